@@ -1,0 +1,1 @@
+"""Producers and consumers for devices, one package per protocol; each runs as a process of its own."""

@@ -1,0 +1,46 @@
+"""The SUB Engine: a sequential semantic publish-subscribe engine (Roffia 2016) as a library.
+
+>>> from engine import Engine
+>>> engine = Engine()
+>>> lamps = engine.subscribe("SELECT ?lamp WHERE { ?lamp <http://example.org/state> 'ON' }")
+>>> commit = engine.update("INSERT DATA { <http://example.org/lamp/1> <http://example.org/state> 'ON' }")
+>>> commit.notifications[0].added.rows
+(('<http://example.org/lamp/1>',),)
+
+The names are imported when they are first used, so that `engine.client` and `engine.change_log` can be
+imported where neither pyoxigraph nor rdflib is wanted.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.core import Commit, Engine, Notification, QueryResult, Subscription
+    from engine.delta import BindingDelta, QuadDelta
+    from engine.terms import Bag, Quad
+
+__all__ = [
+    "Bag",
+    "BindingDelta",
+    "Commit",
+    "Engine",
+    "Notification",
+    "Quad",
+    "QuadDelta",
+    "QueryResult",
+    "Subscription",
+]
+
+_HOMES = {
+    "Bag": "engine.terms",
+    "Quad": "engine.terms",
+    "BindingDelta": "engine.delta",
+    "QuadDelta": "engine.delta",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES.get(name, "engine.core")), name)

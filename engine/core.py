@@ -1,0 +1,277 @@
+"""Engine: the sequential step of the SUB Engine (Roffia 2016, III). No I/O, no threads, one call at a time.
+
+::
+
+    update text ─ prepare ─▶ quad delta ─ commit ─▶ store, LUTT, SPUs ─▶ notifications
+                                │
+                                └ between the two the gateway appends the delta to its change log; a delta
+                                  that cannot be logged is simply not committed, and nothing has happened
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyoxigraph as ox
+
+from engine.delta import QuadDelta
+from engine.errors import UnknownSpuidError
+from engine.lutt import Lutt
+from engine.sparql import Footprint, footprint, parse_query, subscribable
+from engine.spu import ReevaluatingSpu, Spu
+from engine.store import QuadStore, parse_quads, quad_from_native, query_native
+from engine.terms import Bag, Quad, Term
+from engine.update import UsingGraphs, quad_delta
+
+
+@dataclass(frozen=True)
+class Notification:
+    """What one commit changed in the result of one subscription (Roffia 2016, II.A).
+
+    sequence: 1, 2, 3, ... of this spuid, without gaps; 0 is the first result. added and removed have no
+    binding in common and are not both empty.
+    """
+
+    spuid: str
+    sequence: int
+    added: Bag
+    removed: Bag
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One update request that took effect.
+
+    sequence: its number, one more than the commit before unless the caller gave another. added, removed:
+    the net delta. notifications: one for each subscription whose result changed, in the order in which
+    they subscribed.
+    """
+
+    sequence: int
+    delta: QuadDelta
+    notifications: tuple[Notification, ...]
+
+    @property
+    def added(self) -> tuple[Quad, ...]:
+        return self.delta.added
+
+    @property
+    def removed(self) -> tuple[Quad, ...]:
+        return self.delta.removed
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """An accepted subscription. first: the result at this moment (sequence 0 on the wire)."""
+
+    spuid: str
+    first: Bag
+    spu_class: str
+
+
+class QueryResult:
+    """The answer of `Engine.query`: a bag, a truth value or quads, according to the form of the query."""
+
+    def __init__(self, value: Bag | bool | tuple[Quad, ...]) -> None:
+        self.value = value
+
+    def to_json(self) -> dict[str, object]:
+        """SPARQL 1.1 Query Results JSON. The triples of CONSTRUCT and DESCRIBE come as the variables
+        subject, predicate and object, as SEPA gives them (protocol 1.3)."""
+        if isinstance(self.value, Bag):
+            return self.value.to_json()
+        if isinstance(self.value, bool):
+            return {"head": {}, "boolean": self.value}
+        return Bag(("subject", "predicate", "object"), [quad[:3] for quad in self.value]).to_json()
+
+
+@dataclass
+class _Shared:
+    """An SPU and those who share it, each with the sequence of its last notification."""
+
+    key: tuple[str, tuple[Term, ...] | None, tuple[Term, ...] | None]
+    spu: Spu
+    footprint: Footprint
+    subscribers: dict[str, int]
+
+
+class Engine:
+    """A dataset, the subscriptions on it, and the step that keeps them true.
+
+    clock: gives the time that NOW() stands for. new_identifier: gives the unique part of spuids and of
+    the labels of new blank nodes; letters and digits only.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        new_identifier: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._clock = clock
+        self._new_identifier = new_identifier
+        self._store = QuadStore()
+        self._lutt: Lutt[int] = Lutt()
+        self._shared: dict[int, _Shared] = {}
+        self._by_key: dict[object, int] = {}
+        self._by_spuid: dict[str, int] = {}
+        self._next_shared = 0
+        self.sequence = 0
+        """Number of the last commit."""
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # --- changing the dataset ---
+
+    def update(self, sparql: str) -> Commit:
+        """Executes a SPARQL 1.1 Update request and computes all notifications.
+
+        Raises RequestSyntaxError (a SyntaxError too), UnsupportedRequestError or StoreError; then nothing changed.
+        """
+        return self.commit(self.prepare(sparql))
+
+    def load(self, data: bytes, media_type: str = "application/n-triples") -> Commit:
+        """Adds an RDF document (N-Triples, N-Quads, Turtle or TriG) in one commit, blank nodes made fresh."""
+        return self.commit(self.prepare_load(data, media_type))
+
+    def prepare(self, sparql: str, *, using: UsingGraphs | None = None, now: datetime | None = None) -> QuadDelta:
+        """The delta that an update request would have now; nothing is changed by asking.
+
+        now: what NOW() stands for, instead of the engine's clock. Raises as `update`.
+        """
+        instant = (now or self._clock()).astimezone(UTC)
+        return quad_delta(
+            sparql,
+            self._store,
+            now=instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            new_blank_node=lambda: f"_:{self._new_identifier()}",
+            using=using or UsingGraphs(),
+        )
+
+    def prepare_load(self, data: bytes, media_type: str) -> QuadDelta:
+        """The delta of `load`. Raises RequestSyntaxError, UnsupportedRequestError."""
+        quads = parse_quads(data, media_type)
+        present = self._store.contains(quads)
+        added = tuple(quad for quad, there in zip(quads, present, strict=True) if not there)
+        names = dict.fromkeys(quad.g for quad in added if quad.g is not None)
+        return QuadDelta(
+            added=added,
+            kept=tuple(quad for quad, there in zip(quads, present, strict=True) if there),
+            created=tuple(name for name in names if not self._store.has_graph(name)),
+        )
+
+    def commit(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
+        """Applies a prepared delta and matches it; no other call may come between the two.
+
+        sequence: the number of the change-log record, if there is one.
+        """
+        self._store.apply(delta)
+        self.sequence = self.sequence + 1 if sequence is None else sequence
+        notifications = []
+        for index in self._lutt.touched(delta):
+            shared = self._shared[index]
+            changed = shared.spu.follow(delta)
+            if changed:
+                for spuid in shared.subscribers:
+                    shared.subscribers[spuid] += 1
+                    notifications.append(
+                        Notification(spuid, shared.subscribers[spuid], changed.added, changed.removed)
+                    )
+        return Commit(self.sequence, delta, tuple(notifications))
+
+    # --- subscriptions ---
+
+    def subscribe(
+        self,
+        sparql: str,
+        *,
+        default_graphs: Sequence[Term] | None = None,
+        named_graphs: Sequence[Term] | None = None,
+    ) -> Subscription:
+        """Subscribes to a SELECT query; whoever subscribes to the same text shares its SPU (Roffia 2018, 3.1).
+
+        default_graphs, named_graphs: the dataset, if the protocol names one. Raises RequestSyntaxError, or
+        UnsupportedRequestError for what could not be kept true (SERVICE, NOW(), RAND() and the like).
+        """
+        key = (
+            sparql,
+            None if default_graphs is None else tuple(default_graphs),
+            None if named_graphs is None else tuple(named_graphs),
+        )
+        index = self._by_key.get(key)
+        if index is None:
+            index = self._new_shared(key)
+        shared = self._shared[index]
+        spuid = f"sepa://subscription/{self._new_identifier()}"
+        shared.subscribers[spuid] = 0
+        self._by_spuid[spuid] = index
+        return Subscription(spuid, shared.spu.result, shared.spu.spu_class)
+
+    def _new_shared(self, key: tuple[str, tuple[Term, ...] | None, tuple[Term, ...] | None]) -> int:
+        text, default_graphs, named_graphs = key
+        subscribable(text)
+        place = footprint(text, other_dataset=default_graphs is not None or named_graphs is not None)
+        spu = ReevaluatingSpu(self._store, text, default_graphs, named_graphs)
+        index = self._next_shared
+        self._next_shared += 1
+        self._shared[index] = _Shared(key, spu, place, {})
+        self._by_key[key] = index
+        self._lutt.add(index, place)
+        return index
+
+    def unsubscribe(self, spuid: str) -> None:
+        """Ends a subscription; no notification of it follows. Raises UnknownSpuidError."""
+        index = self._by_spuid.pop(spuid, None)
+        if index is None:
+            raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
+        shared = self._shared[index]
+        del shared.subscribers[spuid]
+        if not shared.subscribers:
+            self._lutt.remove(index, shared.footprint)
+            del self._shared[index]
+            del self._by_key[shared.key]
+
+    @property
+    def subscription_count(self) -> int:
+        return len(self._by_spuid)
+
+    # --- reading ---
+
+    def query(
+        self,
+        sparql: str,
+        *,
+        default_graphs: Sequence[Term] | None = None,
+        named_graphs: Sequence[Term] | None = None,
+    ) -> QueryResult:
+        """The answer of any SPARQL 1.1 query, without limits of time or size. Raises RequestSyntaxError, StoreError."""
+        query = parse_query(sparql)
+        if query.form == "SELECT":
+            return QueryResult(self._store.select(sparql, default_graphs, named_graphs))
+        answer = query_native(self._store.native, sparql, default_graphs, named_graphs)
+        if isinstance(answer, ox.QueryBoolean):
+            return QueryResult(bool(answer))
+        assert isinstance(answer, ox.QueryTriples)
+        return QueryResult(tuple(quad_from_native(ox.Quad(t.subject, t.predicate, t.object)) for t in answer))
+
+    @property
+    def store(self) -> QuadStore:
+        """The dataset, for reading between two steps."""
+        return self._store
+
+    def dump(self, media_type: str = "application/n-quads") -> bytes:
+        """The whole dataset as N-Quads or TriG."""
+        return self._store.dump(media_type)
+
+    def close(self) -> None:
+        """Ends all subscriptions and lets go of the dataset."""
+        for spuid in list(self._by_spuid):
+            self.unsubscribe(spuid)
+        self._store = QuadStore()

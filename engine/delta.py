@@ -1,0 +1,94 @@
+"""Deltas: what one commit changed in the dataset, and what that changed in a subscription's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.terms import Bag, Quad, Term
+
+
+@dataclass(frozen=True)
+class QuadDelta:
+    """Net effect of an update request on a dataset (design 4.3).
+
+    removed: quads that were there and are gone; added: quads that were not there and are; kept: quads
+    that the request asserted and that were there already (they change nothing, but a reading that repeats
+    its value is still a reading downstream). created, dropped: names of graphs that came into being or
+    ceased to be; a graph may exist without quads. No quad stands in two of the members, no graph in both.
+    """
+
+    removed: tuple[Quad, ...] = ()
+    added: tuple[Quad, ...] = ()
+    kept: tuple[Quad, ...] = ()
+    created: tuple[Term, ...] = ()
+    dropped: tuple[Term, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether the dataset is another one afterwards."""
+        return bool(self.removed or self.added or self.created or self.dropped)
+
+    def invert(self) -> QuadDelta:
+        """The delta that undoes this one; what was only asserted leaves no trace to undo."""
+        return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
+
+
+def compose(deltas: Iterable[QuadDelta]) -> QuadDelta:
+    """One delta with the effect of several that follow each other, each relative to the one before.
+
+    A quad removed and added again is no change; it counts as kept, since the last word was to assert it.
+    """
+    removed: dict[Quad, None] = {}
+    added: dict[Quad, None] = {}
+    kept: dict[Quad, None] = {}
+    created: dict[Term, None] = {}
+    dropped: dict[Term, None] = {}
+    for delta in deltas:
+        for quad in delta.removed:
+            kept.pop(quad, None)
+            if quad in added:
+                del added[quad]
+            else:
+                removed[quad] = None
+        for quad in delta.added:
+            if quad in removed:
+                del removed[quad]
+                kept[quad] = None
+            else:
+                added[quad] = None
+        for quad in delta.kept:
+            if quad not in added:
+                kept[quad] = None
+        _follow(delta.dropped, created, dropped)
+        _follow(delta.created, dropped, created)
+    return QuadDelta(tuple(removed), tuple(added), tuple(kept), tuple(created), tuple(dropped))
+
+
+def _follow(names: Iterable[Term], undone: dict[Term, None], done: dict[Term, None]) -> None:
+    for name in names:
+        if name in undone:
+            del undone[name]
+        else:
+            done[name] = None
+
+
+@dataclass(frozen=True)
+class BindingDelta:
+    """Bindings that entered and left the result of a subscription; no binding stands in both."""
+
+    added: Bag
+    removed: Bag
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+def binding_delta(before: Bag, after: Bag) -> BindingDelta:
+    """Smallest change that turns one result of a subscription into the next.
+
+    before, after: bags over the same variables; neither is modified. Returns added and removed with
+    ``before - removed + added == after``; both are empty when nothing changed, and then no notification
+    is due. Source: Roffia 2016, II.A, definition of a notification.
+    """
+    return BindingDelta(added=after - before, removed=before - after)

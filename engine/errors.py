@@ -1,0 +1,160 @@
+"""The errors of the gateway, one tree.
+
+::
+
+    GatewayError                      code                      status  retriable
+    ├── RequestError                  the request is at fault
+    │   ├── RequestSyntaxError        SPARQL11ProtocolException    400  no   (is a SyntaxError)
+    │   ├── MalformedRequestError     malformed_request            400  no
+    │   ├── UnsupportedRequestError   unsupported                  400  no
+    │   ├── JsapError                 jsap                         400  no
+    │   ├── ForcedBindingError        forced_binding               400  no
+    │   ├── UnknownSpuidError         sid_not_found                500  no
+    │   ├── UnknownDelayedError       delayed_not_found            404  no
+    │   ├── LimitExceededError        limit_exceeded               403  no
+    │   └── QueueFullError            too_many_requests            429  yes
+    ├── PayloadError                  payload                      400  no   (a device's message)
+    ├── StoreError                    sparql11endpoint             500  no
+    ├── ChangeLogError                change_log                   507  yes  (path, sequence, hint)
+    ├── UpstreamError                 upstream                     503  yes  (a peer is away)
+    └── ConfigurationError            configuration                500  no   (place and cure)
+
+``code`` and ``status`` are what goes over the wire (SEPA protocol 1.4 and 2.6: the three members
+``error``, ``status_code`` and ``error_description``); nobody parses messages.
+"""
+
+from pathlib import Path
+from typing import ClassVar
+
+
+class GatewayError(Exception):
+    """Root of everything that this project raises on purpose."""
+
+    code: ClassVar[str] = "gateway"
+    status: ClassVar[int] = 500
+    retriable: ClassVar[bool] = False
+
+
+class RequestError(GatewayError):
+    """The request cannot be fulfilled as it stands; nothing was changed."""
+
+    status = 400
+
+
+class RequestSyntaxError(RequestError, SyntaxError):
+    """The SPARQL text does not parse.
+
+    ``lineno`` and ``offset`` (both from 1) say where in the text that was sent, or are ``None``
+    where the parser gives no place.
+    """
+
+    code = "SPARQL11ProtocolException"
+
+    def __init__(self, message: str, lineno: int | None = None, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.msg = message
+        self.lineno = lineno
+        self.offset = offset
+
+    def __str__(self) -> str:
+        if self.lineno is None:
+            return str(self.msg)
+        return f"line {self.lineno}, column {self.offset}: {self.msg}"
+
+
+class MalformedRequestError(RequestError):
+    """A member or parameter of the request is missing or of the wrong kind."""
+
+    code = "malformed_request"
+
+
+class UnsupportedRequestError(RequestError):
+    """Valid SPARQL that could not be kept true or is not allowed here; the message says why."""
+
+    code = "unsupported"
+
+
+class JsapError(RequestError):
+    """A JSAP document, or what is asked of it, is wrong; the message names the member."""
+
+    code = "jsap"
+
+
+class ForcedBindingError(RequestError):
+    """A forced binding is missing, or its value cannot be written where it is wanted."""
+
+    code = "forced_binding"
+
+
+class UnknownSpuidError(RequestError):
+    """No subscription of this client has that spuid."""
+
+    code = "sid_not_found"
+    status = 500  # what SEPA answers (protocol 2.5)
+
+
+class UnknownDelayedError(RequestError):
+    """No delayed update with that id is pending."""
+
+    code = "delayed_not_found"
+    status = 404
+
+
+class LimitExceededError(RequestError):
+    """A query went over its time, row or memory limit, or a client over its number of subscriptions."""
+
+    code = "limit_exceeded"
+    status = 403
+
+
+class QueueFullError(RequestError):
+    """The request queue is full; the same request may succeed later."""
+
+    code = "too_many_requests"
+    status = 429
+    retriable = True
+
+
+class PayloadError(GatewayError):
+    """A device sent something that its mapping does not cover."""
+
+    code = "payload"
+    status = 400
+
+
+class StoreError(GatewayError):
+    """The store refused an operation that was well formed (CREATE of an existing graph, say)."""
+
+    code = "sparql11endpoint"
+
+
+class ChangeLogError(GatewayError):
+    """The change log cannot be read or written.
+
+    path: the file; sequence: the last good record before the trouble, if known; hint: the cure.
+    """
+
+    code = "change_log"
+    status = 507
+    retriable = True
+
+    def __init__(self, message: str, *, path: Path, hint: str, sequence: int | None = None) -> None:
+        place = f"{path}" if sequence is None else f"{path} after sequence {sequence}"
+        super().__init__(f"{place}: {message}; {hint}")
+        self.path = path
+        self.sequence = sequence
+        self.hint = hint
+
+
+class UpstreamError(GatewayError):
+    """A peer (gateway, broker, device) cannot be reached or gave up."""
+
+    code = "upstream"
+    status = 503
+    retriable = True
+
+
+class ConfigurationError(GatewayError):
+    """The configuration is wrong; the message names file, key and cure."""
+
+    code = "configuration"

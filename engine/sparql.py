@@ -1,0 +1,463 @@
+"""SPARQL request text -> what the engine needs to know of it.
+
+The grammar is Oxigraph's: every text is given to its parser, and only what passes is cut up here. Updates
+are cut into operations by their tokens, so that each WHERE is evaluated once and its templates are
+instantiated from the solutions. The triple patterns of a query come from rdflib's algebra; where rdflib
+does not follow Oxigraph, the answer is "any quad may matter": too much, never too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyoxigraph as ox
+from rdflib import BNode, Literal, URIRef, Variable
+from rdflib.paths import AlternativePath, InvPath, MulPath, NegatedPath, Path, SequencePath
+from rdflib.plugins.sparql.algebra import translateQuery
+from rdflib.plugins.sparql.parser import parseQuery
+from rdflib.plugins.sparql.parserutils import CompValue
+
+from engine.errors import RequestSyntaxError, UnsupportedRequestError
+from engine.lexer import Token, line_and_column, tokens
+from engine.store import quad_from_native
+from engine.terms import Quad, Term, literal
+
+REQUEST_BYTES_MAX = 16 * 1024 * 1024
+"""Longest request text. Larger data is loaded in parts, or by `Engine.load`."""
+
+_UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
+_PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # how many tokens each declaration has
+_PLACE = re.compile(r"^error at (\d+):(\d+): (.*)$", re.S)
+
+
+# --- syntax -----------------------------------------------------------------------------------------
+
+
+def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int = 0) -> RequestSyntaxError:
+    """Oxigraph's error with the place in the text as it was sent; shift: characters put in at shift_at."""
+    found = _PLACE.match(str(error.msg))
+    if not found:
+        return RequestSyntaxError(str(error.msg))
+    line, column, message = int(found[1]), int(found[2]), found[3]
+    shift_line, shift_column = line_and_column(text, shift_at)
+    if line == shift_line and column > shift_column:
+        column = max(shift_column, column - shift)
+    if len(message) > 300:  # Oxigraph lists each character that would have fitted
+        message = message[:300].rsplit(",", 1)[0] + ", ..."
+    return RequestSyntaxError(message, line, column)
+
+
+def _checked(text: str) -> list[Token]:
+    """The tokens of a text that can be sent to a parser at all. Raises RequestError."""
+    if len(text) > REQUEST_BYTES_MAX:
+        raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line, column = line_and_column(text, error.start)
+        raise RequestSyntaxError("half of a surrogate pair is not a character", line, column) from error
+    found = list(tokens(text))
+    for token in found:
+        if token.is_word("SERVICE"):
+            line, column = line_and_column(text, token.start)
+            raise UnsupportedRequestError(
+                f"line {line}, column {column}: SERVICE is refused: the gateway asks no other endpoint, "
+                "since an answer from elsewhere could not be kept true; query the endpoint yourself and send an update"
+            )
+    return found
+
+
+# --- queries ----------------------------------------------------------------------------------------
+
+ANY = "*"
+"""Stands in a `TriplePattern` for every term, and as graph for every graph, the default graph too."""
+
+
+@dataclass(frozen=True)
+class TriplePattern:
+    """One triple pattern of a query as the LUTT sees it: each position a term or `ANY`.
+
+    graph: a name, None for the default graph, or `ANY`.
+    """
+
+    s: Term
+    p: Term
+    o: Term
+    graph: Term | None
+
+
+@dataclass(frozen=True)
+class Query:
+    """A checked query. form: SELECT, ASK, CONSTRUCT or DESCRIBE."""
+
+    text: str
+    form: str
+    unrepeatable: str | None
+    """The first function in it whose value differs on each evaluation, if any."""
+
+
+def parse_query(text: str) -> Query:
+    """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError."""
+    found = _checked(text)
+    try:
+        # Evaluation is lazy and the store empty: this is the parser alone.
+        ox.Store().query(text)
+    except SyntaxError as error:
+        raise _syntax_error(error, text) from error
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedRequestError(str(error)) from error
+    form = next(token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
+    unrepeatable = next(
+        (
+            token.text.upper()
+            for token, after in zip(found, found[1:], strict=False)
+            if token.is_word(*_UNREPEATABLE) and after.text == "("
+        ),
+        None,
+    )
+    return Query(text, form, unrepeatable)
+
+
+def subscribable(text: str) -> Query:
+    """Checks a query that somebody wants to subscribe to. Raises RequestError with the reason."""
+    query = parse_query(text)
+    if query.form != "SELECT":
+        raise UnsupportedRequestError(
+            f"a subscription is a SELECT query, not {query.form}; SELECT the variables that you want to be told of"
+        )
+    if query.unrepeatable:
+        raise UnsupportedRequestError(
+            f"{query.unrepeatable}() differs on each evaluation, so a subscription with it could not be kept true; "
+            "let the update write the value and select that"
+        )
+    return query
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What of a dataset a query can depend on.
+
+    patterns: its triple patterns (none when the query reads no quad); graph_names: whether it also
+    depends on which named graphs exist.
+    """
+
+    patterns: tuple[TriplePattern, ...]
+    graph_names: bool
+
+
+EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
+
+
+def footprint(text: str, *, other_dataset: bool = False) -> Footprint:
+    """The footprint of a checked query: what goes into the LUTT (Roffia 2016, III.B).
+
+    other_dataset: the protocol names graphs, so the text does not tell which ones a pattern reads.
+    """
+    try:
+        algebra = translateQuery(parseQuery(text))
+    except Exception:
+        # rdflib's parser and Oxigraph's differ in places, and rdflib raises whatever it comes across.
+        return EVERYTHING
+    patterns: dict[TriplePattern, None] = {}
+    graph_names = False
+    anywhere = other_dataset or bool(algebra.algebra.datasetClause)
+    for triple, graph in _triples(algebra.algebra, None):
+        if graph is not None:
+            graph_names = True
+        if triple is not None:
+            place = ANY if anywhere or isinstance(graph, (Variable, BNode)) else _constant(graph)
+            s, p, o = triple
+            for pattern in _patterns(s, p, o, place):
+                patterns[pattern] = None
+    return Footprint(tuple(patterns), graph_names)
+
+
+def _triples(node: Any, graph: Any) -> Iterator[tuple[Any, Any]]:
+    """Each triple of the algebra with the graph it is matched in; (None, graph) for each GRAPH itself."""
+    if isinstance(node, CompValue):
+        if node.name == "Graph":
+            graph = node.term
+            yield None, graph
+        if node.name == "BGP":
+            for triple in node.triples or ():
+                yield triple, graph
+        for key, value in node.items():
+            if not (node.name == "BGP" and key == "triples"):
+                yield from _triples(value, graph)
+    elif isinstance(node, (list, tuple, set)):
+        for member in node:
+            yield from _triples(member, graph)
+
+
+def _constant(term: Any) -> Term | None:
+    """The term as the store writes it, `ANY` where that is not certain, None for no graph."""
+    if term is None:
+        return None
+    if isinstance(term, URIRef):
+        return f"<{term}>"
+    if isinstance(term, Literal) and term.language is None and term.datatype is None:
+        return literal(str(term))
+    return ANY  # variables, blank nodes, and literals that the store may rewrite
+
+
+def _patterns(s: Any, p: Any, o: Any, graph: Term | None) -> Iterator[TriplePattern]:
+    if not isinstance(p, Path):
+        yield TriplePattern(_constant(s) or ANY, _constant(p) or ANY, _constant(o) or ANY, graph)
+        return
+    predicates = set(_path_predicates(p))
+    if _zero_length(p) and not (isinstance(s, (URIRef, Literal)) or isinstance(o, (URIRef, Literal))):
+        predicates = {ANY}  # a path of length zero joins every node of the graph to itself
+    for predicate in sorted(predicates):
+        yield TriplePattern(ANY, predicate, ANY, graph)
+
+
+def _path_predicates(path: Any) -> Iterator[Term]:
+    if isinstance(path, URIRef):
+        yield f"<{path}>"
+    elif isinstance(path, (SequencePath, AlternativePath)):
+        for part in path.args:
+            yield from _path_predicates(part)
+    elif isinstance(path, InvPath):
+        yield from _path_predicates(path.arg)
+    elif isinstance(path, MulPath):
+        yield from _path_predicates(path.path)
+    else:
+        assert isinstance(path, NegatedPath), path
+        yield ANY
+
+
+def _zero_length(path: Any) -> bool:
+    if isinstance(path, MulPath):
+        return bool(path.zero) or _zero_length(path.path)
+    if isinstance(path, SequencePath):
+        return any(_zero_length(part) for part in path.args)
+    if isinstance(path, AlternativePath):
+        return any(_zero_length(part) for part in path.args)
+    return isinstance(path, InvPath) and _zero_length(path.arg)
+
+
+# --- updates ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataOperation:
+    """INSERT DATA or DELETE DATA. data: the block with its braces."""
+
+    prologue: str
+    delete: bool
+    data: str
+
+
+@dataclass(frozen=True)
+class ModifyOperation:
+    """DELETE/INSERT WHERE in all its forms. Templates and where are blocks with their braces.
+
+    with_graph, using, using_named: graph names as written, to be resolved with the prologue.
+    """
+
+    prologue: str
+    delete: str | None
+    insert: str | None
+    where: str
+    with_graph: str | None = None
+    using: tuple[str, ...] = ()
+    using_named: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphOperation:
+    """CLEAR, DROP, CREATE (target only), COPY, MOVE, ADD (source and target).
+
+    source, target: DEFAULT, NAMED, ALL, or a graph's name as written.
+    """
+
+    prologue: str
+    verb: str
+    silent: bool
+    target: str
+    source: str = ""
+
+
+Operation = DataOperation | ModifyOperation | GraphOperation
+
+
+def parse_update(text: str, now: str) -> list[Operation]:
+    """The operations of an update request, in order.
+
+    now: the xsd:dateTime that NOW() stands for, one instant for the whole request.
+    Raises RequestSyntaxError with the place, UnsupportedRequestError (SERVICE, LOAD).
+    """
+    found = _checked(text)
+    segments = list(_segments(found))
+    _check_update(text, segments)
+    operations = []
+    prologue = ""
+    for declarations, body in segments:
+        if declarations:
+            prologue += text[declarations[0].start : declarations[-1].end] + "\n"
+        if body:
+            operations.append(_operation(text, prologue, body, now))
+    return operations
+
+
+def _segments(found: Sequence[Token]) -> Iterator[tuple[list[Token], list[Token]]]:
+    """(declarations, operation) for each part between semicolons outside of braces."""
+    position = 0
+    while position < len(found):
+        start = position
+        while position < len(found) and found[position].text.upper() in _PROLOGUE_WORDS:
+            position += _PROLOGUE_WORDS[found[position].text.upper()]
+        declarations, depth = list(found[start:position]), 0
+        start = position
+        while position < len(found) and (depth or found[position].text != ";"):
+            depth += {"{": 1, "}": -1}.get(found[position].text, 0)
+            position += 1
+        yield declarations, list(found[start:position])
+        position += 1
+
+
+def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]) -> None:
+    """Oxigraph's parser, without its evaluation: the first operation put in fails before any other runs.
+
+    Declarations after a semicolon are SPARQL 1.1 (production 29), but Oxigraph 0.5 does not take them: they are
+    moved to the front for the check, and blanked where they stood.
+    """
+    first = next((body[0] for _, body in segments if body), None)
+    if first is None:
+        ox.Store().update(text)
+        return
+    checked, moved = text, ""
+    seen_operation = False
+    for declarations, body in segments:
+        if seen_operation and declarations:
+            start, end = declarations[0].start, declarations[-1].end
+            moved += " ".join(token.text for token in declarations) + " "
+            checked = checked[:start] + re.sub(r"[^\n]", " ", checked[start:end]) + checked[end:]
+        seen_operation = seen_operation or bool(body)
+    put_in = f"{moved}DROP GRAPH <urn:x-lamplighter:parse-only>; "
+    try:
+        ox.Store().update(checked[: first.start] + put_in + checked[first.start :])
+    except SyntaxError as error:
+        raise _syntax_error(error, text, first.start, len(put_in)) from error
+    except RuntimeError:
+        return
+    raise AssertionError("the operation that was put in did not fail")
+
+
+def _operation(text: str, prologue: str, body: Sequence[Token], now: str) -> Operation:
+    """Cuts up one operation, which the parser has accepted."""
+    words = [token.text.upper() for token in body]
+    if words[0] == "LOAD":
+        line, column = line_and_column(text, body[0].start)
+        raise UnsupportedRequestError(
+            f"line {line}, column {column}: LOAD is refused: it would make the gateway fetch addresses for a client; "
+            "fetch the document yourself and send it as INSERT DATA"
+        )
+    if words[0] in ("CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD"):
+        return _graph_operation(prologue, body, words)
+    if words[1] == "DATA":
+        return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
+    if words[1] == "WHERE":
+        block = text[body[2].start : body[-1].end]
+        return ModifyOperation(prologue, delete=block, insert=None, where=block)
+    with_graph, delete, insert = None, None, None
+    using: list[str] = []
+    using_named: list[str] = []
+    position = 0
+    while words[position] != "WHERE" and words[position] != "{":
+        if words[position] == "WITH":
+            with_graph = body[position + 1].text
+            position += 2
+        elif words[position] == "USING":
+            named = words[position + 1] == "NAMED"
+            position += 2 if named else 1
+            (using_named if named else using).append(body[position].text)
+            position += 1
+        else:
+            end = _block_end(body, position + 1)
+            block = text[body[position + 1].start : body[end].end]
+            if words[position] == "DELETE":
+                delete = block
+            else:
+                insert = block
+            position = end + 1
+    if words[position] == "WHERE":
+        position += 1
+    where = _with_instant(text, body[position:], now)
+    return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
+
+
+def _graph_operation(prologue: str, body: Sequence[Token], words: Sequence[str]) -> GraphOperation:
+    silent = words[1] == "SILENT"
+    names = [
+        token.text if token.kind in ("iri", "name") else word
+        for token, word in zip(body, words, strict=True)
+        if word not in ("SILENT", "GRAPH", "TO")
+    ][1:]
+    if len(names) == 1:
+        return GraphOperation(prologue, words[0], silent, target=names[0])
+    return GraphOperation(prologue, words[0], silent, source=names[0], target=names[1])
+
+
+def _block_end(body: Sequence[Token], position: int) -> int:
+    """Index of the brace that closes the one at position."""
+    depth = 0
+    for index in range(position, len(body)):
+        depth += {"{": 1, "}": -1}.get(body[index].text, 0)
+        if depth == 0:
+            return index
+    raise AssertionError("braces that the parser accepted do not balance")
+
+
+def _with_instant(text: str, body: Sequence[Token], now: str) -> str:
+    """The text of the tokens with each NOW() replaced by the instant."""
+    instant = f'"{now}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
+    parts, position = [], body[0].start
+    for index, token in enumerate(body):
+        if token.is_word("NOW"):
+            parts += [text[position : token.start], instant]
+            position = body[index + 2].end
+    return "".join([*parts, text[position : body[-1].end]])
+
+
+# --- templates --------------------------------------------------------------------------------------
+
+VARIABLE = "urn:x-lamplighter:variable:"
+"""A template's variable stands in the scratch store as an IRI with this prefix."""
+
+QuadPattern = Quad
+"""A quad whose terms may be variables: IRIs that begin with `VARIABLE`."""
+
+
+def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]]:
+    """The quads in a block of quad data in canonical terms with fresh blank nodes, and the graphs it names.
+
+    The work is done by the store itself: the block is inserted into an empty one and read back.
+    """
+    scratch = ox.Store()
+    scratch.update(f"{prologue} INSERT DATA {block}")
+    return [quad_from_native(quad) for quad in scratch], [str(name) for name in scratch.named_graphs()]
+
+
+def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[str, ...]]:
+    """The quad patterns of a template and the variables in it, sorted."""
+    parts, position = [], 0
+    variables = set()
+    for token in tokens(block):
+        if token.kind == "variable":
+            parts += [block[position : token.start], f"<{VARIABLE}{token.text[1:]}>"]
+            position = token.end
+            variables.add(token.text[1:])
+        elif token.kind == "iri" and VARIABLE in token.text:
+            raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
+    patterns, _ = data_quads(prologue, "".join([*parts, block[position:]]))
+    return tuple(patterns), tuple(sorted(variables))
+
+
+def resolve(prologue: str, name: str) -> Term:
+    """The full IRI of a graph's name as written."""
+    patterns, _ = data_quads(prologue, f"{{ <urn:x> <urn:x> {name} }}")
+    return patterns[0].o

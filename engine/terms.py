@@ -1,0 +1,251 @@
+"""Terms, quads, bindings and bags: the values that everything else passes around.
+
+A term is the text of its N-Triples form (``<http://a>``, ``"20.5"^^<...#decimal>``, ``_:b0``). Text
+hashes and compares natively, goes to the change log as it is, and needs no store to be understood, so
+adapters and the shipper handle terms without loading one. Terms that come out of the store are in its
+canonical form: values, not spellings (``1.50`` is ``1.5``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+Term = str
+"""A term in N-Triples syntax."""
+
+Binding = tuple[Term | None, ...]
+"""One solution: a term, or None where unbound, for each variable of its bag, in the same order."""
+
+XSD = "http://www.w3.org/2001/XMLSchema#"
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_UNESCAPES = {escape[1]: sign for sign, escape in _ESCAPES.items()} | {"'": "'"}
+_ESCAPE = re.compile(r'[\\"\n\r\t\b\f]')
+_UNESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.S)
+_TERM = re.compile(
+    r"""\s*(?: (?P<open><<\()
+          | (?P<close>\)>>)
+          | (?P<iri><[^>]*>)
+          | (?P<bnode>_:[^\s<>")]+)
+          | (?P<literal>"(?:[^"\\]|\\.)*"(?:@[A-Za-z0-9-]+|\^\^<[^>]*>)?) )""",
+    re.X | re.S,
+)
+_LITERAL = re.compile(r'"(?P<value>(?:[^"\\]|\\.)*)"(?:@(?P<language>[^\s]+)|\^\^<(?P<datatype>[^>]*)>)?\Z', re.S)
+# What an IRIREF cannot hold (SPARQL 1.1, production 139): the guard against text that breaks out of its place.
+_NOT_IN_IRI = re.compile(r"[\x00-\x20<>\"{}|^`\\]")
+
+
+class Quad(NamedTuple):
+    """subject, predicate, object, and the graph's name or None for the default graph."""
+
+    s: Term
+    p: Term
+    o: Term
+    g: Term | None = None
+
+    def to_nquads(self) -> str:
+        """The N-Quads statement, without the newline."""
+        return f"{self.s} {self.p} {self.o} ." if self.g is None else f"{self.s} {self.p} {self.o} {self.g} ."
+
+
+def iri(value: str) -> Term:
+    """The IRI ``value`` as a term. Raises ValueError when it holds a character that IRIs cannot."""
+    found = _NOT_IN_IRI.search(value)
+    if found:
+        raise ValueError(f"an IRI cannot hold {found.group()!r}: {value!r}")
+    return f"<{value}>"
+
+
+def literal(value: str, *, datatype: str | None = None, language: str | None = None) -> Term:
+    """A literal as a term; datatype is the full IRI. Raises ValueError for a bad datatype or language."""
+    text = '"' + _ESCAPE.sub(lambda found: _ESCAPES[found.group()], value) + '"'
+    if language is not None:
+        if not re.fullmatch(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8})*(--(ltr|rtl))?", language):
+            raise ValueError(f"not a language tag: {language!r}")
+        return f"{text}@{language}"
+    if datatype is not None and datatype != XSD + "string":
+        return f"{text}^^{iri(datatype)}"
+    return text
+
+
+def lexical(term: Term) -> str:
+    """What a person would call the value: the IRI, the literal's text, or the blank node's label."""
+    if term.startswith("<"):
+        return term[1:-1]
+    if term.startswith("_:"):
+        return term[2:]
+    found = _LITERAL.match(term)
+    assert found, term
+    return _unescape(found["value"])
+
+
+def is_iri(term: Term) -> bool:
+    return term.startswith("<") and not term.startswith("<<")
+
+
+def is_blank(term: Term) -> bool:
+    return term.startswith("_:")
+
+
+def is_literal(term: Term) -> bool:
+    return term.startswith('"')
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _UNESCAPE.sub(
+        lambda found: chr(int(found[1] or found[2], 16)) if found[1] or found[2] else _UNESCAPES[found[3]], text
+    )
+
+
+def term_to_json(term: Term) -> dict[str, Any]:
+    """The member of a SPARQL 1.1 Query Results JSON binding (triple terms as SPARQL 1.2 does)."""
+    return dict(_short_term_to_json(term)) if len(term) <= 200 else _term_to_json(term)
+
+
+def _term_to_json(term: Term) -> dict[str, Any]:
+    if term.startswith("<<("):
+        s, p, o = _triple_parts(term)
+        return {
+            "type": "triple",
+            "value": {"subject": term_to_json(s), "predicate": term_to_json(p), "object": term_to_json(o)},
+        }
+    if term.startswith("<"):
+        return {"type": "uri", "value": term[1:-1]}
+    if term.startswith("_:"):
+        return {"type": "bnode", "value": term[2:]}
+    found = _LITERAL.match(term)
+    assert found, term
+    member: dict[str, Any] = {"type": "literal", "value": _unescape(found["value"])}
+    if found["language"]:
+        language, _, direction = found["language"].partition("--")
+        member["xml:lang"] = language
+        if direction:
+            member["its:dir"] = direction
+    elif found["datatype"]:
+        member["datatype"] = found["datatype"]
+    return member
+
+
+# The same terms go out again and again; long ones are left out so that the cache stays small.
+_short_term_to_json = lru_cache(maxsize=16384)(_term_to_json)
+
+
+def term_from_json(member: Mapping[str, Any]) -> Term:
+    """The inverse of `term_to_json`; also reads the old type ``typed-literal``. Raises ValueError."""
+    kind, value = member.get("type"), member.get("value")
+    if kind == "triple" and isinstance(value, dict):
+        return f"<<( {' '.join(term_from_json(value[part]) for part in ('subject', 'predicate', 'object'))} )>>"
+    if not isinstance(value, str):
+        raise ValueError(f"a term needs a string in its member 'value': {member!r}")
+    if kind == "uri":
+        return iri(value)
+    if kind == "bnode":
+        if not re.fullmatch(r"\w[\w.-]*", value):
+            raise ValueError(f"not a blank node label: {value!r}")
+        return f"_:{value}"
+    if kind in ("literal", "typed-literal"):
+        language = member.get("xml:lang")
+        if language and member.get("its:dir"):
+            language = f"{language}--{member['its:dir']}"
+        return literal(value, datatype=member.get("datatype"), language=language)
+    raise ValueError(f"unknown type of term: {kind!r} (one of uri, literal, bnode)")
+
+
+def _triple_parts(term: Term) -> list[Term]:
+    """Subject, predicate and object of a triple term."""
+    parts: list[Term] = []
+    depth, start, position = 0, 0, 0
+    while position < len(term):
+        found = _TERM.match(term, position)
+        assert found, term
+        if found["open"]:
+            depth += 1
+            if depth == 2:
+                start = found.start("open")
+        elif found["close"]:
+            depth -= 1
+            if depth == 1:
+                parts.append(term[start : found.end()])
+            if depth == 0:
+                break
+        elif depth == 1:
+            parts.append(found.group().strip())
+        position = found.end()
+    assert len(parts) == 3, term
+    return parts
+
+
+class Bag:
+    """Bindings with multiplicity, in the order in which they came: the result of a SELECT query.
+
+    variables: names without the question mark, in the order of the projection.
+    rows: one `Binding` per occurrence; a binding that occurs twice stands there twice.
+    Two bags are equal when they hold the same bindings equally often, whatever the order: that is how
+    SPARQL 1.1 (section 18.1.8) defines the multiset of solutions. Bags are immutable.
+    """
+
+    __slots__ = ("__dict__", "rows", "variables")
+
+    def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
+        self.variables = tuple(variables)
+        self.rows = tuple(rows)
+
+    @cached_property
+    def counts(self) -> Counter[Binding]:
+        """How often each binding occurs. Not to be modified."""
+        return Counter(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bag):
+            return NotImplemented
+        return self.variables == other.variables and self.counts == other.counts
+
+    __hash__ = None  # type: ignore[assignment]  # equality is by content, and bags are large
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Binding]:
+        return iter(self.rows)
+
+    def __add__(self, other: Bag) -> Bag:
+        """The union of bags: occurrences add up."""
+        assert self.variables == other.variables
+        return Bag(self.variables, self.rows + other.rows)
+
+    def __sub__(self, other: Bag) -> Bag:
+        """Occurrences of self that other does not have; never fewer than none."""
+        assert self.variables == other.variables
+        return Bag(self.variables, (self.counts - other.counts).elements())
+
+    def __repr__(self) -> str:
+        return f"Bag({self.variables!r}, {len(self.rows)} rows)"
+
+    def bindings(self) -> Iterator[dict[str, Term]]:
+        """Each row as variable -> term, unbound variables left out."""
+        for row in self.rows:
+            yield {name: term for name, term in zip(self.variables, row, strict=True) if term is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """The SPARQL 1.1 Query Results JSON object (a dict that `json.dumps` takes)."""
+        rows = [{name: term_to_json(term) for name, term in binding.items()} for binding in self.bindings()]
+        return {"head": {"vars": list(self.variables)}, "results": {"bindings": rows}}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Bag:
+        """Reads a SPARQL 1.1 Query Results JSON object. Raises ValueError when it is not one."""
+        try:
+            variables = list(document["head"]["vars"])
+            rows = [
+                tuple(term_from_json(row[name]) if name in row else None for name in variables)
+                for row in document["results"]["bindings"]
+            ]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a SPARQL results document: {error!r}") from error
+        return cls(variables, rows)

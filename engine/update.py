@@ -1,0 +1,238 @@
+"""SPARQL update + store -> quad delta, without running the text on the store.
+
+Each operation's WHERE is evaluated once and its templates are instantiated from the solutions, so NOW(),
+RAND() and fresh blank nodes have one value, and the delta that is logged, applied and matched is one
+thing (design 4.3 and 4.4). Removed are the deletes that are not inserted again and were there, added the
+inserts that were not: SPARQL 1.1 Update, 3.1.3, deletes before inserts.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.delta import QuadDelta, compose
+from engine.errors import MalformedRequestError, StoreError
+from engine.sparql import (
+    VARIABLE,
+    DataOperation,
+    GraphOperation,
+    ModifyOperation,
+    Operation,
+    QuadPattern,
+    data_quads,
+    parse_update,
+    resolve,
+    template,
+)
+from engine.store import QuadStore
+from engine.terms import Bag, Quad, Term, is_blank, is_iri, is_literal
+
+_PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
+
+
+@dataclass(frozen=True)
+class UsingGraphs:
+    """The protocol's using-graph-uri and using-named-graph-uri (SPARQL 1.1 Protocol, 2.2.3)."""
+
+    default: tuple[Term, ...] = ()
+    named: tuple[Term, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.default or self.named)
+
+
+def quad_delta(
+    text: str,
+    store: QuadStore,
+    *,
+    now: str,
+    new_blank_node: Callable[[], Term],
+    using: UsingGraphs = UsingGraphs(),  # noqa: B008  # frozen
+) -> QuadDelta:
+    """The net effect that an update request would have on the store, which is left as it was.
+
+    now: the xsd:dateTime of the request. Raises RequestSyntaxError, UnsupportedRequestError,
+    MalformedRequestError (graphs named both in the text and by the protocol) and StoreError (an
+    operation fails, for instance CREATE of an existing graph); the whole request then has no effect.
+    """
+    operations = parse_update(text, now)
+    if using and any(
+        isinstance(operation, ModifyOperation) and (operation.with_graph or operation.using or operation.using_named)
+        for operation in operations
+    ):
+        raise MalformedRequestError(
+            "using-graph-uri and using-named-graph-uri cannot go with USING, USING NAMED or WITH in the text"
+        )
+    done: list[QuadDelta] = []
+    try:
+        for operation in operations:
+            if done:
+                store.apply(done[-1])
+            done.append(_operation_delta(operation, store, new_blank_node, using))
+    finally:
+        # Later operations had to see the effect of earlier ones; nobody else may.
+        applied = done if len(done) < len(operations) else done[:-1]
+        for delta in reversed(applied):
+            store.apply(delta.invert())
+    return compose(done)
+
+
+def _operation_delta(
+    operation: Operation, store: QuadStore, new_blank_node: Callable[[], Term], using: UsingGraphs
+) -> QuadDelta:
+    match operation:
+        case DataOperation():
+            quads, graphs = data_quads(operation.prologue, operation.data)
+            return _delta(store, quads, (), ()) if operation.delete else _delta(store, (), quads, graphs)
+        case ModifyOperation():
+            return _modify_delta(operation, store, new_blank_node, using)
+        case GraphOperation():
+            return _graph_delta(operation, store)
+
+
+def _delta(store: QuadStore, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
+    """The net delta of the quads that one operation deletes and inserts, and the graphs it brings about."""
+    wanted = list(dict.fromkeys(inserts))
+    unwanted = [quad for quad in dict.fromkeys(deletes) if quad not in set(wanted)]
+    present = store.contains(wanted)
+    added = tuple(quad for quad, there in zip(wanted, present, strict=True) if not there)
+    names = dict.fromkeys([*graphs, *(quad.g for quad in added if quad.g is not None)])
+    return QuadDelta(
+        removed=tuple(quad for quad, there in zip(unwanted, store.contains(unwanted), strict=True) if there),
+        added=added,
+        kept=tuple(quad for quad, there in zip(wanted, present, strict=True) if there),
+        created=tuple(name for name in names if not store.has_graph(name)),
+    )
+
+
+# --- DELETE/INSERT WHERE ----------------------------------------------------------------------------
+
+
+def _modify_delta(
+    operation: ModifyOperation, store: QuadStore, new_blank_node: Callable[[], Term], using: UsingGraphs
+) -> QuadDelta:
+    prologue = operation.prologue
+    with_graph = None if operation.with_graph is None else resolve(prologue, operation.with_graph)
+    deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
+    inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
+    variables = sorted({*delete_variables, *insert_variables})
+    default_graphs: Sequence[Term] | None = None
+    named_graphs: Sequence[Term] | None = None
+    if operation.using or operation.using_named:
+        default_graphs = [resolve(prologue, name) for name in operation.using]
+        named_graphs = [resolve(prologue, name) for name in operation.using_named]
+    elif using:
+        default_graphs, named_graphs = using.default, using.named
+    elif with_graph is not None:
+        default_graphs = [with_graph]
+    # Without variables the number of solutions still counts: each makes blank nodes of its own.
+    projection = " ".join(f"?{name}" for name in variables) or "*"
+    solutions = store.select(f"{prologue} SELECT {projection} WHERE {operation.where}", default_graphs, named_graphs)
+    return _delta(
+        store,
+        _instances(deletes, variables, solutions, with_graph, new_blank_node),
+        _instances(inserts, variables, solutions, with_graph, new_blank_node),
+        (),
+    )
+
+
+def _instances(
+    patterns: Sequence[QuadPattern],
+    variables: Sequence[str],
+    solutions: Bag,
+    with_graph: Term | None,
+    new_blank_node: Callable[[], Term],
+) -> Iterable[Quad]:
+    """The quads of a template for each solution; those with an unbound or misplaced term are left out."""
+    if not patterns:
+        return
+    for row in solutions:
+        values: dict[str, Term | None] = dict(zip(variables, row, strict=False))
+        fresh: dict[Term, Term] = {}
+        for pattern in patterns:
+            terms = [None if part is None else _instance(part, values, fresh, new_blank_node) for part in pattern]
+            s, p, o, g = terms
+            if s is None or p is None or o is None or (pattern.g is not None and g is None):
+                continue
+            if pattern.g is None:
+                g = with_graph
+            if not is_iri(p) or not (is_iri(s) or is_blank(s)) or (g is not None and is_literal(g)):
+                continue
+            yield Quad(s, p, o, g)
+
+
+def _instance(
+    part: Term, values: dict[str, Term | None], fresh: dict[Term, Term], new_blank_node: Callable[[], Term]
+) -> Term | None:
+    if part.startswith(f"<{VARIABLE}"):
+        return values.get(part[len(VARIABLE) + 1 : -1])
+    if is_blank(part):
+        if part not in fresh:
+            fresh[part] = new_blank_node()
+        return fresh[part]
+    if part.startswith("<<("):
+        unbound = False
+
+        def substitute(found: re.Match[str]) -> str:
+            nonlocal unbound
+            term = _instance(found.group(), values, fresh, new_blank_node)
+            unbound = unbound or term is None
+            return term or ""
+
+        text = _PLACEHOLDER.sub(substitute, part)
+        return None if unbound or '<<( "' in text else text
+    return part
+
+
+# --- graph management -------------------------------------------------------------------------------
+
+
+def _graph_delta(operation: GraphOperation, store: QuadStore) -> QuadDelta:
+    verb, silent = operation.verb, operation.silent
+    target = _graph(operation.prologue, operation.target)
+    if verb == "CREATE":
+        assert isinstance(target, str)
+        if store.has_graph(target):
+            if silent:
+                return QuadDelta()
+            raise StoreError(f"the graph {target} already exists; use CREATE SILENT if that is no matter")
+        return QuadDelta(created=(target,))
+    if verb in ("CLEAR", "DROP"):
+        return _clear_delta(store, operation.target.upper(), target, drop=verb == "DROP", silent=silent)
+    source = _graph(operation.prologue, operation.source)
+    if source == target:
+        return QuadDelta()
+    parts = [] if verb == "ADD" else [_clear_delta(store, "", target, drop=True, silent=True)]
+    moved = [quad._replace(g=target) for quad in store.quads(source)]
+    if parts:
+        # The target is empty by now, so everything is new there, and it exists again if anything comes in.
+        created = (target,) if moved and target is not None else ()
+        parts.append(QuadDelta(added=tuple(moved), created=created))
+    else:
+        parts.append(_delta(store, (), moved, ()))
+    if verb == "MOVE":
+        parts.append(_clear_delta(store, "", source, drop=True, silent=silent))
+    return compose(parts)
+
+
+def _graph(prologue: str, reference: str) -> Term | None:
+    """A graph's full name; None for the default graph, and for NAMED and ALL, which are no graph."""
+    return None if reference.upper() in ("DEFAULT", "NAMED", "ALL") else resolve(prologue, reference)
+
+
+def _clear_delta(store: QuadStore, keyword: str, graph: Term | None, *, drop: bool, silent: bool) -> QuadDelta:
+    """CLEAR or DROP of one graph, or of those that a keyword (DEFAULT, NAMED, ALL) stands for."""
+    if keyword in ("NAMED", "ALL"):
+        graphs: list[Term | None] = list(store.graphs())
+        if keyword == "ALL":
+            graphs.append(None)
+    else:
+        graphs = [graph]
+        if graph is not None and not store.has_graph(graph):
+            if silent:
+                return QuadDelta()
+            raise StoreError(f"the graph {graph} does not exist; use SILENT if that is no matter")
+    return QuadDelta(
+        removed=tuple(quad for name in graphs for quad in store.quads(name)),
+        dropped=tuple(name for name in graphs if name is not None) if drop else (),
+    )

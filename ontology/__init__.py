@@ -1,0 +1,1 @@
+"""Vocabulary, SOSA profile, SHACL shapes and the lighting ontology. Imports nothing of ours."""

@@ -1,0 +1,56 @@
+"""IRIs as constants: the terms of SOSA, QUDT and our own two vocabularies that the code writes.
+
+Only terms valid in both the 2017 and the 2023 edition of SOSA are used (design section 9).
+"""
+
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+SOSA = "http://www.w3.org/ns/sosa/"
+QUDT = "http://qudt.org/schema/qudt/"
+UNIT = "http://qudt.org/vocab/unit/"
+
+LIGHTING = "http://lamplighter.example/ns/lighting#"
+"""The lighting ontology of the benchmark (Roffia 2016, IV.A): `lighting.ttl` beside this file."""
+
+GATEWAY = "http://lamplighter.example/ns/gateway#"
+"""What the gateway needs to know of a device and no standard names: `gateway.ttl` beside this file."""
+
+PREFIXES = {
+    "rdf": RDF,
+    "rdfs": RDFS,
+    "xsd": XSD,
+    "sosa": SOSA,
+    "qudt": QUDT,
+    "unit": UNIT,
+    "lighting": LIGHTING,
+    "gateway": GATEWAY,
+}
+"""Prefixes that mapping files and JSAP applications may use without declaring them."""
+
+RDF_TYPE = RDF + "type"
+RDFS_LABEL = RDFS + "label"
+
+SENSOR = SOSA + "Sensor"
+OBSERVATION = SOSA + "Observation"
+ACTUATOR = SOSA + "Actuator"
+ACTUATION = SOSA + "Actuation"
+PLATFORM = SOSA + "Platform"
+OBSERVABLE_PROPERTY = SOSA + "ObservableProperty"
+FEATURE_OF_INTEREST = SOSA + "FeatureOfInterest"
+MADE_BY_SENSOR = SOSA + "madeBySensor"
+MADE_BY_ACTUATOR = SOSA + "madeByActuator"
+OBSERVED_PROPERTY = SOSA + "observedProperty"
+OBSERVES = SOSA + "observes"
+HAS_FEATURE_OF_INTEREST = SOSA + "hasFeatureOfInterest"
+HAS_SIMPLE_RESULT = SOSA + "hasSimpleResult"
+RESULT_TIME = SOSA + "resultTime"
+HAS_UNIT = QUDT + "hasUnit"
+
+PRESENCE = LIGHTING + "presence"
+TEMPERATURE = LIGHTING + "temperature"
+HAS_LAMP = LIGHTING + "hasLamp"
+HAS_STATUS = LIGHTING + "hasStatus"
+
+COAP_RESOURCE = GATEWAY + "coapResource"
+MQTT_TOPIC = GATEWAY + "mqttTopic"
