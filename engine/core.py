@@ -121,6 +121,8 @@ class Engine:
         self._next_shared = 0
         self.sequence = 0
         """Number of the last commit."""
+        self.quad_count = 0
+        """How many quads the dataset has; the store itself would have to count them."""
 
     def __enter__(self) -> Engine:
         return self
@@ -173,6 +175,7 @@ class Engine:
         sequence: the number of the change-log record, if there is one.
         """
         self._store.apply(delta)
+        self.quad_count += len(delta.added) - len(delta.removed)
         self.sequence = self.sequence + 1 if sequence is None else sequence
         notifications = []
         for index in self._lutt.touched(delta):
@@ -181,9 +184,7 @@ class Engine:
             if changed:
                 for spuid in shared.subscribers:
                     shared.subscribers[spuid] += 1
-                    notifications.append(
-                        Notification(spuid, shared.subscribers[spuid], changed.added, changed.removed)
-                    )
+                    notifications.append(Notification(spuid, shared.subscribers[spuid], changed.added, changed.removed))
         return Commit(self.sequence, delta, tuple(notifications))
 
     # --- subscriptions ---

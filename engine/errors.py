@@ -11,6 +11,7 @@
     │   ├── ForcedBindingError        forced_binding               400  no
     │   ├── UnknownSpuidError         sid_not_found                500  no
     │   ├── UnknownDelayedError       delayed_not_found            404  no
+    │   ├── RefusedError              as the gateway answered     (seen from the client)
     │   ├── LimitExceededError        limit_exceeded               403  no
     │   └── QueueFullError            too_many_requests            429  yes
     ├── PayloadError                  payload                      400  no   (a device's message)
@@ -33,6 +34,9 @@ class GatewayError(Exception):
     code: ClassVar[str] = "gateway"
     status: ClassVar[int] = 500
     retriable: ClassVar[bool] = False
+
+    alias: str | None = None
+    """Over a socket, the client's name for the request that failed; there clients tell errors by it."""
 
 
 class RequestError(GatewayError):
@@ -113,6 +117,16 @@ class QueueFullError(RequestError):
     code = "too_many_requests"
     status = 429
     retriable = True
+
+
+class RefusedError(RequestError):
+    """What a gateway answered, seen from a client: code, status and description are the gateway's."""
+
+    def __init__(self, code: str, status: int, description: str) -> None:
+        super().__init__(f"{code} ({status}): {description}")
+        self.code = code  # type: ignore[misc]  # this one stands for any of the tree
+        self.status = status  # type: ignore[misc]
+        self.retriable = status in (429, 503, 507)  # type: ignore[misc]
 
 
 class PayloadError(GatewayError):

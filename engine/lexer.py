@@ -54,12 +54,7 @@ def tokens(text: str) -> Iterator[Token]:
         found = _TOKEN.match(text, position)
         assert found and found.lastgroup
         kind, end = found.lastgroup, found.end()
-        if (
-            kind == "iri"
-            and operand
-            and previous_end == position
-            and _COMPARISON_INSIDE.search(text, position, end)
-        ):
+        if kind == "iri" and operand and previous_end == position and _COMPARISON_INSIDE.search(text, position, end):
             # `?a<?b&&NOW()>?c` is three comparisons, which only the grammar can tell from an IRI. Read as an
             # IRI it would hide a function from the guard below; IRIs glued to an operand do not hold such signs.
             kind, end = "sign", position + 1

@@ -47,7 +47,7 @@ def quad_delta(
     *,
     now: str,
     new_blank_node: Callable[[], Term],
-    using: UsingGraphs = UsingGraphs(),  # noqa: B008  # frozen
+    using: UsingGraphs = UsingGraphs(),  # frozen
 ) -> QuadDelta:
     """The net effect that an update request would have on the store, which is left as it was.
 

@@ -1,0 +1,126 @@
+"""Applications declared in JSAP files: aggregators that run inside the gateway (Roffia 2016, II.B and II.D).
+
+An aggregator is a query whose notifications run updates. Each trigger (aggregator, commit) has its
+reaction exactly once (design 4.11): the reaction's record names the sequence of its trigger, reactions are
+written right behind their trigger and before anything else, and so recovery has to look only at the last
+trigger in the log to find what is missing. That an application began, or ended, is a record too; what
+happened before it began is none of its business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.change_log import Cause, Record
+from engine.errors import ConfigurationError, ForcedBindingError, JsapError
+from engine.jsap import Jsap, parse
+from engine.terms import Bag
+
+KIND = "application"
+"""The cause of every record that an application brought about."""
+
+REACTIONS_MAX = 1000
+"""Reactions that one request may lead to, directly or through others; an application that goes on is stopped."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A JSAP file. digest: tells one version of it from another."""
+
+    name: str
+    digest: str
+    profile: Jsap
+
+    @property
+    def began(self) -> Cause:
+        """The cause of the record that says that this version began."""
+        return Cause(KIND, f"{self.name}@{self.digest}")
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A change in the result of an aggregator's query that asks for a reaction. rows: one update for each."""
+
+    application: Application
+    aggregator: str
+    member: str  # added or removed
+    sequence: int
+    rows: Bag
+
+    @property
+    def cause(self) -> Cause:
+        return Cause(KIND, f"{self.application.name}/{self.aggregator}/{self.member}", self.sequence)
+
+    def reaction(self) -> Reaction:
+        """What is to be done. Raises JsapError, ForcedBindingError."""
+        profile = self.application.profile
+        aggregator = profile.aggregators[self.aggregator]
+        name = aggregator.added if self.member == "added" else aggregator.removed
+        assert name is not None
+        update = profile.updates[name]
+        texts = [profile.update_text(name, binding) for binding in self.rows.bindings()]
+        return Reaction(";\n".join(texts), update.delay, update.at)
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """One update request for all rows of a trigger, at once or delayed."""
+
+    sparql: str
+    delay: str | None
+    at: str | None
+
+
+def load_applications(folder: Path) -> list[Application]:
+    """The applications in ``*.jsap`` files, in the order of their names. Raises ConfigurationError."""
+    applications = []
+    for path in sorted(folder.glob("*.jsap")):
+        document = path.read_bytes()
+        try:
+            profile = parse(document)
+            for aggregator in profile.aggregators.values():
+                profile.query_text(aggregator.query, {})
+        except (JsapError, ForcedBindingError) as error:
+            raise ConfigurationError(f"{path}: {error}") from error
+        applications.append(Application(path.stem, hashlib.sha256(document).hexdigest()[:12], profile))
+    return applications
+
+
+def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
+    """(aggregator, text of its query) for each aggregator, in the order of the file."""
+    for name, aggregator in application.profile.aggregators.items():
+        yield name, application.profile.query_text(aggregator.query, {})
+
+
+def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:
+    """The triggers in one notification of an aggregator: what left before what came."""
+    declared = application.profile.aggregators[aggregator]
+    for member, update, rows in (("removed", declared.removed, removed), ("added", declared.added, added)):
+        if update is not None and rows:
+            yield Trigger(application, aggregator, member, sequence, rows)
+
+
+class Register:
+    """Which applications, in which version, have begun and not ended, as the change log tells."""
+
+    def __init__(self) -> None:
+        self._digests: dict[str, str] = {}
+
+    def follow(self, record: Record) -> None:
+        """Notes that an application began (``name@digest``) or ended (``name@``)."""
+        cause = record.cause
+        if cause is not None and cause.kind == KIND and cause.seq is None:
+            name, _, digest = cause.id.rpartition("@")
+            if digest:
+                self._digests[name] = digest
+            else:
+                self._digests.pop(name, None)
+
+    def has(self, application: Application) -> bool:
+        return self._digests.get(application.name) == application.digest
+
+    def names(self) -> list[str]:
+        return list(self._digests)

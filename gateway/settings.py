@@ -1,0 +1,105 @@
+"""`lamplighter.toml` -> typed settings. Read once; each part gets its own table passed down.
+
+An unknown key or a bad value stops the start, and the error names file and key.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from adapters.coap.settings import CoapSettings
+from adapters.mqtt.settings import MqttSettings
+from engine.errors import ConfigurationError
+from engine.terms import iri
+from gateway.clock import Trust
+
+Durability = Literal["fsync", "off"]
+"""fsync: nothing is acknowledged before it is on the disk. off: a power cut may lose what the kernel held back."""
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class GatewaySettings(_Table, frozen=True):
+    """``[gateway]``. data: where the change log lives, relative to the configuration file; base_iri: what the IRIs
+    of this gateway's sensors and features begin with; queue_max: requests that wait before new ones get 429."""
+
+    data: str = "data"
+    base_iri: str = "http://lamplighter.local/"
+    queue_max: Positive = 1000
+    durability: Durability = "fsync"
+    clock_trusted: Trust = "auto"
+
+
+class HttpSettings(_Table, frozen=True):
+    """``[http]``: the SPARQL protocol. Port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8000
+
+
+class WebsocketSettings(_Table, frozen=True):
+    """``[websocket]``: subscriptions. outbox_bytes_max: what may wait for one slow client before it is disconnected."""
+
+    host: str = "127.0.0.1"
+    port: Port = 9000
+    outbox_bytes_max: Positive = 4 * 1024 * 1024
+    connections_max: Positive = 1000
+    subscriptions_per_client_max: Positive = 1000
+
+
+class QuerySettings(_Table, frozen=True):
+    """``[query]``: limits of one ad-hoc query, which runs in a process of its own."""
+
+    time_ms_max: Positive = 30_000
+    rows_max: Positive = 1_000_000
+    memory_bytes_max: Positive = 1024 * 1024 * 1024
+    concurrent_max: Positive = 4
+
+
+class DelayedSettings(_Table, frozen=True):
+    """``[delayed]``: how many delayed updates may be pending."""
+
+    pending_max: Positive = 100_000
+
+
+class Settings(_Table, frozen=True):
+    """The whole file. ``folder`` is where it stands: `mapping/` and `apps/` are beside it."""
+
+    gateway: GatewaySettings = GatewaySettings()
+    http: HttpSettings = HttpSettings()
+    websocket: WebsocketSettings = WebsocketSettings()
+    query: QuerySettings = QuerySettings()
+    delayed: DelayedSettings = DelayedSettings()
+    mqtt: MqttSettings = MqttSettings()
+    coap: CoapSettings = CoapSettings()
+
+
+def read_settings(path: Path | None) -> Settings:
+    """The settings in a file, or the defaults where none is named. Raises ConfigurationError."""
+    if path is None:
+        return Settings()
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}; name another file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+    try:
+        settings = msgspec.convert(document, Settings)
+    except msgspec.ValidationError as error:
+        # msgspec writes the place as `$.table.key`.
+        raise ConfigurationError(f"{path}: {str(error).replace('$.', '')}; see docs/settings.md") from error
+    try:
+        iri(settings.gateway.base_iri)
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: gateway.base_iri: {error}") from error
+    return settings
