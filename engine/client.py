@@ -13,7 +13,7 @@ import itertools
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,7 +171,7 @@ class EngineClient:
             raise answer
         return Bag.from_json(answer["results"])
 
-    async def subscribe(self, sparql: str) -> AsyncIterator[Notification]:
+    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
         """Notifications of a query, the first result first; ends only by `aclose` or an error.
 
         Raises RefusedError when the gateway refuses the query, UpstreamError when the client is closed.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyoxigraph as ox
@@ -111,11 +112,7 @@ def parse_query(text: str) -> Query:
         raise UnsupportedRequestError(str(error)) from error
     form = next(token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
     unrepeatable = next(
-        (
-            token.text.upper()
-            for token, after in zip(found, found[1:], strict=False)
-            if token.is_word(*_UNREPEATABLE) and after.text == "("
-        ),
+        (token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("),
         None,
     )
     return Query(text, form, unrepeatable)

@@ -227,7 +227,7 @@ class Scheduler:
         )
 
     async def run(self) -> None:
-        """Runs until cancelled; looks once a second whether somebody stepped the wall clock or set it for the first time."""
+        """Runs until cancelled; looks once a second whether somebody stepped the wall clock."""
         self._scheduler.start()
         try:
             before = self._wall_minus_boottime()
@@ -250,10 +250,12 @@ class Scheduler:
         """To be called after timers came or went."""
         self._scheduler.wakeup()
 
-    def due_jobs(self) -> list[Job]:
-        """A job for each delayed update that is due, claimed until it has happened."""
+    def due_jobs(self, now: datetime) -> list[Job]:
+        """A job for each delayed update that is due, claimed until it has happened.
+
+        now: the scheduler's; it only runs jobs that are not later than that.
+        """
         jobs = []
-        now = datetime.now(UTC)
         for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
             self._claimed.add(pending.timer.id)
             jobs.append(_job(self._scheduler, pending.timer.id, self._execute, now))
@@ -307,7 +309,7 @@ class _JobStore(BaseJobStore):  # type: ignore[misc]  # the library ships no typ
         self._source = scheduler
 
     def get_due_jobs(self, now: datetime) -> list[Job]:
-        return self._source.due_jobs()
+        return self._source.due_jobs(now)
 
     def get_next_run_time(self) -> datetime | None:
         return self._source.next_run_time()

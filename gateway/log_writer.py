@@ -103,14 +103,13 @@ class LogWriter:
         records, cut, aside = 0, 0, None
         segments = sorted(self._path.glob("*.ndjson"), key=_epoch_and_first)
         for index, segment in enumerate(segments):
-            end = 0
-            reason = ""
-            for end, record, reason in self._read(segment):
-                if record is None:
-                    break
-                take(record)
-                records += 1
-                self.epoch, self.sequence = record.epoch, record.seq
+            end, reason = 0, ""
+            for offset, record, trouble in self._read(segment):
+                end, reason = offset, trouble
+                if record is not None:
+                    take(record)
+                    records += 1
+                    self.epoch, self.sequence = record.epoch, record.seq
             if reason:
                 last = index == len(segments) - 1
                 if last and not self._good_after(segment, end):
@@ -250,7 +249,7 @@ class LogWriter:
         return record
 
     def sync(self) -> None:
-        """Makes what was appended as durable as the policy says. Raises ChangeLogError: the disk is not to be trusted."""
+        """Makes what was appended as durable as the policy says. Raises ChangeLogError: the disk is no good."""
         if self._unsynced and self._durability == "fsync":
             assert self._file is not None
             try:

@@ -126,7 +126,7 @@ class Answer:
             return True
         if kill:
             os.kill(self._child, signal.SIGKILL)
-        _, status = os.waitpid(self._child, 0) if kill else await asyncio.to_thread(os.waitpid, self._child, 0)
+        _, status = await asyncio.to_thread(os.waitpid, self._child, 0)
         self._ended = True
         self._running.discard(self._child)
         return status == 0

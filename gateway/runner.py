@@ -289,7 +289,7 @@ class Runner:
         if self._queue.qsize() + count > self._settings.gateway.queue_max:
             self.counters.queue_full += 1
             raise QueueFullError(
-                f"gateway.queue_max = {self._settings.gateway.queue_max} requests are waiting; send it again a little later"
+                f"gateway.queue_max = {self._settings.gateway.queue_max} requests are waiting; try a little later"
             )
 
     # --- requests ---

@@ -1,0 +1,132 @@
+"""The `lamplighter` command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from engine.errors import GatewayError
+from gateway.log_writer import Recovery
+from gateway.service import Addresses, Configuration, run_coap, run_gateway, run_mqtt, run_until, stop_on_signals
+
+logger = logging.getLogger("gateway")
+
+DEFAULT_CONFIG = Path("lamplighter.toml")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0 well, 1 failed, 2 wrong use or configuration."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "rdflib", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
+    try:
+        return int(options.command(options))
+    except GatewayError as error:
+        print(f"lamplighter: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lamplighter", description="A semantic edge gateway.")
+    parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
+    commands = parser.add_subparsers(title="commands", required=True)
+
+    def command(name: str, text: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=text, description=text)
+        one.add_argument("--config", type=Path, help=f"settings (default: {DEFAULT_CONFIG} if it is there)")
+        if data:
+            one.add_argument("--data", type=Path, help="folder of the change log (default: as the settings say)")
+        one.add_argument("--verbose", action="store_true", help="log what happens when all is well, too")
+        one.set_defaults(command=function)
+        return one
+
+    run = command("run", "run the gateway until it is told to stop", _run)
+    run.add_argument("--all", action="store_true", help="with the MQTT and CoAP adapters in the same process")
+    command("mqtt", "run the MQTT adapter alone", _mqtt)
+    command("coap", "run the CoAP adapter alone", _coap)
+    command("check", "read and check the configuration, and start nothing", _check)
+    demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
+    demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
+    return parser
+
+
+def _configuration(options: argparse.Namespace) -> Configuration:
+    config = options.config
+    if config is None and DEFAULT_CONFIG.exists():
+        config = DEFAULT_CONFIG
+    return Configuration.read(config, options.data)
+
+
+def _run(options: argparse.Namespace) -> int:
+    configuration = _configuration(options)
+
+    def ready(addresses: Addresses, recovery: Recovery) -> None:
+        print(f"Lamplighter is ready, with {recovery.records} records from {configuration.data}\n{addresses.table()}")
+        sys.stdout.flush()
+
+    async def run() -> None:
+        await run_gateway(configuration, stop_on_signals(), ready, adapters=options.all)
+
+    asyncio.run(run())
+    return 0
+
+
+def _adapter_url(configuration: Configuration) -> str:
+    settings = configuration.settings
+    return Addresses.of(settings, settings.http.port, settings.websocket.port).subscribe
+
+
+def _mqtt(options: argparse.Namespace) -> int:
+    configuration = _configuration(options)
+    if not configuration.settings.mqtt.host:
+        print("lamplighter: mqtt.host is empty; name a broker in lamplighter.toml", file=sys.stderr)
+        return 2
+
+    async def run() -> None:
+        await run_until(run_mqtt(configuration, _adapter_url(configuration)), stop_on_signals())
+
+    asyncio.run(run())
+    return 0
+
+
+def _coap(options: argparse.Namespace) -> int:
+    configuration = _configuration(options)
+
+    async def run() -> None:
+        await run_until(run_coap(configuration, _adapter_url(configuration)), stop_on_signals())
+
+    asyncio.run(run())
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    configuration = _configuration(options)
+    settings = configuration.settings
+    print(f"configuration in {configuration.folder.resolve()} is good")
+    print(f"  data          {configuration.data.resolve()}")
+    print(f"  base IRI      {settings.gateway.base_iri}")
+    print(f"  MQTT broker   {f'{settings.mqtt.host}:{settings.mqtt.port}' if settings.mqtt.host else 'none'}")
+    for application in configuration.applications:
+        print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from gateway.demo import run_demo
+
+    return asyncio.run(run_demo(options.config, options.data, options.seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The simulated street: posts whose sensors publish over MQTT, lamps that are CoAP servers, people who walk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+import aiocoap
+import paho.mqtt.client as mqtt
+from aiocoap import resource
+from paho.mqtt.enums import CallbackAPIVersion
+
+POSTS = 10
+STEP_S = 1.0
+"""Time from one post to the next."""
+TEMPERATURE_EVERY_S = 5.0
+
+
+class Lamp(resource.Resource):  # type: ignore[misc]  # the library ships no types
+    """A lamp: a CoAP server with the one resource ``/lamp``, which takes ON and OFF by PUT."""
+
+    def __init__(self, number: int, port: int) -> None:
+        super().__init__()
+        self.number = number
+        self.uri = f"coap://127.0.0.1:{port}/lamp"
+        self.state = "OFF"
+
+    async def render_put(self, request: aiocoap.Message) -> aiocoap.Message:
+        self.state = request.payload.decode()
+        return aiocoap.Message(code=aiocoap.CHANGED)
+
+    async def render_get(self, request: aiocoap.Message) -> aiocoap.Message:
+        return aiocoap.Message(payload=self.state.encode())
+
+
+@asynccontextmanager
+async def lamps() -> AsyncIterator[list[Lamp]]:
+    """A CoAP server for each lamp, on ports of their own."""
+    async with AsyncExitStack() as stack:
+        found = []
+        for number in range(1, POSTS + 1):
+            port = free_port(socket.SOCK_DGRAM)
+            lamp = Lamp(number, port)
+            site = resource.Site()
+            site.add_resource(["lamp"], lamp)
+            context = await aiocoap.Context.create_server_context(
+                site, bind=("127.0.0.1", port), transports=["simplesocketserver"]
+            )
+            stack.push_async_callback(context.shutdown)
+            found.append(lamp)
+        yield found
+
+
+def free_port(kind: int = socket.SOCK_STREAM) -> int:
+    """A loopback port that nobody has at this moment."""
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Sensors:
+    """The presence and temperature sensors of all posts, on one connection to the broker."""
+
+    def __init__(self, client: mqtt.Client) -> None:
+        self._client = client
+
+    def presence(self, post: int, present: bool) -> None:
+        self._client.publish(f"street/{post}/presence", str(present).lower(), qos=1)
+
+    def temperature(self, post: int, degrees: float) -> None:
+        self._client.publish(f"street/{post}/temperature", f"{degrees:.1f}", qos=1)
+
+
+@contextmanager
+def sensors(host: str, port: int) -> Iterator[Sensors]:
+    """Connects the sensors; paho's own thread sends. Raises OSError when the broker cannot be reached."""
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"street-{random.getrandbits(32):08x}")
+    client.connect(host, port)
+    client.loop_start()
+    try:
+        yield Sensors(client)
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def description(base_iri: str, street: Sequence[Lamp]) -> str:
+    """The update that tells the gateway what stands in the street (lighting ontology, Roffia 2016, IV.A)."""
+    parts = []
+    for lamp in street:
+        post, road = f"<{base_iri}post/{lamp.number}>", f"<{base_iri}road/1>"
+        parts.append(
+            f"{road} a lighting:Road ; lighting:isConnectedTo {post} . {post} a lighting:Post ; "
+            f"lighting:hasLamp <{base_iri}lamp/{lamp.number}> . "
+            f"<{base_iri}lamp/{lamp.number}> a lighting:Lamp ; gateway:coapResource <{lamp.uri}> ; "
+            f"lighting:hasStatus 'OFF' ."
+        )
+    return (
+        "PREFIX lighting: <http://lamplighter.example/ns/lighting#> "
+        "PREFIX gateway: <http://lamplighter.example/ns/gateway#>\n"
+        "INSERT DATA {\n  " + "\n  ".join(parts) + "\n}"
+    )
+
+
+async def walk(posts: Sequence[int], arrive: Callable[[int], None], leave: Callable[[int], None]) -> None:
+    """One person from post to post; may turn back."""
+    for post in posts:
+        arrive(post)
+        await asyncio.sleep(STEP_S)
+        leave(post)
+
+
+async def weather(publish: Callable[[int, float], None]) -> None:
+    """Temperatures that drift."""
+    degrees = [random.uniform(8, 12) for _ in range(POSTS)]
+    while True:
+        for post in range(1, POSTS + 1):
+            degrees[post - 1] += random.uniform(-0.3, 0.3)
+            publish(post, degrees[post - 1])
+        await asyncio.sleep(TEMPERATURE_EVERY_S)
+
+
+async def evening(person: Callable[[Sequence[int]], Awaitable[None]]) -> None:
+    """People through the street, one after the other, until cancelled; the second one turns back half way."""
+    await person(range(1, POSTS + 1))
+    await asyncio.sleep(2)
+    await person([10, 9, 8, 7, 8, 9, 10])
+    while True:
+        await asyncio.sleep(random.uniform(2, 5))
+        way = list(range(1, POSTS + 1))
+        await person(way if random.random() < 0.5 else way[::-1])
+
+
+def now() -> float:
+    """Seconds of the wall clock, which readings and actuations are stamped with."""
+    return time.time()

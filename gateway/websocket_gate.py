@@ -1,0 +1,246 @@
+"""WebSocket gate: SPARQL 1.1 SE protocol, subscriptions (SEPA protocol, section 2), and our updates and queries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from engine.change_log import Cause
+from engine.core import Notification, Subscription
+from engine.errors import ConfigurationError, GatewayError, LimitExceededError, QueueFullError
+from engine.protocol import (
+    QueryRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
+    UpdateRequest,
+    WireRequest,
+    answer_message,
+    error_message,
+    graph_names,
+    notification_message,
+    requests,
+    unsubscribed_message,
+    updated_message,
+)
+from engine.sparql import parse_query
+from engine.terms import Bag
+from gateway.outbox import Outbox
+from gateway.runner import Accepted, Runner, UpdateCall
+from gateway.settings import WebsocketSettings
+
+logger = logging.getLogger(__name__)
+
+PATH = "/subscribe"
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+QUERIES_PER_CLIENT_MAX = 4
+
+
+class _Sink:
+    """One subscription's way into its connection's outbox; knows the alias for the first message."""
+
+    def __init__(self, outbox: Outbox, alias: str | None) -> None:
+        self._outbox = outbox
+        self._alias = alias
+
+    def subscribed(self, subscription: Subscription) -> None:
+        nothing = Bag(subscription.first.variables)
+        self._outbox.put(notification_message(subscription.spuid, 0, subscription.first, nothing, self._alias))
+
+    def notify(self, notification: Notification) -> None:
+        self._outbox.put(
+            notification_message(notification.spuid, notification.sequence, notification.added, notification.removed)
+        )
+
+
+class _Connection:
+    """One client. Requests go to the runner in the order in which they came; everything leaves by the outbox."""
+
+    def __init__(self, socket: ServerConnection, runner: Runner, settings: WebsocketSettings) -> None:
+        self._socket = socket
+        self._runner = runner
+        self._settings = settings
+        self._outbox = Outbox(settings.outbox_bytes_max)
+        self._sinks: dict[str, _Sink] = {}
+        self._closed = False
+        self._subscribing = 0
+        self._queries: set[asyncio.Task[None]] = set()
+        address = socket.remote_address
+        self._cause = Cause("ws", f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local")
+
+    async def serve(self) -> None:
+        sender = asyncio.create_task(self._send())
+        watcher = asyncio.create_task(self._disconnect_when_too_slow())
+        try:
+            async for message in self._socket:
+                self._take(message)
+        except ConnectionClosed:
+            logger.debug("connection closed client=%s", self._cause.id)
+        finally:
+            self._closed = True
+            for task in (sender, watcher, *self._queries):
+                task.cancel()
+            await asyncio.gather(sender, watcher, *self._queries, return_exceptions=True)
+            for spuid, sink in self._sinks.items():
+                self._runner.disconnect(sink, [spuid])
+
+    async def _send(self) -> None:
+        while True:
+            await self._socket.send(await self._outbox.get(), text=True)
+
+    async def _disconnect_when_too_slow(self) -> None:
+        await self._outbox.overflowed.wait()
+        logger.warning(
+            "client disconnected client=%s reason=too slow outbox_bytes_max=%d",
+            self._cause.id,
+            self._settings.outbox_bytes_max,
+        )
+        self._socket.transport.abort()
+
+    def _take(self, message: str | bytes) -> None:
+        found = requests(message)
+        try:
+            self._runner.check_room(len(found))
+        except QueueFullError as error:
+            # All or none of a batch: a later update must not overtake an earlier one that has to be sent again.
+            for request in found:
+                self._outbox.put(error_message(error, request.alias))
+            return
+        for request in found:
+            if isinstance(request, GatewayError):
+                self._outbox.put(error_message(request, request.alias))
+                continue
+            try:
+                self._submit(request)
+            except GatewayError as error:
+                self._outbox.put(error_message(error, request.alias))
+
+    def _submit(self, request: WireRequest) -> None:
+        match request:
+            case QueryRequest():
+                self._query(request)
+            case SubscribeRequest():
+                self._subscribe(request)
+            case UnsubscribeRequest():
+                sink = self._sinks.get(request.spuid)
+                outcome = self._runner.unsubscribe(request.spuid, sink or _Sink(self._outbox, None))
+                outcome.add_done_callback(partial(self._unsubscribed, request))
+            case UpdateRequest():
+                call = UpdateCall(
+                    request.sparql,
+                    self._cause,
+                    request_id=request.request_id,
+                    delay=request.delay,
+                    at=request.at,
+                )
+                self._runner.update(call).add_done_callback(partial(self._updated, request.alias))
+
+    def _updated(self, alias: str | None, outcome: asyncio.Future[Accepted]) -> None:
+        error = outcome.exception()
+        if isinstance(error, GatewayError):
+            self._outbox.put(error_message(error, alias))
+        else:
+            accepted = outcome.result()
+            self._outbox.put(updated_message(alias, accepted.sequence, accepted.delayed))
+
+    def _subscribe(self, request: SubscribeRequest) -> None:
+        limit = self._settings.subscriptions_per_client_max
+        if len(self._sinks) + self._subscribing >= limit:
+            raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
+        sink = _Sink(self._outbox, request.alias)
+        outcome = self._runner.subscribe(
+            request.sparql,
+            sink,
+            graph_names(request.default_graph_uri),
+            graph_names(request.named_graph_uri),
+        )
+        self._subscribing += 1
+        outcome.add_done_callback(partial(self._subscribed, request, sink))
+
+    def _subscribed(self, request: SubscribeRequest, sink: _Sink, outcome: asyncio.Future[str]) -> None:
+        self._subscribing -= 1
+        error = outcome.exception()
+        if isinstance(error, GatewayError):
+            self._outbox.put(error_message(error, request.alias))
+        elif self._closed:
+            self._runner.disconnect(sink, [outcome.result()])
+        else:
+            self._sinks[outcome.result()] = sink
+
+    def _unsubscribed(self, request: UnsubscribeRequest, outcome: asyncio.Future[None]) -> None:
+        error = outcome.exception()
+        if isinstance(error, GatewayError):
+            self._outbox.put(error_message(error, request.alias))
+        else:
+            self._sinks.pop(request.spuid, None)
+            self._outbox.put(unsubscribed_message(request.spuid))
+
+    def _query(self, request: QueryRequest) -> None:
+        if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
+            raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
+        task = asyncio.create_task(self._answer(request))
+        self._queries.add(task)
+        task.add_done_callback(self._queries.discard)
+
+    async def _answer(self, request: QueryRequest) -> None:
+        try:
+            query = parse_query(request.sparql)
+            answer = await self._runner.query(
+                query,
+                "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
+                graph_names(request.default_graph_uri),
+                graph_names(request.named_graph_uri),
+            )
+            results = b"".join([chunk async for chunk in answer.chunks()])
+            self._outbox.put(answer_message(request.alias, results))
+        except GatewayError as error:
+            self._outbox.put(error_message(error, request.alias))
+
+
+@asynccontextmanager
+async def websocket_gate(runner: Runner, settings: WebsocketSettings) -> AsyncIterator[int]:
+    """Serves until left; gives the port. Raises ConfigurationError when the address cannot be had."""
+    connections = 0
+
+    async def handle(socket: ServerConnection) -> None:
+        nonlocal connections
+        connections += 1
+        try:
+            await _Connection(socket, runner, settings).serve()
+        finally:
+            connections -= 1
+
+    def check(socket: ServerConnection, request: Request) -> Response | None:
+        if request.path.partition("?")[0] != PATH:
+            return socket.respond(HTTPStatus.NOT_FOUND, f"the path to subscribe at is {PATH}\n")
+        if connections >= settings.connections_max:
+            return socket.respond(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"websocket.connections_max = {settings.connections_max} is reached\n"
+            )
+        return None
+
+    try:
+        server: Server = await serve(
+            handle,
+            settings.host,
+            settings.port,
+            process_request=check,
+            compression=None,  # it costs more than it saves on a local network, and the same text once per client
+            max_size=MESSAGE_BYTES_MAX,
+            ping_interval=20,
+            ping_timeout=20,
+            close_timeout=1,
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"websocket: cannot listen on {settings.host}:{settings.port}: {error.strerror}; name another port"
+        ) from error
+    async with server:
+        yield next(iter(server.sockets)).getsockname()[1]
