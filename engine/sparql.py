@@ -173,16 +173,21 @@ def footprint(text: str, *, other_dataset: bool = False) -> Footprint:
 
 
 def _triples(node: Any, graph: Any) -> Iterator[tuple[Any, Any]]:
-    """Each triple of the algebra with the graph it is matched in; (None, graph) for each GRAPH itself."""
+    """Each triple of the algebra with the graph it is matched in; (None, graph) for each GRAPH itself.
+
+    rdflib leaves the patterns inside EXISTS as the parser made them: GraphGraphPattern and TriplesBlock, whose
+    triples are lists of three terms, and again three.
+    """
     if isinstance(node, CompValue):
-        if node.name == "Graph":
+        if node.name in ("Graph", "GraphGraphPattern"):
             graph = node.term
             yield None, graph
-        if node.name == "BGP":
-            for triple in node.triples or ():
-                yield triple, graph
-        for key, value in node.items():
-            if not (node.name == "BGP" and key == "triples"):
+        if node.name in ("BGP", "TriplesBlock"):
+            for terms in node.triples or ():
+                for start in range(0, len(terms), 3):
+                    yield tuple(terms[start : start + 3]), graph
+        else:
+            for value in node.values():
                 yield from _triples(value, graph)
     elif isinstance(node, (list, tuple, set)):
         for member in node:
@@ -201,8 +206,11 @@ def _constant(term: Any) -> Term | None:
 
 
 def _patterns(s: Any, p: Any, o: Any, graph: Term | None) -> Iterator[TriplePattern]:
-    if not isinstance(p, Path):
+    if isinstance(p, (URIRef, Variable)):
         yield TriplePattern(_constant(s) or ANY, _constant(p) or ANY, _constant(o) or ANY, graph)
+        return
+    if not isinstance(p, Path):
+        yield TriplePattern(ANY, ANY, ANY, graph)  # a path inside EXISTS that rdflib left as it was
         return
     predicates = set(_path_predicates(p))
     if _zero_length(p) and not (isinstance(s, (URIRef, Literal)) or isinstance(o, (URIRef, Literal))):
@@ -230,7 +238,7 @@ def _zero_length(path: Any) -> bool:
     if isinstance(path, MulPath):
         return bool(path.zero) or _zero_length(path.path)
     if isinstance(path, SequencePath):
-        return any(_zero_length(part) for part in path.args)
+        return all(_zero_length(part) for part in path.args)
     if isinstance(path, AlternativePath):
         return any(_zero_length(part) for part in path.args)
     return isinstance(path, InvPath) and _zero_length(path.arg)

@@ -25,7 +25,7 @@ from engine.sparql import (
     template,
 )
 from engine.store import QuadStore
-from engine.terms import Bag, Quad, Term, is_blank, is_iri, is_literal
+from engine.terms import Bag, Quad, Term, is_blank, is_iri
 
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
 
@@ -156,7 +156,7 @@ def _instances(
                 continue
             if pattern.g is None:
                 g = with_graph
-            if not is_iri(p) or not (is_iri(s) or is_blank(s)) or (g is not None and is_literal(g)):
+            if not is_iri(p) or not (is_iri(s) or is_blank(s)) or (g is not None and not (is_iri(g) or is_blank(g))):
                 continue
             yield Quad(s, p, o, g)
 

@@ -1,0 +1,61 @@
+# `make help` lists everything.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-faults lint format bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The demo needs the gateway and an embedded broker; the tests need the rest.
+$(VENV)/run.stamp: requirements.lock pyproject.toml
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned dependencies into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/run.stamp requirements-test.lock
+	@echo "installing what the tests need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	@touch $@
+
+run: $(VENV)/run.stamp ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
+	@$(BIN)/lamplighter demo $(ARGS)
+
+test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for a part
+	@sh tests/install-components.sh
+	@$(BIN)/python -m pytest -m "not faults" $(TESTS) $(ARGS)
+
+test-faults: $(VENV)/test.stamp ## kills, restarts and damaged files
+	@sh tests/install-components.sh
+	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
+
+lint: $(VENV)/test.stamp ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/run.stamp ## memory and CPU of an idle gateway
+	@$(BIN)/python benchmarks/idle.py
+
+format: $(VENV)/test.stamp ## lay the code out
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: $(VENV)/test.stamp ## pin the dependencies anew (names, versions and hashes; no addresses)
+	@$(BIN)/python -m pip install --quiet uv
+	@for set in ":demo" "-test:demo,test" "-cloud:cloud"; do \
+	  name=requirements$${set%%:*}.lock; extras=$${set#*:}; \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate --no-emit-index-url --no-emit-find-links \
+	    $$(echo $$extras | sed 's/\([a-z]*\),*/--extra \1 /g') \
+	    pyproject.toml requirements-build.in -o $$name; \
+	done
+
+clean: ## remove what was installed and made
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,182 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pyoxigraph
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.coap import mapping
+from adapters.coap.mapping import Command
+from engine.errors import ConfigurationError, PayloadError
+from engine.terms import XSD, Term, iri, lexical, literal
+from ontology import vocabulary
+
+LAMP = iri("http://street.example/lamp/1")
+NOON = datetime(2026, 11, 21, 12, 0, 0, 250, tzinfo=UTC)
+
+
+def row(**changed: Term) -> dict[str, Term]:
+    return {"actuator": LAMP, "resource": iri("coap://lamp-1.local/state"), "payload": literal("ON")} | changed
+
+
+def test_a_row_becomes_a_command() -> None:
+    command = mapping.command(row())
+    assert command == Command(LAMP, "coap://lamp-1.local/state", literal("ON"))
+    assert command.payload == b"ON"
+
+
+def test_the_payload_is_the_value_without_its_datatype() -> None:
+    assert mapping.command(row(payload=literal("40", datatype=XSD + "integer"))).payload == b"40"
+    assert mapping.command(row(payload=literal('a"b\n°', language="de"))).payload == 'a"b\n°'.encode()
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("coap://LAMP-1.local/State", "coap://lamp-1.local/State"),
+        ("COAP://lamp:5683/a", "coap://lamp/a"),
+        ("coap://lamp:05684/a?x=1&y", "coap://lamp:5684/a?x=1&y"),
+        ("coap://lamp", "coap://lamp/"),
+        ("coap://[FE80::1]:61616/a", "coap://[fe80::1]:61616/a"),
+        ("coap://192.0.2.7/a/", "coap://192.0.2.7/a/"),
+    ],
+)
+def test_one_resource_has_one_spelling(given: str, normal: str) -> None:
+    assert mapping.command(row(resource=iri(given))).resource == normal
+    assert mapping.command(row(resource=literal(given))).resource == normal
+
+
+@pytest.mark.parametrize(
+    ("resource", "device"),
+    [("coap://lamp/a", "lamp"), ("coap://lamp:7/b", "lamp:7"), ("coap://[::1]:7/b", "[::1]:7")],
+)
+def test_a_device_is_host_and_port(resource: str, device: str) -> None:
+    assert mapping.device(resource) == device
+
+
+@pytest.mark.parametrize(
+    ("resource", "reason"),
+    [
+        (literal("http://lamp/a"), "only coap://"),
+        (literal("coaps://lamp/a"), "only coap://"),
+        (literal("/state"), "only coap://"),
+        (literal("coap:///state"), "host"),
+        (literal("coap://:5683/state"), "host"),
+        (literal("coap://lamp:0/state"), "port"),
+        (literal("coap://lamp:99999/state"), "not a URI"),
+        (literal("coap://lamp:x/state"), "not a URI"),
+        (literal("coap://[::1/state"), "not a URI"),
+        (literal("coap://la mp/state"), "not a URI"),
+        (literal("coap://lamp/state\n"), "not a URI"),
+        (literal(f"coap://{'a' * 64}/state"), "not a URI"),
+        (literal("coap://lamp..local/state"), "not a URI"),
+        (literal("coap://me@lamp/state"), "user name"),
+        (literal("coap://lamp/state#on"), "fragment"),
+        (literal("coap://224.0.1.187/state"), "group"),
+        (literal("coap://[ff02::fd]/state"), "group"),
+        (literal("coap://lamp/%ff"), "can be sent to"),
+        (literal("coap://1.2.3./state"), "can be sent to"),
+        (literal("coap://lamp/\ud800"), "can be sent to"),
+        (literal("coap://lamp/" + "a" * 256), "longer than 255"),
+        ("_:b0", "neither"),
+    ],
+)
+def test_a_resource_that_cannot_be_put_to_is_rejected(resource: Term, reason: str) -> None:
+    with pytest.raises(PayloadError, match=reason):
+        mapping.command(row(resource=resource))
+
+
+@given(st.one_of(st.text(), st.from_regex(r"coap://[\[\]a-z0-9.:%@]*[/?#].*")))
+def test_any_text_is_a_resource_or_is_rejected(text: str) -> None:
+    try:
+        normal = mapping.resource_uri(text)
+    except PayloadError:
+        return
+    assert mapping.resource_uri(normal) == normal
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"actuator": "_:b0"}, r"\?actuator is not an IRI"),
+        ({"actuator": literal("lamp")}, r"\?actuator is not an IRI"),
+        ({"payload": iri("http://street.example/ON")}, r"\?payload is not a literal"),
+        ({"payload": literal("\ud800")}, r"\?payload cannot be written"),
+    ],
+)
+def test_a_row_of_the_wrong_kind_is_rejected(changed: dict[str, Term], reason: str) -> None:
+    with pytest.raises(PayloadError, match=reason):
+        mapping.command(row(**changed))
+
+
+@pytest.mark.parametrize("name", mapping.VARIABLES)
+def test_an_unbound_variable_is_named(name: str) -> None:
+    binding = row()
+    del binding[name]
+    with pytest.raises(PayloadError, match=rf"\?{name} is unbound"):
+        mapping.command(binding)
+
+
+def test_variables_that_the_query_lacks_are_named() -> None:
+    mapping.check_variables(["payload", "room", "resource", "actuator"])
+    with pytest.raises(ConfigurationError, match=r"no variable \?actuator, \?payload;"):
+        mapping.check_variables(["resource", "status"])
+
+
+# The update, run by a store.
+
+
+def live(store: pyoxigraph.Store) -> Iterator[tuple[str, str, str]]:
+    for quad in store:
+        yield str(quad.subject), str(quad.predicate), str(quad.object)
+
+
+def actuation(result: Term, time: str) -> set[tuple[str, str, str]]:
+    subject = iri("http://street.example/lamp/1/actuation")
+    return {
+        (subject, iri(vocabulary.RDF_TYPE), iri(vocabulary.ACTUATION)),
+        (subject, iri(vocabulary.MADE_BY_ACTUATOR), LAMP),
+        (subject, iri(vocabulary.HAS_SIMPLE_RESULT), result),
+        (subject, iri(vocabulary.RESULT_TIME), literal(time, datatype=XSD + "dateTime")),
+    }
+
+
+def test_the_update_makes_one_live_actuation_and_replaces_it() -> None:
+    store = pyoxigraph.Store()
+    store.update(f"INSERT DATA {{ {LAMP} {iri(vocabulary.HAS_STATUS)} 'ON' }}")
+    status = (LAMP, iri(vocabulary.HAS_STATUS), literal("ON"))
+
+    store.update(mapping.actuation_update(mapping.command(row()), NOON))
+    assert set(live(store)) == {status} | actuation(literal("ON"), "2026-11-21T12:00:00.00025Z")
+
+    later = NOON + timedelta(seconds=1)
+    store.update(mapping.actuation_update(mapping.command(row(payload=literal("OFF"))), later))
+    assert set(live(store)) == {status} | actuation(literal("OFF"), "2026-11-21T12:00:01.00025Z")
+
+
+def test_the_time_is_written_in_utc_with_microseconds() -> None:
+    east = timezone(timedelta(hours=2))
+    text = mapping.actuation_update(mapping.command(row()), datetime(2026, 11, 21, 14, 0, 0, tzinfo=east))
+    assert '"2026-11-21T12:00:00.000000Z"^^' in text
+
+
+def test_a_payload_cannot_break_out_of_its_place() -> None:
+    nasty = literal('ON" } ; DROP ALL ; INSERT DATA { <a:b> <a:c> "\\\n', language="en")
+    store = pyoxigraph.Store()
+    store.update(mapping.actuation_update(mapping.command(row(payload=nasty)), NOON))
+    results = [o for _, p, o in live(store) if p == iri(vocabulary.HAS_SIMPLE_RESULT)]
+    assert [lexical(result) for result in results] == [lexical(nasty)]
+    assert len(store) == 4
+
+
+def test_the_default_query_finds_what_the_ontology_describes() -> None:
+    store = pyoxigraph.Store()
+    store.update(
+        f"INSERT DATA {{ {LAMP} {iri(vocabulary.COAP_RESOURCE)} <coap://lamp/a> ; {iri(vocabulary.HAS_STATUS)} 'ON' }}"
+    )
+    solutions = store.query(mapping.DEFAULT_QUERY)
+    assert isinstance(solutions, pyoxigraph.QuerySolutions)
+    mapping.check_variables([variable.value for variable in solutions.variables])
+    rows = [{name: str(solution[name]) for name in mapping.VARIABLES} for solution in solutions]
+    assert [mapping.command(found) for found in rows] == [Command(LAMP, "coap://lamp/a", literal("ON"))]

@@ -1,0 +1,38 @@
+import tomllib
+
+import msgspec
+import pytest
+
+from adapters.coap.mapping import VARIABLES
+from adapters.coap.settings import CoapSettings
+
+
+def read(text: str) -> CoapSettings:
+    return msgspec.convert(tomllib.loads(text), CoapSettings)
+
+
+def test_an_empty_table_gives_the_defaults() -> None:
+    settings = read("")
+    assert settings == CoapSettings()
+    assert all(f"?{name}" in settings.query for name in VARIABLES)
+
+
+def test_whole_seconds_may_be_written_without_a_point() -> None:
+    assert read("retry_max_s = 5").retry_max_s == 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("retries = 3", "retries"),
+        ("concurrency_max = 0", "concurrency_max"),
+        ("ack_timeout_s = 0", "ack_timeout_s"),
+        ("retry_min_s = -1", "retry_min_s"),
+        ('enabled = "yes"', "enabled"),
+        ('query = ""', "query"),
+        ("retry_min_s = 2\nretry_max_s = 1", "retry_max_s"),
+    ],
+)
+def test_a_bad_setting_is_named(text: str, named: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=named):
+        read(text)

@@ -1,0 +1,31 @@
+"""The demo as a new user starts it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def demo(seconds: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", "demo", "--for", seconds],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_demo_lights_lamps_and_puts_them_out() -> None:
+    played = demo("9")
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "lamp 1 is ON" in played.stdout
+    assert "lamp 1 is OFF" in played.stdout
+    assert played.stderr == ""
+
+
+def test_demo_that_is_too_short_fails() -> None:
+    played = demo("2")
+    assert played.returncode == 1, played.stdout + played.stderr
+    assert "No lamp was both lit and put out" in played.stdout

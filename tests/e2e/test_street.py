@@ -1,0 +1,117 @@
+"""The whole road: mosquitto_pub -> mosquitto -> gateway -> libcoap server, with kills on the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Mosquitto, mosquitto
+from tests.coap_peers import LibcoapServer, libcoap_server
+from tests.components import require_command
+from tests.gateway_process import GatewayProcess, wait_for
+
+OFF_AFTER_S = 2.0
+BASE = "http://lamplighter.local/"
+
+
+@pytest.fixture
+def broker() -> Iterator[Mosquitto]:
+    with mosquitto() as running:
+        yield running
+
+
+@pytest.fixture
+def device() -> Iterator[LibcoapServer]:
+    with libcoap_server() as running:
+        yield running
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, broker: Mosquitto, device: LibcoapServer) -> Iterator[GatewayProcess]:
+    with GatewayProcess(tmp_path / "gateway", broker_port=broker.port, off_after=f"PT{OFF_AFTER_S}S") as running:
+        running.update(
+            "PREFIX lighting: <http://lamplighter.example/ns/lighting#> "
+            "PREFIX gateway: <http://lamplighter.example/ns/gateway#> INSERT DATA { "
+            f"<{BASE}post/1> lighting:hasLamp <{BASE}lamp/1> . "
+            f"<{BASE}lamp/1> gateway:coapResource <{device.uri('lamp')}> ; lighting:hasStatus 'OFF' }}"
+        )
+        wait_for(lambda: device.get("lamp") == "OFF", what="the lamp's first state")
+        yield running
+
+
+def publish(broker: Mosquitto, present: bool) -> float:
+    """Publishes a presence reading as a sensor would; the time at which the broker had it."""
+    command = require_command("mosquitto_pub")
+    subprocess.run(
+        [command, "-h", "127.0.0.1", "-p", str(broker.port), "-q", "1", "-t", "street/1/presence", "-m", str(present)],
+        check=True,
+        timeout=10,
+    )
+    return time.time()
+
+
+def test_lamp_goes_on_with_presence_and_off_after_the_delay(
+    broker: Mosquitto, device: LibcoapServer, gateway: GatewayProcess
+) -> None:
+    publish(broker, True)
+    wait_for(lambda: device.get("lamp") == "ON", what="the lamp ON")
+    left = publish(broker, False)
+    off = wait_for(lambda: device.get("lamp") == "OFF", what="the lamp OFF")
+    assert OFF_AFTER_S - 0.3 <= off - left <= OFF_AFTER_S + 1
+    rows = gateway.rows(
+        "PREFIX sosa: <http://www.w3.org/ns/sosa/> SELECT ?result WHERE "
+        f"{{ ?a a sosa:Actuation ; sosa:madeByActuator <{BASE}lamp/1> ; sosa:hasSimpleResult ?result }}"
+    )
+    assert rows == [{"result": "OFF"}]
+
+
+def test_presence_in_between_keeps_the_lamp_on(
+    broker: Mosquitto, device: LibcoapServer, gateway: GatewayProcess
+) -> None:
+    publish(broker, True)
+    wait_for(lambda: device.get("lamp") == "ON", what="the lamp ON")
+    publish(broker, False)
+    wait_for(lambda: len(gateway.delayed()) == 1, what="the first delayed update")
+    publish(broker, True)
+    # The delayed update is executed, finds that presence has changed, and does nothing.
+    wait_for(lambda: not gateway.delayed(), what="the end of the delayed update")
+    assert device.get("lamp") == "ON"
+    left = publish(broker, False)
+    off = wait_for(lambda: device.get("lamp") == "OFF", what="the lamp OFF")
+    assert off - left >= OFF_AFTER_S - 0.3
+
+
+def test_delayed_update_survives_sigkill(broker: Mosquitto, device: LibcoapServer, gateway: GatewayProcess) -> None:
+    publish(broker, True)
+    wait_for(lambda: device.get("lamp") == "ON", what="the lamp ON")
+    left = publish(broker, False)
+    wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+    gateway.end(signal.SIGKILL)
+    gateway.start()
+    assert len(gateway.delayed()) == 1
+    off = wait_for(lambda: device.get("lamp") == "OFF", what="the lamp OFF")
+    assert OFF_AFTER_S - 0.3 <= off - left <= OFF_AFTER_S + 1
+
+
+def test_temperature_is_one_live_observation(broker: Mosquitto, gateway: GatewayProcess) -> None:
+    command = require_command("mosquitto_pub")
+    for value in ("19.5", "broken", "21.50"):
+        subprocess.run(
+            [command, "-p", str(broker.port), "-h", "127.0.0.1", "-q", "1", "-t", "street/7/temperature", "-m", value],
+            check=True,
+            timeout=10,
+        )
+    query = (
+        "PREFIX sosa: <http://www.w3.org/ns/sosa/> SELECT ?value WHERE { ?o sosa:hasSimpleResult ?value ; "
+        f"sosa:hasFeatureOfInterest <{BASE}post/7> }}"
+    )
+    wait_for(lambda: gateway.rows(query) == [{"value": "21.5"}], what="the newest temperature, alone")
+
+
+def test_gateway_ends_well_on_sigterm(gateway: GatewayProcess) -> None:
+    assert gateway.end(signal.SIGTERM) == 0

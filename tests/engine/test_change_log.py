@@ -1,0 +1,67 @@
+import json
+
+import google_crc32c
+import pytest
+
+from engine.change_log import Cause, Graphs, Record, Timer, decode, encode
+from engine.terms import Quad
+
+RECORD = Record(
+    v=1,
+    type="commit",
+    gw="gw-7f3a",
+    epoch=1,
+    seq=17,
+    ts="2026-11-21T02:00:00.123456Z",
+    trusted=True,
+    boot="b",
+    boottime_us=81234567,
+    cause=Cause("mqtt", "street/1"),
+    request="r",
+    graphs=Graphs(created=("<a:g>",)),
+    d=(Quad("<a:s>", "<a:p>", '"é\\n\\"\U0001f600"', None),),
+    a=(Quad("_:b", "<a:p>", '"1"@en', "<a:g>"),),
+)
+
+
+def test_line_has_the_members_of_the_design() -> None:
+    line = encode(RECORD)
+    assert line.endswith(b'"}\n')
+    assert line.count(b"\n") == 1
+    members = json.loads(line)
+    assert list(members) == [
+        *("v", "type", "gw", "epoch", "seq", "ts", "trusted", "boot", "boottime_us"),
+        *("cause", "request", "graphs", "d", "a", "crc"),
+    ]
+    assert members["d"] == [["<a:s>", "<a:p>", '"é\\n\\"\U0001f600"', None]]
+    assert members["cause"] == {"kind": "mqtt", "id": "street/1", "seq": None}
+    assert int(members["crc"], 16) == google_crc32c.value(line[: line.rindex(b',"crc"')])
+
+
+def test_round_trip() -> None:
+    assert decode(encode(RECORD)[:-1]) == RECORD
+    timer = Record(1, "timer", "g", 1, 1, "t", False, "b", 5, timer=Timer("x", "INSERT DATA {}", delay_us=30_000_000))
+    assert decode(encode(timer)[:-1]) == timer
+
+
+def test_every_changed_byte_is_noticed() -> None:
+    line = encode(RECORD)[:-1]
+    for position in range(len(line)):
+        damaged = bytearray(line)
+        damaged[position] ^= 0x01
+        with pytest.raises(ValueError, match="checksum"):
+            decode(bytes(damaged))
+
+
+def test_every_cut_is_noticed() -> None:
+    line = encode(RECORD)[:-1]
+    for length in range(len(line)):
+        with pytest.raises(ValueError, match="checksum"):
+            decode(line[:length])
+
+
+def test_other_version_is_named() -> None:
+    body = b'{"v":2,"type":"commit","gw":"g","epoch":1,"seq":1,"ts":"","trusted":true,"boot":"","boottime_us":0'
+    line = b'%s,"crc":"%08x"}' % (body, google_crc32c.value(body))
+    with pytest.raises(ValueError, match="version 2"):
+        decode(line)

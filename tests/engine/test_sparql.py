@@ -1,0 +1,97 @@
+import pytest
+
+from engine.errors import RequestSyntaxError, UnsupportedRequestError
+from engine.sparql import ANY, EVERYTHING, TriplePattern, footprint, parse_query, subscribable
+
+A = "<a:a>"
+P = "<a:p>"
+Q = "<a:q>"
+
+
+@pytest.mark.parametrize(
+    ("where", "patterns"),
+    [
+        ("{ <a:a> <a:p> ?o }", {(A, P, ANY, None)}),
+        ("{ ?s ?p <a:a> . ?s <a:q> 'text' }", {(ANY, ANY, A, None), (ANY, Q, '"text"', None)}),
+        # The store writes some literals in another way, so they are no constants here.
+        ("{ ?s <a:p> 01 }", {(ANY, P, ANY, None)}),
+        ("{ ?s <a:p> 'text'@en }", {(ANY, P, ANY, None)}),
+        ("{ _:b <a:p> [] }", {(ANY, P, ANY, None)}),
+        ("{ GRAPH <a:a> { ?s <a:p> ?o } }", {(ANY, P, ANY, A)}),
+        ("{ GRAPH ?g { ?s <a:p> ?o } }", {(ANY, P, ANY, ANY)}),
+        ("{ ?s <a:p> ?o OPTIONAL { ?o <a:q> ?x } }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        ("{ { ?s <a:p> ?o } UNION { ?s <a:q> ?o } }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        ("{ ?s <a:p> ?o MINUS { ?s <a:q> ?x } }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        ("{ ?s <a:p> ?o FILTER NOT EXISTS { ?s <a:q> ?x } }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        ("{ ?s <a:p> ?o FILTER(?o = 1 || EXISTS { ?s <a:q> ?x }) }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        (
+            "{ ?s <a:p> ?o GRAPH <a:a> { ?s <a:p> ?o FILTER EXISTS { ?s <a:q> ?x } } }",
+            {(ANY, P, ANY, None), (ANY, P, ANY, A), (ANY, Q, ANY, A)},
+        ),
+        ("{ { SELECT ?s WHERE { ?s <a:p> ?o } LIMIT 1 } }", {(ANY, P, ANY, None)}),
+        ("{ ?s <a:p>/^<a:q> ?o }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        ("{ ?s <a:p>/<a:q>* ?o }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
+        ("{ ?s <a:p>+ ?o }", {(ANY, P, ANY, None)}),
+        ("{ <a:a> <a:p>* ?o }", {(ANY, P, ANY, None)}),
+        ("{ ?s <a:p>* ?o }", {(ANY, ANY, ANY, None)}),
+        ("{ ?s <a:p>? ?o }", {(ANY, ANY, ANY, None)}),
+        ("{ ?s !<a:p> ?o }", {(ANY, ANY, ANY, None)}),
+        ("{ BIND(EXISTS { ?s <a:p> ?o } AS ?x) }", {(ANY, P, ANY, None)}),
+    ],
+)
+def test_footprint_has_every_triple_pattern(where: str, patterns: set[tuple[str, ...]]) -> None:
+    found = footprint(f"SELECT * WHERE {where}")
+    assert set(found.patterns) == {TriplePattern(*pattern) for pattern in patterns}
+
+
+def test_patterns_in_having_and_projection_count() -> None:
+    text = (
+        "SELECT ?s (COUNT(?o) AS ?n) (EXISTS { ?s <a:x> 1 } AS ?e) WHERE { ?s <a:p> ?o } "
+        "GROUP BY ?s HAVING (EXISTS { ?s <a:q> ?z })"
+    )
+    predicates = {pattern.p for pattern in footprint(text).patterns}
+    assert ANY in predicates or predicates == {P, Q, "<a:x>"}
+
+
+def test_named_datasets_are_read_anywhere() -> None:
+    assert footprint("SELECT * FROM <a:a> { ?s <a:p> ?o }").patterns == (TriplePattern(ANY, P, ANY, ANY),)
+    assert footprint("SELECT * { ?s <a:p> ?o }", other_dataset=True).patterns == (TriplePattern(ANY, P, ANY, ANY),)
+
+
+@pytest.mark.parametrize("where", ["{ GRAPH ?g {} }", "{ GRAPH <a:a> {} }", "{ ?s ?p ?o GRAPH ?g { ?s ?p ?o } }"])
+def test_graph_names_matter_where_graph_stands(where: str) -> None:
+    assert footprint(f"SELECT * WHERE {where}").graph_names
+
+
+def test_what_rdflib_does_not_read_may_depend_on_everything() -> None:
+    text = "SELECT * { ?x <a:p> <<( ?s ?p ?o )>> }"
+    assert parse_query(text).form == "SELECT"
+    assert footprint(text) == EVERYTHING
+
+
+@pytest.mark.parametrize("call", ["NOW()", "rand()", "UUID ()", "STRUUID()", "BNODE()"])
+def test_functions_that_differ_each_time_cannot_be_subscribed_to(call: str) -> None:
+    with pytest.raises(UnsupportedRequestError, match=call.partition("(")[0].strip().upper()):
+        subscribable(f"SELECT * {{ BIND({call} AS ?x) }}")
+
+
+def test_a_comparison_cannot_hide_a_function() -> None:
+    with pytest.raises(UnsupportedRequestError, match="NOW"):
+        subscribable("SELECT * { ?a ?p ?b FILTER(?a<?b&&NOW()>?b) }")
+
+
+@pytest.mark.parametrize("text", ["# NOW()\nSELECT * { ?s ?p 'RAND()', <urn:UUID()> }", "SELECT ?now { ?now ?p ?o }"])
+def test_names_of_functions_elsewhere_are_no_functions(text: str) -> None:
+    assert subscribable(text).unrepeatable is None
+
+
+@pytest.mark.parametrize("text", ["ASK {}", "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }", "DESCRIBE <a:a>"])
+def test_only_select_can_be_subscribed_to(text: str) -> None:
+    with pytest.raises(UnsupportedRequestError, match="SELECT"):
+        subscribable(text)
+
+
+def test_syntax_error_names_the_place() -> None:
+    with pytest.raises(RequestSyntaxError) as caught:
+        parse_query("SELECT * {\n ?a ?b \n}")
+    assert (caught.value.lineno, caught.value.offset) == (3, 2)

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Installs the real peers that the tests talk to: an MQTT broker, and CoAP client and server. Root only; others are told.
+set -eu
+missing=""
+command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
+command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
+command -v coap-client-notls >/dev/null 2>&1 || command -v coap-client >/dev/null 2>&1 || missing="$missing libcoap3-bin"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+  echo "tests of real components are skipped until these packages are installed:$missing"
+  exit 0
+fi
+echo "installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# The broker is started by the tests, not by the system.
+apt-get install -y -qq --no-install-recommends $missing >/dev/null

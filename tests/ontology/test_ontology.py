@@ -1,0 +1,123 @@
+import re
+from pathlib import Path
+
+import pytest
+from pyoxigraph import Literal, NamedNode, RdfFormat, Store, parse
+
+from ontology import vocabulary
+from ontology.vocabulary import GATEWAY, LIGHTING, RDFS, SOSA
+
+ROOT = Path(__file__).parents[2]
+FILES = {LIGHTING: ROOT / "ontology" / "lighting.ttl", GATEWAY: ROOT / "ontology" / "gateway.ttl"}
+
+# Terms of the 2017 recommendation that the draft of the 2023 edition keeps as they are (sosa:Result, which it
+# deprecates, is left out). Not here on purpose: sosa:actuationMadeBy, an erratum, and all that only one edition has.
+_TERMS = """
+    Actuation Actuator ActuatableProperty FeatureOfInterest ObservableProperty Observation Platform Procedure Sample
+    Sampler Sampling Sensor
+    actsOnProperty hasFeatureOfInterest hasResult hasSample hasSimpleResult hosts isActedOnBy isFeatureOfInterestOf
+    isHostedBy isObservedBy isResultOf isSampleOf madeActuation madeByActuator madeBySampler madeBySensor
+    madeObservation madeSampling observedProperty observes phenomenonTime resultTime usedProcedure
+"""
+SOSA_TERMS_OF_BOTH_EDITIONS = set(_TERMS.split())
+
+OUR_TERMS = sorted(
+    value
+    for value in vars(vocabulary).values()
+    if isinstance(value, str) and value.startswith((LIGHTING, GATEWAY)) and value not in FILES
+)
+
+
+def load(*files: Path) -> Store:
+    store = Store()
+    for file in files:
+        store.load(path=str(file), format=RdfFormat.TURTLE)
+    return store
+
+
+def english(store: Store, subject: str, predicate: str) -> list[str]:
+    return [
+        quad.object.value
+        for quad in store.quads_for_pattern(NamedNode(subject), NamedNode(RDFS + predicate), None)
+        if isinstance(quad.object, Literal) and quad.object.language == "en"
+    ]
+
+
+@pytest.mark.parametrize("term", OUR_TERMS)
+def test_term_that_the_code_writes_is_defined(term: str) -> None:
+    store = load(*FILES.values())
+    assert len(english(store, term, "label")) == 1
+    assert len(english(store, term, "comment")) == 1
+
+
+def test_some_terms_are_checked() -> None:
+    assert {LIGHTING + "presence", LIGHTING + "hasStatus", GATEWAY + "mqttTopic"} <= set(OUR_TERMS)
+
+
+@pytest.mark.parametrize("namespace", FILES)
+def test_each_defined_term_has_one_label_and_one_comment(namespace: str) -> None:
+    store = load(FILES[namespace])
+    subjects = {quad.subject.value for quad in store if isinstance(quad.subject, NamedNode)}
+    assert len(subjects) > 4
+    for subject in subjects:
+        assert subject == namespace.rstrip("#") or subject.startswith(namespace)
+        assert len(english(store, subject, "label")) == 1, subject
+        assert len(english(store, subject, "comment")) == 1, subject
+
+
+@pytest.mark.parametrize("namespace", FILES)
+def test_no_term_of_ours_is_used_undefined(namespace: str) -> None:
+    store = load(*FILES.values())
+    used = {
+        node.value
+        for quad in store
+        for node in (quad.subject, quad.predicate, quad.object)
+        if isinstance(node, NamedNode) and node.value.startswith(namespace)
+    }
+    assert used <= {quad.subject.value for quad in store if isinstance(quad.subject, NamedNode)}
+
+
+def test_ontologies_use_sosa_terms_of_both_editions_only() -> None:
+    used = {
+        node.value.removeprefix(SOSA)
+        for file in FILES.values()
+        for triple in parse(path=str(file), format=RdfFormat.TURTLE)
+        for node in (triple.subject, triple.predicate, triple.object)
+        if isinstance(node, NamedNode) and node.value.startswith(SOSA)
+    }
+    assert {"Actuator", "Platform", "FeatureOfInterest"} <= used
+    assert used - {""} <= SOSA_TERMS_OF_BOTH_EDITIONS
+
+
+def test_code_uses_sosa_terms_of_both_editions_only() -> None:
+    constants = {
+        value.removeprefix(SOSA)
+        for value in vars(vocabulary).values()
+        if isinstance(value, str) and value.startswith(SOSA) and value != SOSA
+    }
+    spelled = {
+        term
+        for folder in ("adapters", "apps", "gateway", "engine", "ontology")
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".jsap", ".ttl", ".toml")
+        for term in re.findall(r"\bsosa:(\w+)|SOSA \+ \"(\w+)\"", file.read_text(encoding="utf-8"))
+        for term in term
+        if term
+    }
+    assert constants and spelled
+    assert constants | spelled <= SOSA_TERMS_OF_BOTH_EDITIONS
+
+
+def test_a_post_hosts_its_lamp_and_is_what_is_observed() -> None:
+    store = load(FILES[LIGHTING])
+    assert store.query(
+        f"""
+        PREFIX rdfs: <{RDFS}> PREFIX sosa: <{SOSA}> PREFIX lighting: <{LIGHTING}>
+        ASK {{
+          lighting:Post rdfs:subClassOf sosa:Platform, sosa:FeatureOfInterest .
+          lighting:Lamp rdfs:subClassOf sosa:Actuator .
+          lighting:hasLamp rdfs:subPropertyOf sosa:hosts .
+          lighting:presence a sosa:ObservableProperty .
+          lighting:temperature a sosa:ObservableProperty .
+        }}"""
+    )

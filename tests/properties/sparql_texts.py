@@ -1,0 +1,791 @@
+"""Random SPARQL texts for the property tests: small vocabulary, connected patterns, awkward spellings.
+
+A text is first written with marks, `«a»` for an IRI of the vocabulary and two private signs for a space and a line
+break inside a literal; `spelled` then chooses prefixes, a base or full IRIs, white space, comments and letter case. The
+vocabulary's IRIs hold a ``#`` and its strings hold comments, braces and keywords, so that a reader of texts that does
+not really tokenise them is found out.
+
+Nothing here makes new blank nodes or calls a function that differs from one evaluation to the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+NAMESPACE = "http://example.org/x#"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+# What the marks stand for where it is not the mark's own name: local names that need all of their grammar.
+_NAMES = {"b": "b\u00e9", "c": "c:1", "v": "v.1-x", "g2": "g%2F2"}
+_SPACE, _BREAK = "\ue000", "\ue001"
+
+ENTITIES = ("«a»", "«b»", "«c»")
+LINKS = ("«p»", "«q»")  # mostly from entity to entity
+VALUE = "«v»"  # mostly from entity to literal
+GRAPHS = ("«g1»", "«g2»", "«g3»")
+
+
+def _inside(literal: str) -> str:
+    return literal.replace(" ", _SPACE).replace("\n", _BREAK)
+
+
+INTEGERS = ("1", "2", "3", f'"01"^^<{XSD}integer>', "+2", f'"3"^^<{XSD}int>', f'"002"^^<{XSD}unsignedByte>')
+ODD_LITERALS = tuple(
+    _inside(literal)
+    for literal in (
+        "1.50",
+        "1.5",
+        "01.0",
+        "1e0",
+        "15.0E-1",
+        "-0.0",
+        "true",
+        f'"1"^^<{XSD}boolean>',
+        f'"2026-11-21T02:00:00.000Z"^^<{XSD}dateTime>',
+        f'"2026-11-21T02:00:00+00:00"^^<{XSD}dateTime>',
+        f'"P12M"^^<{XSD}yearMonthDuration>',
+        f'"no number"^^<{XSD}integer>',
+        '"x"',
+        "'it is \"x\"'",
+        "'it\\'s'",
+        '"a\\nb\\t\\\\"',
+        '"""two lines,\n a "quote" # and no comment\n } ; DELETE DATA {"""',
+        "'''it's '''",
+        '"}; DROP ALL #"',
+        '"?x $y _:b"',
+        '"h\u00e9 \u2603 \U0001f4a1"',
+        '"\\u00e9\\U0001F4A1"',
+        '"\\u0001"',
+        '""',
+        '"chat"@FR',
+        '"chat"@fr',
+        '"chat"@en-GB',
+    )
+)
+
+
+def _weighted(*options: tuple[int, T]) -> st.SearchStrategy[T]:
+    return st.sampled_from([option for weight, option in options for _ in range(weight)])
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A triple pattern and the graph that it looks in: None, an IRI or a variable.
+
+    negated: what matches takes rows away (MINUS, NOT EXISTS).
+    """
+
+    subject: str
+    predicate: str
+    object: str
+    graph: str | None = None
+    negated: bool = False
+
+    def text(self) -> str:
+        return f"{self.subject} {self.predicate} {self.object} ."
+
+
+@dataclass(frozen=True)
+class Query:
+    text: str
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass
+class Scope:
+    """What a group pattern knows while it is being written."""
+
+    nodes: list[str] = field(default_factory=list)  # variables that stand for entities
+    values: list[str] = field(default_factory=list)  # variables that may stand for literals
+    extras: list[str] = field(default_factory=list)  # graph variables, BIND, aggregates of sub-selects
+    patterns: list[Pattern] = field(default_factory=list)
+
+    def variables(self) -> list[str]:
+        return list(dict.fromkeys(self.nodes + self.values + self.extras))
+
+
+class Writer:
+    """Writes texts with marks, choice by choice, so that hypothesis can shrink each choice."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.inserted: list[tuple[str, str, str, str | None]] = []
+        self._fresh = 0
+
+    # -- choices -------------------------------------------------------------------------------------------------
+
+    def one(self, options: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(options))  # type: ignore[no-any-return]
+
+    def weighted(self, *options: tuple[int, T]) -> T:
+        return self.draw(_weighted(*options))  # type: ignore[no-any-return]
+
+    def chance(self, percent: int) -> bool:
+        return bool(self.weighted((100 - percent, False), (percent, True)))
+
+    def fresh(self, stem: str) -> str:
+        self._fresh += 1
+        return f"?{stem}{self._fresh}"
+
+    def literal(self) -> str:
+        return self.one(INTEGERS) if self.chance(65) else self.one(ODD_LITERALS)
+
+    # -- graph patterns ------------------------------------------------------------------------------------------
+
+    def triples(self, scope: Scope, graph: str | None, count: int, anchored: bool = False) -> str:
+        """Connected triple patterns. `anchored`: the first one shares a variable with the scope."""
+        written = []
+        for index in range(count):
+            linked = (index > 0 or anchored) and scope.nodes
+            if linked:
+                subject = self.one(scope.nodes)
+            else:
+                subject = self.weighted((7, "?x"), (1, self.one(ENTITIES)))
+                if subject == "?x" and "?x" not in scope.nodes:
+                    scope.nodes.append("?x")
+            predicate = self.weighted((4, "«p»"), (3, "«q»"), (4, VALUE), (1, "?k"))
+            if predicate == VALUE:
+                object_ = self._object_value(scope)
+            elif linked and self.chance(20):
+                # The other way round: the shared variable is the object.
+                subject, object_ = self._new_node(scope), subject
+            else:
+                object_ = self._object_node(scope)
+            for variable in (subject, object_):
+                if variable.startswith("?") and variable not in scope.nodes + scope.values:
+                    (scope.values if predicate == VALUE and variable == object_ else scope.nodes).append(variable)
+            if predicate == "?k" and "?k" not in scope.extras:
+                scope.extras.append("?k")
+            pattern = Pattern(subject, predicate, object_, graph)
+            scope.patterns.append(pattern)
+            written.append(pattern.text())
+        return " ".join(written)
+
+    def _object_value(self, scope: Scope) -> str:
+        old = self.one(scope.values) if scope.values else "?n"
+        return self.weighted((6, "?n"), (2, old), (2, "?m"), (2, self.literal()), (1, "[]"))
+
+    def _object_node(self, scope: Scope) -> str:
+        old = self.one(scope.nodes) if scope.nodes else "?x"
+        return self.weighted((8, self._new_node(scope)), (2, old), (2, self.one(ENTITIES)), (1, "[]"), (1, "?n"))
+
+    def _new_node(self, scope: Scope) -> str:
+        return next((name for name in ("?x", "?y", "?z", "?w") if name not in scope.nodes), "?x")
+
+    def graph(self) -> str | None:
+        return self.weighted((12, None), (3, "«g1»"), (1, "«g2»"), (4, "?g"))
+
+    def in_graph(self, scope: Scope, graph: str | None, text: str) -> str:
+        if graph is None:
+            return text
+        if graph.startswith("?") and graph not in scope.extras:
+            scope.extras.append(graph)
+        return f"GRAPH {graph} {{ {text} }}"
+
+    def group(self, scope: Scope, richness: int, graph: str | None = None) -> str:
+        """The inside of a group graph pattern; `richness` bounds what is added to its triples."""
+        place = graph if graph is not None else self.graph()
+        base = self.in_graph(scope, place, self.triples(scope, place, self.weighted((4, 1), (4, 2), (1, 3))))
+        if richness and self.chance(15):
+            base = self._union(scope, base)
+        parts = [base]
+        for _ in range(self.weighted((3, 0), (4, 1), (2, 2)) if richness else 0):
+            parts.append(self._element(scope, richness))
+        if richness and self.chance(5) and not any("BIND" in part for part in parts):
+            parts.reverse()  # a filter or an OPTIONAL may stand first; a variable must not, before its BIND
+        return " ".join(parts)
+
+    def _union(self, scope: Scope, left: str) -> str:
+        place = self.graph()
+        right = self.in_graph(scope, place, self.triples(scope, place, self.one((1, 2)), anchored=self.chance(70)))
+        if self.chance(30):
+            right = f"{right} FILTER ( {self.condition(scope)} )"
+        return f"{{ {left} }} UNION {{ {right} }}"
+
+    def _inner(self, scope: Scope, negated: bool = False) -> tuple[str, Scope]:
+        """A group that shares a variable with `scope`; what it binds is not certain outside it."""
+        inner = Scope(list(scope.nodes), list(scope.values), list(scope.extras))
+        place = self.weighted((6, self._graph_of(scope)), (1, None), (1, "?g"), (1, "«g1»"))
+        text = self.in_graph(inner, place, self.triples(inner, place, self.weighted((4, 1), (1, 2)), anchored=True))
+        if self.chance(25):
+            text += f" FILTER ( {self.condition(inner)} )"
+        scope.patterns += [replace(pattern, negated=negated) for pattern in inner.patterns]
+        return text, inner
+
+    def _graph_of(self, scope: Scope) -> str | None:
+        return scope.patterns[0].graph if scope.patterns else None
+
+    def _element(self, scope: Scope, richness: int) -> str:
+        kind = self.weighted(
+            (5, "optional"),
+            (2, "minus"),
+            (3, "exists"),
+            (3, "filter"),
+            (3, "bind"),
+            (3, "values"),
+            (4, "path"),
+            (3 if richness > 1 else 0, "select"),
+            (1, "graphs"),
+            (2, "more"),
+        )
+        return str(getattr(self, f"_{kind}")(scope))
+
+    def _optional(self, scope: Scope) -> str:
+        text, inner = self._inner(scope)
+        if self.chance(25):
+            nested, deepest = self._inner(inner)
+            text = f"{text} OPTIONAL {{ {nested} }}"
+            scope.patterns += inner.patterns[len(inner.patterns) - 1 :]
+            inner.values += [name for name in deepest.values if name not in inner.values]
+        scope.values += [name for name in inner.variables() if name not in scope.variables()]
+        written = f"OPTIONAL {{ {text} }}"
+        if self.chance(25):
+            written += f" FILTER ( {self.condition(scope)} )"
+        return written
+
+    def _minus(self, scope: Scope) -> str:
+        return f"MINUS {{ {self._inner(scope, negated=True)[0]} }}"
+
+    def _exists(self, scope: Scope) -> str:
+        negated = self.chance(50)
+        return f"FILTER {'NOT ' if negated else ''}EXISTS {{ {self._inner(scope, negated)[0]} }}"
+
+    def _filter(self, scope: Scope) -> str:
+        return f"FILTER ( {self.condition(scope)} )"
+
+    def _bind(self, scope: Scope) -> str:
+        name = self.fresh("b")
+        written = f"BIND ( {self.expression(scope)} AS {name} )"
+        scope.values.append(name)
+        return written
+
+    def _values(self, scope: Scope) -> str:
+        names = scope.nodes[:2] + scope.values[:1]
+        if len(names) < 2 or self.chance(50):
+            terms = " ".join(self._value_for(scope, names[0]) for _ in range(self.one((3, 2, 5)))) if names else "1"
+            return f"VALUES {names[0] if names else self.fresh('b')} {{ {terms} }}"
+        first, second = names[0], names[-1]
+        rows = []
+        for _ in range(self.one((2, 3, 5))):
+            left = self.weighted((3, self._value_for(scope, first)), (2, "UNDEF"))
+            right = self.weighted((1, self._value_for(scope, second)), (2, "UNDEF"))
+            rows.append(f"( {left} {right} )")
+        return f"VALUES ( {first} {second} ) {{ {' '.join(rows)} }}"
+
+    def _value_for(self, scope: Scope, name: str) -> str:
+        return self.literal() if name in scope.values else self.one(ENTITIES)
+
+    def _path(self, scope: Scope) -> str:
+        place = self._graph_of(scope)
+        start = self.one(scope.nodes) if scope.nodes else self.one(ENTITIES)
+        path = self.one(
+            (
+                "«p»/«q»",
+                "«p»|«q»",
+                "^«p»",
+                "«p»+",
+                "«q»*",
+                "«p»?",
+                "!«p»",
+                "!(«p»|^«q»)",
+                "!^«q»",
+                "(«p»/«q»)+",
+                "(«p»|«q»)*",
+                "^«p»/«v»",
+                "«p»/«q»?/«v»",
+                "^(«p»/«q»)",
+                "(^«q»)+",
+                "(«p»|!«q»)",
+            )
+        )
+        end = self.weighted((4, self._new_node(scope)), (1, self.one(ENTITIES)), (1, start), (1, "1"))
+        ends = (start, end) if self.chance(70) or end == "1" else (end, start)
+        for predicate in dict.fromkeys(re.findall("«[pqv]»", path)):
+            scope.patterns.append(Pattern(start, predicate, end, place))
+        if end.startswith("?") and end not in scope.nodes:
+            scope.nodes.append(end)
+        return self.in_graph(scope, place, f"{ends[0]} {path} {ends[1]} .")
+
+    def _select(self, scope: Scope) -> str:
+        inner = Scope()
+        shared = self.one(scope.nodes) if scope.nodes else "?x"
+        inner.nodes.append(shared)
+        text = self.triples(inner, None, self.weighted((3, 1), (1, 2)), anchored=True)
+        text = self.in_graph(inner, self.weighted((3, None), (1, "«g1»")), text)
+        scope.patterns += inner.patterns
+        form = self.one(("count", "distinct", "hidden", "window"))
+        if form == "count":
+            name = self.fresh("c")
+            scope.values.append(name)
+            return f"{{ SELECT {shared} ( COUNT(*) AS {name} ) {{ {text} }} GROUP BY {shared} }}"
+        if form == "distinct":
+            return f"{{ SELECT DISTINCT {shared} {{ {text} }} }}"
+        if form == "hidden":  # variables that are not projected are other variables outside
+            return f"{{ SELECT {shared} WHERE {{ {text} }} }}"
+        names = inner.variables()[:2]
+        return f"{{ SELECT {' '.join(names)} {{ {text} }} {self._window(names)} }}"
+
+    def _graphs(self, scope: Scope) -> str:
+        name = self.weighted((3, "?g"), (1, "?h"))
+        if name not in scope.extras:
+            scope.extras.append(name)
+        return f"GRAPH {name} {{ }}"
+
+    def _more(self, scope: Scope) -> str:
+        place = self.graph()
+        return self.in_graph(scope, place, self.triples(scope, place, 1, anchored=True))
+
+    def condition(self, scope: Scope) -> str:
+        names = scope.variables() or ["?x"]
+        node = self.one(scope.nodes or names)
+        value = self.one(scope.values or names)
+        other = self.one(names)
+        mild = (
+            f"{value} != {self.one(INTEGERS)}",
+            f"! ( {value} = 2 )",
+            f"{node} != {self.one(ENTITIES)}",
+            f"{node} NOT IN ( {self.one(ENTITIES)} )",
+            f"BOUND( {other} )",
+            f"COALESCE( {value} + 1 > 2 , true )",
+            f"{value} != {other} || isIRI( {node} )",
+            f'REGEX( STR( {other} ) , "[abc123]$" , "i" )',
+            f"EXISTS {{ {node} {self.one(LINKS)} ?now }} || {value} = 2",
+            f"! EXISTS {{ GRAPH {self.one(GRAPHS)} {{ {node} ?k2 ?now }} }}",
+        )
+        harsh = (
+            f"{value} = 1",
+            f"{value} > 1",
+            f"{value} <= 2",
+            f"{value} = {self.literal()}",
+            f"{node} = {self.one(ENTITIES)}",
+            f"{node} = {other}",
+            f"{value} < {other}",
+            f"sameTerm( {value} , {other} )",
+            f"isIRI( {value} )",
+            f"isLITERAL( {value} )",
+            f"! BOUND( {value} )",
+            "BOUND( ?nowhere )",
+            f"?nowhere = {self.one(ENTITIES)}",
+            f"{value} IN ( 1 , 1.5 , {self.one(ENTITIES)} )",
+            f'LANGMATCHES( LANG( {value} ) , "fr" )',
+            f"DATATYPE( {value} ) = <{XSD}integer>",
+            f"{value} = 1 || {node} = {self.one(ENTITIES)}",
+            f"{value} > 1 && {node} != {other}",
+        )
+        return self.one(mild) if self.chance(75) else self.one(harsh)
+
+    def expression(self, scope: Scope) -> str:
+        names = scope.variables() or ["?x"]
+        node = self.one(scope.nodes or names)
+        value = self.one(scope.values or names)
+        return self.one(
+            (
+                f"STR( {node} )",
+                f"{value} + 1",
+                f"CONCAT( STR( {value} ) , '!' )",
+                value,
+                self.literal(),
+                f"IF( isIRI( {node} ) , {node} , 'none' )",
+                f"COALESCE( {value} * 2 , 'none' )",
+                f"EXISTS {{ {node} {self.one((*LINKS, VALUE))} ?now }}",
+                f"! EXISTS {{ {self.one(ENTITIES)} {self.one(LINKS)} {self.one(ENTITIES)} }}",
+                "?nowhere",
+                f"{value} = {self.literal()}",
+            )
+        )
+
+    # -- queries -------------------------------------------------------------------------------------------------
+
+    def query(self) -> Query:
+        scope = Scope()
+        dataset = ""
+        if self.chance(9):
+            dataset = self.one(
+                (
+                    "FROM «g1» ",
+                    "FROM «g1» FROM «g2» ",
+                    "FROM NAMED «g1» ",
+                    "FROM «g2» FROM NAMED «g1» FROM NAMED «g3» ",
+                    "FROM «g1» FROM NAMED «g1» ",
+                )
+            )
+        if self.chance(4):
+            # Only which graphs there are.
+            body = self.one(("GRAPH ?g { }", "GRAPH «g1» { }", "BIND( 1 AS ?n ) FILTER NOT EXISTS { GRAPH ?g { } }"))
+            names = ["?g" if "?g" in body and "EXISTS" not in body else "?n"]
+            return Query(f"SELECT {names[0]} {dataset}WHERE {{ {body} }}", (Pattern("?x", "«p»", "?y", "«g1»"),))
+        body = self.group(scope, richness=2)
+        names = [name for name in scope.variables() if name in body]
+        head, tail, body = self._projection(names or ["?x"], scope, body)
+        where = self.weighted((3, "WHERE "), (1, ""))
+        text = f"SELECT {head} {dataset}{where}{{ {body} }}{tail}"
+        patterns = scope.patterns
+        if dataset.startswith("FROM «"):
+            patterns = [Pattern(p.subject, p.predicate, p.object, p.graph or dataset[5:9]) for p in patterns]
+        return Query(text, tuple(patterns))
+
+    def _projection(self, names: list[str], scope: Scope, body: str) -> tuple[str, str, str]:
+        """The text between SELECT and WHERE, the text behind the group, and the group."""
+        form = self.weighted(
+            (6, "all"), (8, "some"), (5, "distinct"), (7, "aggregate"), (4, "window"), (3, "expression")
+        )
+        some = names[: self.one((1, 2, 3))]
+        if self.chance(30):
+            some = some[::-1]
+        if form == "all":
+            return "*", "", body
+        if form == "some":
+            return " ".join(some), "", body
+        if form == "distinct":
+            return f"DISTINCT {' '.join(some)}", "", body
+        if form == "window":
+            distinct = self.weighted((3, ""), (1, "DISTINCT "))
+            return distinct + " ".join(some), " " + self._window(some), body
+        if form == "expression":
+            return f"{some[0]} ( {self.expression(scope)} AS ?t )", "", body
+        return self._aggregate(names, scope, body)
+
+    def _aggregate(self, names: list[str], scope: Scope, body: str) -> tuple[str, str, str]:
+        key = names[0]
+        value = self.one(scope.values) if scope.values and scope.values[0] in body else names[-1]
+        whole = f"FILTER ( DATATYPE( {value} ) = <{XSD}integer> )"
+        function, needs = self.one(
+            (
+                ("COUNT(*)", ""),
+                (f"COUNT( {value} )", ""),
+                (f"COUNT( DISTINCT {value} )", ""),
+                ("COUNT( DISTINCT * )", ""),
+                (f"SUM( {value} )", whole),
+                (f"SUM( DISTINCT {value} )", whole),
+                (f"AVG( {value} )", whole),
+                (f"MIN( {value} )", whole),
+                (f"MAX( {value} )", whole),
+                (f"MIN( STR( {value} ) )", ""),
+                (f"MAX( STR( {value} ) )", ""),
+            )
+        )
+        body = f"{body} {needs}".rstrip()
+        form = self.weighted((4, "grouped"), (3, "whole"), (1, "having"), (1, "expression"))
+        if form == "whole":
+            return f"( {function} AS ?t )", "", body
+        if form == "expression":
+            return f"?e ( {function} AS ?t )", f" GROUP BY ( STR( {key} ) AS ?e )", body
+        having = ""
+        if form == "having":
+            having = self.one((" HAVING ( COUNT(*) > 1 )", " HAVING ( ! EXISTS { «a» «p» «b» } || COUNT(*) > 1 )"))
+        return f"{key} ( {function} AS ?t )", f" GROUP BY {key}{having}", body
+
+    def _window(self, names: Sequence[str]) -> str:
+        """ORDER BY by which rows that differ in `names` differ in place, and a piece of that order."""
+        keys = []
+        for name in names:
+            down = self.chance(30)
+            for key in (f"STR( {name} )", f"STR( DATATYPE( {name} ) )", f"LANG( {name} )"):
+                keys.append(f"{'DESC' if down else 'ASC'}( {key} )")
+        size = self.one(("LIMIT 3", "LIMIT 2", "LIMIT 5", "OFFSET 1", "LIMIT 3 OFFSET 1", "OFFSET 1 LIMIT 1"))
+        return f"ORDER BY {' '.join(keys)} {size}"
+
+    # -- updates -------------------------------------------------------------------------------------------------
+
+    def quad(self) -> tuple[str, str, str, str | None]:
+        subject = self.one(ENTITIES)
+        predicate = self.weighted((4, "«p»"), (3, "«q»"), (4, VALUE))
+        literal = predicate == VALUE if self.chance(92) else predicate != VALUE
+        object_ = self.literal() if literal else self.one(ENTITIES)
+        return subject, predicate, object_, self.weighted((12, None), (6, "«g1»"), (3, "«g2»"), (1, "«g3»"))
+
+    def aimed(self, queries: Sequence[Query]) -> list[tuple[str, str, str, str | None]]:
+        """Quads that match the patterns of a query together, so that its answer is likely to change."""
+        quads = []
+        for query in queries:
+            if self.chance(10):
+                continue
+            chosen: dict[str, str] = {}
+            for pattern in query.patterns[: self.one((4, 3, 2, 6))]:
+                if pattern.negated and not self.chance(35):
+                    continue
+                literal = pattern.predicate == VALUE
+                place = pattern.graph
+                quads.append(
+                    (
+                        self._chosen(chosen, pattern.subject, ENTITIES),
+                        self._chosen(chosen, pattern.predicate, (*LINKS, VALUE)),
+                        self._chosen(chosen, pattern.object, INTEGERS[:4] if literal else ENTITIES),
+                        None if place is None else self._chosen(chosen, place, GRAPHS[:2]),
+                    )
+                )
+        return [quad for quad in quads if quad[0].startswith("«") and quad[1].startswith("«")]
+
+    def _chosen(self, chosen: dict[str, str], term: str, options: Sequence[str]) -> str:
+        if not term.startswith("?") and term != "[]":
+            return term
+        if term not in chosen:
+            chosen[term] = self.one(options)
+        return chosen[term]
+
+    def quads(self, queries: Sequence[Query], count: int) -> list[tuple[str, str, str, str | None]]:
+        return [self.quad() for _ in range(count)] + self.aimed(queries)
+
+    def block(self, quads: Sequence[tuple[str, str, str, str | None]]) -> str:
+        """Quads as the inside of a DATA block or a template, at times with the abbreviations of Turtle."""
+        parts = []
+        abbreviate = self.chance(30)
+        for graph in dict.fromkeys(quad[3] for quad in quads):
+            here = [quad for quad in quads if quad[3] == graph]
+            if abbreviate:
+                by_subject = {
+                    s: " ; ".join(f"{p} {o}" for t, p, o, _ in here if t == s)
+                    for s in dict.fromkeys(q[0] for q in here)
+                }
+                text = " ".join(f"{s} {rest} ." for s, rest in by_subject.items())
+            else:
+                text = " ".join(f"{s} {p} {o} ." for s, p, o, _ in here)
+            parts.append(text if graph is None else f"GRAPH {graph} {{ {text} }}")
+        return " ".join(parts)
+
+    def start(self, queries: Sequence[Query]) -> str:
+        """An update that fills an empty store."""
+        quads = [self.quad() for _ in range(self.one((6, 4, 8)))]
+        for _ in range(3):
+            quads += self.aimed(queries)
+        self.inserted += quads
+        return f"INSERT DATA {{ {self.block(quads)} }}"
+
+    def operation(self, queries: Sequence[Query]) -> str:
+        kind = self.weighted(
+            (8, "insert_data"),
+            (6, "delete_data"),
+            (4, "delete_where"),
+            (8, "modify"),
+            (7, "retouch"),
+            (3, "manage"),
+            (2, "swap"),
+        )
+        return str(getattr(self, f"_{kind}")(queries))
+
+    def update(self, queries: Sequence[Query]) -> str:
+        """A whole request: one operation or several that build upon each other."""
+        operations = [self.operation(queries) for _ in range(self.weighted((3, 1), (3, 2), (1, 3)))]
+        if len(operations) > 1 and self.chance(10):
+            operations.append("")  # a semicolon at the end
+        return spelled(self, " ; ".join(operations))
+
+    def _insert_data(self, queries: Sequence[Query]) -> str:
+        quads = self.quads(queries, self.one((1, 2, 3)))
+        self.inserted += quads
+        empty = " GRAPH «g3» { }" if self.chance(4) else ""
+        return f"INSERT DATA {{ {self.block(quads)}{empty} }}"
+
+    def _delete_data(self, queries: Sequence[Query]) -> str:
+        known = self.inserted[-12:]
+        quads = [self.one(known) if known else self.quad() for _ in range(self.one((3, 1, 5)))]
+        if self.chance(40):
+            quads += self.aimed(queries)
+        return f"DELETE DATA {{ {self.block(quads)} }}"
+
+    def _swap(self, queries: Sequence[Query]) -> str:
+        """The same quad deleted and inserted by one request: no change, or an insertion."""
+        quad = self.one(self.inserted) if self.inserted else self.quad()
+        block = self.block([quad])
+        other = self.block([self.one(self.inserted) if self.inserted else self.quad()])
+        return self.one(
+            (
+                f"DELETE {{ {block} }} INSERT {{ {block} }} WHERE {{ }}",
+                f"DELETE DATA {{ {block} }} ; INSERT DATA {{ {block} }}",
+                f"INSERT DATA {{ {block} }} ; DELETE DATA {{ {block} {other} }}",
+                f"DELETE {{ {block} {other} }} INSERT {{ {block} }} WHERE {{ ?x ?k ?y }}",
+                "DELETE { ?x «p» ?y } INSERT { ?y «p» ?x } WHERE { ?x «p» ?y }",
+            )
+        )
+
+    def _delete_where(self, queries: Sequence[Query]) -> str:
+        scope = Scope()
+        known = [p for query in queries for p in query.patterns if p.subject[0] in "?«" and p.object[0] in "?«"]
+        if known and self.chance(60):
+            scope.patterns.append(self.one(known))
+        else:
+            place = self.weighted((4, None), (2, "«g1»"), (2, "?g"))
+            self.triples(scope, place, self.weighted((4, 1), (2, 2)))
+        if not self.chance(40):  # not too much at once
+            scope.patterns = [
+                Pattern(self.one(ENTITIES) if p.subject == "?x" else p.subject, p.predicate, p.object, p.graph)
+                for p in scope.patterns
+            ]
+        quads = [(p.subject, p.predicate, p.object.replace("[]", "?now"), p.graph) for p in scope.patterns]
+        return f"DELETE WHERE {{ {self.block(quads)} }}"
+
+    def _modify(self, queries: Sequence[Query]) -> str:
+        scope = Scope()
+        head, using = "", ""
+        if self.chance(20):
+            head = f"WITH {self.one(GRAPHS[:2])} "
+        if self.chance(20):
+            using = self.one(
+                (
+                    "USING «g1» ",
+                    "USING NAMED «g1» ",
+                    "USING «g2» USING «g1» ",
+                    "USING «g1» USING NAMED «g2» ",
+                    "USING NAMED «g1» USING NAMED «g3» ",
+                )
+            )
+        body = self.group(scope, richness=self.weighted((3, 0), (2, 1), (1, 2)))
+        if self.chance(35) and scope.nodes:
+            body += f" FILTER ( {self.one(scope.nodes)} = {self.one(ENTITIES)} )"
+        names = [name for name in scope.variables() if name in body] or ["?x"]
+        delete, insert = "", ""
+        form = self.one(("both", "insert", "delete", "both"))
+        if form != "insert":
+            quads = [(p.subject, p.predicate, p.object.replace("[]", "?now"), p.graph) for p in scope.patterns[:1]]
+            if self.chance(30):
+                quads.append(self._template(names, scope))
+            if self.chance(30):
+                quads += self.inserted[-3:]
+            delete = f"DELETE {{ {self.block(quads)} }} "
+        if form != "delete":
+            quads = [self._template(names, scope) for _ in range(self.one((1, 2)))]
+            if self.chance(50):
+                quads += self.aimed(queries)
+            insert = f"INSERT {{ {self.block(quads)} }} "
+        return f"{head}{delete}{insert}{using}WHERE {{ {body} }}"
+
+    def _retouch(self, queries: Sequence[Query]) -> str:
+        """Moves what a pattern of a query matches: other object, other subject, other graph."""
+        patterns = [p for query in queries for p in query.patterns]
+        p = self.one(patterns) if patterns else Pattern("?x", "«p»", "?y")
+        object_ = p.object.replace("[]", "?now")
+        if object_[0] not in "?«" or p.subject[0] not in "?«":
+            object_ = "?n"
+        old = (p.subject if p.subject[0] in "?«" else "?x", p.predicate, object_, p.graph)
+        moved = self.one(
+            (
+                (old[0], old[1], self.literal() if p.predicate == VALUE else self.one(ENTITIES), old[3]),
+                (self.one(ENTITIES), old[1], old[2], old[3]),
+                (old[2], old[1], old[0], old[3]),
+                (old[0], old[1], old[2], self.weighted((1, None), (1, "«g1»"))),
+            )
+        )
+        where = self.block([old])
+        condition = f"FILTER ( {old[0]} = {self.one(ENTITIES)} )" if old[0].startswith("?") and self.chance(50) else ""
+        delete = f"DELETE {{ {where} }} " if self.chance(75) else ""
+        return f"{delete}INSERT {{ {self.block([moved])} }} WHERE {{ {where} {condition} }}"
+
+    def _template(self, names: Sequence[str], scope: Scope) -> tuple[str, str, str, str | None]:
+        """A quad with variables; some stay unbound or stand where their value cannot."""
+        subject = self.weighted((5, self.one(scope.nodes or names)), (2, self.one(ENTITIES)), (1, self.one(names)))
+        predicate = self.weighted((6, self.one((*LINKS, VALUE))), (1, "?k" if "?k" in names else "«p»"), (1, names[-1]))
+        object_ = self.weighted((5, self.one(names)), (3, self.one((*ENTITIES, self.literal()))), (1, "?nowhere"))
+        graph = self.weighted(
+            (9, None), (2, "«g1»"), (1, "«g2»"), (2, "?g" if "?g" in names else "«g3»"), (1, self.one(names))
+        )
+        return subject, predicate, object_, graph
+
+    def _manage(self, queries: Sequence[Query]) -> str:
+        silent = self.weighted((1, ""), (1, "SILENT "))
+        graph = self.weighted((4, "«g1»"), (3, "«g2»"), (1, "«g3»"))
+        kind = self.one(("CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD", "ADD", "CREATE"))
+        if kind == "CREATE":
+            return f"CREATE {silent or self.one(('', 'SILENT '))}GRAPH {graph}"
+        if kind in ("CLEAR", "DROP"):
+            target = self.weighted((6, f"GRAPH {graph}"), (2, "DEFAULT"), (2, "NAMED"), (1, "ALL"))
+            return f"{kind} {silent}{target}"
+        source, target = (
+            self.weighted((3, "DEFAULT"), (3, "«g1»"), (2, "GRAPH «g2»"), (1, "GRAPH «g3»")) for _ in range(2)
+        )
+        return f"{kind} {silent}{source} TO {target}"
+
+
+_KEYWORDS = re.compile(
+    r"\b(SELECT|WHERE|INSERT|DELETE|DATA|GRAPH|OPTIONAL|FILTER|UNION|MINUS|NOT|EXISTS|BIND|AS|VALUES|UNDEF|WITH|USING|"
+    r"NAMED|FROM|DISTINCT|GROUP|BY|HAVING|ORDER|LIMIT|OFFSET|COUNT|SUM|CLEAR|DROP|CREATE|COPY|MOVE|ADD|SILENT|DEFAULT|"
+    r"ALL|TO|IN|STR|BOUND|PREFIX|BASE)\b"
+)
+
+
+def spelled(writer: Writer, text: str) -> str:
+    """The text without marks, in one of many spellings that mean the same."""
+    prologue, iri = writer.one(
+        (
+            ("", f"<{NAMESPACE}%s>"),
+            (f"PREFIX : <{NAMESPACE}> ", ":%s"),
+            (f"PREFIX e: <http://elsewhere.example/> PREFIX e: <{NAMESPACE}> ", "e:%s"),
+            (f"BASE <{NAMESPACE[:-1]}> ", "<#%s>"),
+            (f"BASE <{NAMESPACE[:-2]}> PREFIX e.e: <x#> ", "e.e:%s"),
+            (f"PREFIX now: <{NAMESPACE}> ", "now:%s"),
+            (f"BASE <{NAMESPACE[:-2]}there/here?/> ", "<../x#%s>"),
+            ("", "<http://\\u0065xample.org/\\U00000078#%s>"),
+        )
+    )
+    text = prologue + text
+    space = writer.weighted((8, "plain"), (1, "narrow"), (1, "lines"), (1, "comments"))
+    if writer.chance(10):
+        text = _KEYWORDS.sub(lambda found: found.group().lower(), text)
+    if writer.chance(10):
+        text = re.sub(r"\?(?=[a-z])", "$", text)
+    if space == "narrow":
+        text = re.sub(r" *([{}()]) *", r"\1", text)
+    elif space == "lines":
+        text = re.sub(" +", "\r\n\t ", text)
+    elif space == "comments":
+        pieces = text.split(" ")
+        every = writer.one((3, 2, 5))
+        text = "".join(
+            piece + (f" # {piece[:3]}'s \"}} ; <\n" if index % every == 1 else " ")
+            for index, piece in enumerate(pieces)
+        )
+    return _named(text, iri).replace(_SPACE, " ").replace(_BREAK, "\n")
+
+
+def _named(text: str, iri: str) -> str:
+    return re.sub("«(.*?)»", lambda found: iri % _NAMES.get(found.group(1), found.group(1)), text)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens next: an update, a load (text in N-Quads), a subscription, or the end of one (text: its number)."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Case:
+    steps: tuple[Step, ...]
+
+    def __repr__(self) -> str:
+        return "Case(\n" + "".join(f"    {step.kind:<12}{step.text!r}\n" for step in self.steps) + ")"
+
+
+@st.composite
+def cases(draw: Draw) -> Case:
+    """Updates with subscriptions made at random points between them."""
+    writer = Writer(draw)
+    queries = [writer.query() for _ in range(writer.weighted((2, 1), (3, 2), (2, 3)))]
+    texts = [spelled(writer, query.text) for query in queries]
+    if writer.chance(10):
+        texts.append(texts[0])  # the same query twice
+    steps = [] if writer.chance(10) else [Step("update", spelled(writer, writer.start(queries)))]
+    waiting = list(enumerate(texts))
+    running = 0
+    for _ in range(writer.one((4, 3, 2, 6))):
+        while waiting and writer.chance(75):
+            steps.append(Step("subscribe", waiting.pop(0)[1]))
+            running += 1
+        if running > 1 and writer.chance(4):
+            steps.append(Step("unsubscribe", "0"))
+        if writer.chance(5):
+            quads = [writer.quad() for _ in range(3)]
+            lines = [" ".join(part for part in quad if part) + " ." for quad in quads if quad[2] in ENTITIES]
+            steps.append(Step("load", _named("\n".join(lines), f"<{NAMESPACE}%s>")))
+        else:
+            steps.append(Step("update", writer.update(queries)))
+    if waiting and running == 0:
+        steps.insert(1, Step("subscribe", waiting[0][1]))
+    return Case(tuple(steps))

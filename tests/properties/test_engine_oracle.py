@@ -1,0 +1,361 @@
+"""Random updates and subscriptions, the engine against the oracle: points 1 to 3 of the design's semantics.
+
+After every update: the first result and all notifications together are a fresh evaluation; at most one notification
+for a subscription, none without a net change, numbered 1, 2, 3, ...; the commit's delta is the difference of the
+datasets before and after; what one side refuses, the other refuses, and nothing has changed then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import Commit, Engine, Notification
+from engine.errors import GatewayError
+from tests.oracle import (
+    REFUSALS,
+    Answer,
+    Oracle,
+    answer_from_json,
+    parsed_dump,
+    respelled_quads,
+    respelled_rows,
+)
+from tests.properties.sparql_texts import (
+    NAMESPACE,
+    Case,
+    Writer,
+    cases,
+    spelled,
+)
+
+NAMED_GRAPHS = "SELECT ?g { GRAPH ?g { } }"
+CHANGED_SHARE_MIN = 0.30
+PREFIX = f"PREFIX : <{NAMESPACE}> "
+
+
+@dataclass
+class Follower:
+    """A subscription as its subscriber sees it: a result kept up to date by nothing but notifications."""
+
+    text: str
+    spuid: str
+    variables: tuple[str, ...]
+    rows: Counter[tuple[str | None, ...]]
+    expected: Answer
+    sequence: int = 0
+
+    def follow(self, notifications: Iterable[Notification]) -> None:
+        mine = [notification for notification in notifications if notification.spuid == self.spuid]
+        assert len(mine) <= 1, f"{len(mine)} notifications of one update: {self.text!r}"
+        for notification in mine:
+            self.sequence += 1
+            assert notification.sequence == self.sequence, self.text
+            added = rows_of(notification.added, self.variables)
+            removed = rows_of(notification.removed, self.variables)
+            assert added or removed, f"a notification of nothing: {self.text!r}"
+            assert not added & removed, f"added and removed at once: {self.text!r}"
+            assert removed <= self.rows, f"removed what was not there: {self.text!r}"
+            self.rows = self.rows - removed + added
+
+
+def rows_of(bag: Any, variables: tuple[str, ...]) -> Counter[tuple[str | None, ...]]:
+    """The rows of an engine's bag in the oracle's notation; its JSON must say the same."""
+    assert tuple(bag.variables) == variables
+    rows = respelled_rows(bag.rows)
+    document = answer_from_json(bag.to_json())
+    assert document.variables == variables
+    assert document.rows == rows
+    return rows
+
+
+def follower(engine: Engine, oracle: Oracle, text: str) -> Follower:
+    expected = oracle.query(text)
+    subscription = engine.subscribe(text)
+    # The order of the variables of `SELECT *` is left open; any other is the text's.
+    variables = tuple(subscription.first.variables)
+    assert set(variables) == set(expected.variables)
+    assert variables == expected.variables or re.search(r"(?i)select\s*\*", text)
+    rows = rows_of(subscription.first, variables)
+    assert isinstance(subscription.spuid, str)
+    return Follower(text, subscription.spuid, variables, rows, expected)
+
+
+def in_order(answer: Answer, variables: tuple[str, ...]) -> Counter[tuple[str | None, ...]]:
+    """The rows of the oracle's answer with the columns in another order."""
+    if answer.variables == variables:
+        return answer.rows
+    places = [answer.variables.index(name) for name in variables]
+    return Counter(tuple(row[place] for place in places) for row in answer.ordered)
+
+
+@dataclass
+class Tally:
+    """What a run has checked, so that a run that checks nothing of interest fails."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def changed_share(self) -> float:
+        return self.counts["changed"] / max(1, self.counts["checks"])
+
+    def __str__(self) -> str:
+        figures = " ".join(f"{name}={count}" for name, count in sorted(self.counts.items()))
+        return f"{figures} changed_share={self.changed_share:.3f}"
+
+
+class Comparison:
+    """One engine and one oracle that live through the same case."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.engine = Engine()
+        self.oracle = Oracle()
+        self.followers: list[Follower] = []
+        self.tally = tally
+
+    def run(self, case: Case) -> None:
+        self.tally.counts["cases"] += 1
+        try:
+            for step in case.steps:
+                getattr(self, f"_{step.kind}")(step.text)
+        finally:
+            self.engine.close()
+
+    def _subscribe(self, text: str) -> None:
+        one = follower(self.engine, self.oracle, text)
+        assert one.rows == in_order(one.expected, one.variables), f"first result of {text!r}"
+        self.followers.append(one)
+        self.tally.counts["subscriptions"] += 1
+
+    def _unsubscribe(self, number: str) -> None:
+        if self.followers:
+            self.engine.unsubscribe(self.followers.pop(int(number)).spuid)
+
+    def _update(self, text: str) -> None:
+        self._change(text, lambda: self.oracle.update(text), lambda: self.engine.update(text))
+
+    def _load(self, text: str) -> None:
+        data = text.encode()
+        self._change(
+            text,
+            lambda: self.oracle.load(data, "application/n-quads"),
+            lambda: self.engine.load(data, media_type="application/n-quads"),
+        )
+
+    def _change(self, text: str, oracle_step: Any, engine_step: Any) -> None:
+        before = self.oracle.quads()
+        refused: Exception | None = None
+        try:
+            oracle_step()
+        except REFUSALS as refusal:
+            refused = refusal
+        notifications: tuple[Notification, ...] = ()
+        try:
+            commit: Commit = engine_step()
+        except GatewayError as error:
+            assert refused is not None, f"refused by the engine alone: {error}: {text!r}"
+            assert isinstance(refused, SyntaxError) == isinstance(error, SyntaxError), (refused, error)
+            self.tally.counts["refused"] += 1
+        else:
+            assert refused is None, f"refused by the oracle alone: {refused}: {text!r}"
+            self._check_delta(commit, before)
+            notifications = tuple(commit.notifications)
+            self.tally.counts["updates"] += 1
+            self.tally.counts["effective"] += before != self.oracle.quads()
+        known = {one.spuid for one in self.followers}
+        assert all(one.spuid in known for one in notifications), "a notification for nobody"
+        self._check_dataset()
+        for one in self.followers:
+            one.follow(notifications)
+            self._check_follower(one)
+
+    def _check_delta(self, commit: Commit, before: set[Any]) -> None:
+        after = self.oracle.quads()
+        assert respelled_quads(commit.added) == Counter(after - before)
+        assert respelled_quads(commit.removed) == Counter(before - after)
+
+    def _check_dataset(self) -> None:
+        assert parsed_dump(self.engine.dump("application/n-quads")) == Counter(self.oracle.quads())
+        graphs = answer_from_json(self.engine.query(NAMED_GRAPHS).to_json())
+        assert graphs.rows == Counter((graph,) for graph in self.oracle.graphs())
+
+    def _check_follower(self, one: Follower) -> None:
+        expected = self.oracle.query(one.text)
+        rows = in_order(expected, one.variables)
+        assert one.rows == rows, f"{one.text!r}: too much {one.rows - rows}, too little {rows - one.rows}"
+        self.tally.counts["checks"] += 1
+        self.tally.counts["changed"] += expected.rows != one.expected.rows
+        one.expected = expected
+
+
+def test_notifications_and_deltas_are_those_of_a_fresh_evaluation() -> None:
+    tally = Tally()
+
+    @settings(max_examples=900)
+    @given(cases())
+    def holds(case: Case) -> None:
+        Comparison(tally).run(case)
+
+    holds()
+    print(f"\nengine against oracle: {tally}")
+    assert tally.changed_share >= CHANGED_SHARE_MIN, tally
+    assert tally.counts["refused"] < 0.1 * tally.counts["updates"], tally
+
+
+def test_queries_are_answered_as_the_oracle_answers_them() -> None:
+    @settings(max_examples=150)
+    @given(cases())
+    def holds(case: Case) -> None:
+        comparison = Comparison(Tally())
+        for step in case.steps:
+            if step.kind == "update":
+                comparison._update(step.text)
+        for step in case.steps:
+            if step.kind == "subscribe":
+                answer = answer_from_json(comparison.engine.query(step.text).to_json())
+                assert in_order(comparison.oracle.query(step.text), answer.variables) == answer.rows
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q ?z } }",
+        "SELECT ?x { ?x :p ?y FILTER ( ! EXISTS { ?x :q ?z } ) }",
+        "SELECT ?x { ?x :p ?y FILTER NOT EXISTS { ?x :p ?w FILTER EXISTS { ?x :q ?z } } }",
+        "SELECT ?x { ?x :p ?y OPTIONAL { ?y :p ?w FILTER NOT EXISTS { ?x :q ?z } } FILTER ( BOUND( ?w ) ) }",
+        "SELECT ?x { ?x :p ?y MINUS { ?x :p ?w FILTER EXISTS { ?x :q ?z } } }",
+        "SELECT ?x { ?x :p ?y BIND ( EXISTS { ?x :q ?z } AS ?e ) FILTER ( ?e ) }",
+        "SELECT ?x ( EXISTS { ?x :q ?z } AS ?e ) { ?x :p ?y }",
+        "SELECT ( EXISTS { ?x :q ?z } AS ?e ) { }",
+        "SELECT ( COUNT( * ) AS ?n ) { ?x :p ?y } HAVING ( EXISTS { :a :q :b } )",
+        "SELECT ?e ( COUNT( * ) AS ?n ) { ?x :p ?y } GROUP BY ( EXISTS { ?x :q ?z } AS ?e )",
+        "SELECT ?x { ?x :p ?y } ORDER BY ( EXISTS { ?x :q ?z } ) STR( ?x ) LIMIT 1",
+        "SELECT ( SUM( IF( EXISTS { ?x :q ?z } , 1 , 0 ) ) AS ?n ) { ?x :p ?y }",
+        "SELECT ?x { ?x :p ?y { SELECT ?x { ?x :p ?w } ORDER BY ( EXISTS { ?x :q ?z } ) STR( ?x ) LIMIT 1 } }",
+        "SELECT ?x { GRAPH :g { ?x :p ?y FILTER EXISTS { ?x :q ?z } } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { GRAPH :g { ?x :q ?z } } }",
+        "SELECT ?x { ?x :p ?y FILTER NOT EXISTS { GRAPH :empty { } } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q/:q? ?z } }",
+    ],
+)
+def test_what_exists_looks_at_is_watched_wherever_it_stands(query: str) -> None:
+    text = PREFIX + query
+    comparison = Comparison(Tally())
+    both = ":a :p :b . :b :p :c ."
+    comparison._update(f"{PREFIX} INSERT DATA {{ {both} GRAPH :g {{ {both} }} }}")
+    comparison._subscribe(text)
+    for graph in ("%s", "GRAPH :g { %s }"):
+        quad = graph % ":a :q :b"
+        comparison._update(f"{PREFIX} INSERT DATA {{ {quad} }}")
+        comparison._update(f"{PREFIX} DELETE DATA {{ {quad} }}")
+    comparison._update(f"{PREFIX} CREATE GRAPH :empty")
+    comparison._update(f"{PREFIX} DROP GRAPH :empty")
+    assert comparison.tally.counts["changed"] >= 2
+
+
+# -- where SPARQL leaves the answer open ------------------------------------------------------------------------------
+
+
+@st.composite
+def open_cases(draw: Any) -> tuple[list[str], int]:
+    """Update texts, and the number of the subscription's place among them."""
+    writer = Writer(draw)
+    texts = [spelled(writer, writer.start([]))]
+    texts += [writer.update([]) for _ in range(writer.one((4, 2, 6)))]
+    return texts, writer.one((1, 0, 2))
+
+
+def followed(texts: list[str], place: int, query: str, whole: str, check: Any) -> None:
+    """Runs the updates and gives `check` the subscriber's rows and the oracle's answer to `whole` after each."""
+    oracle = Oracle()
+    with Engine() as engine:
+        one: Follower | None = None
+        for number, text in enumerate(texts):
+            if number == place:
+                first = engine.subscribe(query)
+                one = Follower(
+                    query,
+                    first.spuid,
+                    tuple(first.first.variables),
+                    rows_of(first.first, tuple(first.first.variables)),
+                    oracle.query(query),
+                )
+                check(one.rows, oracle.query(whole))
+            try:
+                oracle.update(text)
+            except REFUSALS:
+                continue
+            commit = engine.update(text)
+            if one is not None:
+                one.follow(commit.notifications)
+                check(one.rows, oracle.query(whole))
+
+
+PATTERN = "{ ?x ?k ?y FILTER ( ?k != :v.1-x ) }"
+
+
+@settings(max_examples=50)
+@given(open_cases(), st.sampled_from((1, 2, 3)), st.sampled_from((0, 1, 2)))
+def test_limit_without_order_keeps_as_many_rows_as_there_should_be(
+    case: tuple[list[str], int], limit: int, offset: int
+) -> None:
+    def check(rows: Counter[Any], whole: Answer) -> None:
+        assert rows <= whole.rows
+        assert rows.total() == min(limit, max(0, whole.rows.total() - offset))
+
+    followed(*case, f"{PREFIX} SELECT ?x {PATTERN} LIMIT {limit} OFFSET {offset}", f"{PREFIX} SELECT ?x {PATTERN}", check)
+
+
+@settings(max_examples=50)
+@given(open_cases(), st.sampled_from((1, 2, 3)))
+def test_ties_under_limit_are_broken_within_the_tie(case: tuple[list[str], int], limit: int) -> None:
+    def check(rows: Counter[Any], whole: Answer) -> None:
+        assert rows <= whole.rows
+        keys = [row[0] for row in whole.ordered]
+        assert sorted(row[0] for row in rows.elements()) == keys[:limit]
+
+    query = f"{PREFIX} SELECT ?x ?y {{ ?x :p|:q ?y FILTER ( isIRI( ?x ) ) }} ORDER BY ?x"
+    followed(*case, f"{query} LIMIT {limit}", query, check)
+
+
+@settings(max_examples=50)
+@given(open_cases())
+def test_sample_is_a_member_of_its_group(case: tuple[list[str], int]) -> None:
+    def check(rows: Counter[Any], whole: Answer) -> None:
+        assert Counter(key for key, _ in rows.elements()) == Counter({key for key, _ in whole.rows})
+        assert set(rows) <= set(whole.rows)
+
+    followed(
+        *case,
+        f"{PREFIX} SELECT ?x (SAMPLE(?y) AS ?one) {PATTERN} GROUP BY ?x",
+        f"{PREFIX} SELECT ?x ?y {PATTERN}",
+        check,
+    )
+
+
+@settings(max_examples=50)
+@given(open_cases())
+def test_group_concat_holds_each_member_in_some_order(case: tuple[list[str], int]) -> None:
+    def check(rows: Counter[Any], whole: Answer) -> None:
+        members: dict[str, list[str]] = {}
+        for key, text in whole.ordered:
+            members.setdefault(str(key), []).append(str(text)[1:-1])
+        found = {str(key): sorted(str(text)[1:-1].split("|")) for key, text in rows.elements()}
+        assert found == {key: sorted(texts) for key, texts in members.items()}
+
+    links = "{ ?x :p|:q ?y FILTER ( isIRI( ?y ) ) }"
+    followed(
+        *case,
+        f'{PREFIX} SELECT ?x (GROUP_CONCAT(STR(?y); SEPARATOR="|") AS ?all) {links} GROUP BY ?x',
+        f"{PREFIX} SELECT ?x (STR(?y) AS ?t) {links}",
+        check,
+    )
