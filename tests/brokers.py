@@ -7,14 +7,18 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import paho.mqtt.client as mqtt
+
 from tests.components import require_command
 
 START_TIMEOUT_S = 10.0
+PUBLISH_TIMEOUT_S = 20.0
 
 
 def free_port() -> int:
@@ -76,6 +80,23 @@ class Mosquitto:
             with suppress(ConnectionResetError):
                 while probe.recv(1024):
                     pass
+
+    def publish(self, *messages: tuple[str, str | bytes], retain: bool = False, port: int | None = None) -> None:
+        """Publishes at QoS 1 and returns when the broker has acknowledged all.
+
+        port: of another listener. Raises AssertionError when the broker hangs up or takes too long.
+        """
+        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+        client.max_inflight_messages_set(0)
+        client.connect("127.0.0.1", port or self.port)
+        try:
+            sent = [client.publish(topic, payload, qos=1, retain=retain) for topic, payload in messages]
+            deadline = time.monotonic() + PUBLISH_TIMEOUT_S
+            while not all(message.is_published() for message in sent):
+                assert client.loop(0.1) == 0 and time.monotonic() < deadline, "the broker does not take the messages"
+        finally:
+            client.disconnect()
+            client.loop_write()
 
     def stop(self) -> None:
         """Ends the process; with persistence it saves its sessions. Nothing to do when it is not running."""

@@ -168,7 +168,7 @@ class Oracle:
 
 
 def canonical(quads: Iterable[ox.Quad]) -> set[str]:
-    """The quads with blank nodes labelled by their place (RDFC-1.0): equal for isomorphic datasets, and only for them."""
+    """The quads with blank nodes labelled by their place (RDFC-1.0): equal for isomorphic datasets only."""
     dataset = ox.Dataset(quads)
     dataset.canonicalize(ox.CanonicalizationAlgorithm.RDFC_1_0)
     return {str(quad_texts(quad)) for quad in dataset}

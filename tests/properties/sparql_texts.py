@@ -255,7 +255,12 @@ class Writer:
 
     def _exists(self, scope: Scope) -> str:
         negated = self.chance(50)
-        return f"FILTER {'NOT ' if negated else ''}EXISTS {{ {self._inner(scope, negated)[0]} }}"
+        text, inner = self._inner(scope, negated)
+        if self.chance(25):
+            deeper = self._inner(inner)[0]
+            scope.patterns += inner.patterns[-1:]
+            text += f" FILTER {self.one(('', 'NOT '))}EXISTS {{ {deeper} }}"
+        return f"FILTER {'NOT ' if negated else ''}EXISTS {{ {text} }}"
 
     def _filter(self, scope: Scope) -> str:
         return f"FILTER ( {self.condition(scope)} )"
@@ -454,23 +459,20 @@ class Writer:
 
     def _aggregate(self, names: list[str], scope: Scope, body: str) -> tuple[str, str, str]:
         key = names[0]
-        value = self.one(scope.values) if scope.values and scope.values[0] in body else names[-1]
+        values = [name for name in scope.values if name in body]
+        value = values[0] if values else names[-1]
         whole = f"FILTER ( DATATYPE( {value} ) = <{XSD}integer> )"
-        function, needs = self.one(
-            (
-                ("COUNT(*)", ""),
-                (f"COUNT( {value} )", ""),
-                (f"COUNT( DISTINCT {value} )", ""),
-                ("COUNT( DISTINCT * )", ""),
-                (f"SUM( {value} )", whole),
-                (f"SUM( DISTINCT {value} )", whole),
-                (f"AVG( {value} )", whole),
-                (f"MIN( {value} )", whole),
-                (f"MAX( {value} )", whole),
-                (f"MIN( STR( {value} ) )", ""),
-                (f"MAX( STR( {value} ) )", ""),
-            )
-        )
+        functions = [
+            ("COUNT(*)", ""),
+            (f"COUNT( {value} )", ""),
+            (f"COUNT( DISTINCT {value} )", ""),
+            ("COUNT( DISTINCT * )", ""),
+            (f"MIN( STR( {value} ) )", ""),
+            (f"MAX( STR( {value} ) )", ""),
+        ]
+        if values:
+            functions += [(f"{name} {value} )", whole) for name in ("SUM(", "SUM( DISTINCT", "AVG(", "MIN(", "MAX(")]
+        function, needs = self.one(functions)
         body = f"{body} {needs}".rstrip()
         form = self.weighted((4, "grouped"), (3, "whole"), (1, "having"), (1, "expression"))
         if form == "whole":

@@ -73,7 +73,7 @@ def test_a_template_makes_new_nodes_for_each_solution(engine: Engine) -> None:
     measurements = objects(commit, "has")
     assert len(set(measurements)) == len(measurements) == 3
     assert all(is_blank(node) for node in measurements)
-    assert Counter(quad.s for quad in commit.added if is_blank(quad.s)) == Counter({node: 2 for node in measurements})
+    assert Counter(quad.s for quad in commit.added if is_blank(quad.s)) == Counter(dict.fromkeys(measurements, 2))
 
 
 def test_a_template_without_variables_makes_a_node_for_each_solution_too(engine: Engine) -> None:
@@ -102,7 +102,9 @@ def test_a_label_used_in_two_blocks_of_a_request_is_refused(engine: Engine) -> N
     assert engine.dump("application/n-quads") == b""
 
 
-@pytest.mark.parametrize("form", ["DELETE DATA { _:n :p 1 }", "DELETE { _:n :p 1 } WHERE { }", "DELETE WHERE { [] :p 1 }"])
+@pytest.mark.parametrize(
+    "form", ["DELETE DATA { _:n :p 1 }", "DELETE { _:n :p 1 } WHERE { }", "DELETE WHERE { [] :p 1 }"]
+)
 def test_a_blank_node_cannot_be_deleted_by_label(engine: Engine, form: str) -> None:
     updated(engine, "INSERT DATA { _:n :p 1 }")
     with pytest.raises(REFUSALS):
@@ -222,7 +224,8 @@ def test_the_dataset_stays_isomorphic_to_the_oracles(texts: list[str], place: in
 
 
 @pytest.mark.parametrize(
-    "expression", ["NOW()", "RAND()", "UUID()", "STRUUID()", "BNODE()", "STR( NOW() )", "1 + rand()", "now ( )", "BNODE('x')"]
+    "expression",
+    ["NOW()", "RAND()", "UUID()", "STRUUID()", "BNODE()", "STR( NOW() )", "1 + rand()", "now ( )", "BNODE('x')"],
 )
 def test_a_function_is_evaluated_once(engine: Engine, expression: str) -> None:
     """Once for a solution, however often the template uses it, and for delta, store and notification alike."""
@@ -271,7 +274,8 @@ def test_other_functions_differ_between_solutions(engine: Engine, expression: st
 def test_a_later_operation_sees_what_an_earlier_one_drew(engine: Engine) -> None:
     commit = engine.update(
         f"{PREFIX} INSERT {{ :a :id ?u ; :draw ?r }} WHERE {{ BIND ( UUID() AS ?u ) BIND ( RAND() AS ?r ) }} ; "
-        "INSERT { ?u :of ?x ; :draw ?r } WHERE { ?x :id ?u ; :draw ?r } ; DELETE { ?x :draw ?r } WHERE { :a :draw ?r . ?x :id ?u }"
+        "INSERT { ?u :of ?x ; :draw ?r } WHERE { ?x :id ?u ; :draw ?r } ; "
+        "DELETE { ?x :draw ?r } WHERE { :a :draw ?r . ?x :id ?u }"
     )
     (identifier,) = objects(commit, "id")
     assert identifier.startswith("<urn:uuid:")

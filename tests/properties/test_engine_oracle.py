@@ -245,6 +245,13 @@ def test_queries_are_answered_as_the_oracle_answers_them() -> None:
         "SELECT ?x { ?x :p ?y FILTER EXISTS { GRAPH :g { ?x :q ?z } } }",
         "SELECT ?x { ?x :p ?y FILTER NOT EXISTS { GRAPH :empty { } } }",
         "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q/:q? ?z } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :p ?w OPTIONAL { ?x :p ?v FILTER EXISTS { ?x :q ?z } } FILTER BOUND( ?v ) } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { { ?x :r ?w } UNION { ?x :p ?w FILTER EXISTS { ?x :q ?z } } } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { SELECT ?x { ?x :p ?w FILTER EXISTS { ?x :q ?z } } } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :p ?w BIND ( EXISTS { ?x :q ?z } AS ?e ) FILTER ( ?e ) } }",
+        "SELECT ?x { ?x :p ?y FILTER NOT EXISTS { ?x :p ?w FILTER NOT EXISTS { GRAPH ?g { ?x :q ?z } } } }",
+        "SELECT ( EXISTS { ?x :p ?w FILTER EXISTS { ?x :q ?z } } AS ?e ) { ?x :p ?y }",
+        "SELECT ?x { ?x :p ?y } ORDER BY ( EXISTS { ?x :p ?w FILTER EXISTS { ?x :q ?z } } ) STR( ?x ) LIMIT 1",
     ],
 )
 def test_what_exists_looks_at_is_watched_wherever_it_stands(query: str) -> None:
@@ -312,7 +319,9 @@ def test_limit_without_order_keeps_as_many_rows_as_there_should_be(
         assert rows <= whole.rows
         assert rows.total() == min(limit, max(0, whole.rows.total() - offset))
 
-    followed(*case, f"{PREFIX} SELECT ?x {PATTERN} LIMIT {limit} OFFSET {offset}", f"{PREFIX} SELECT ?x {PATTERN}", check)
+    followed(
+        *case, f"{PREFIX} SELECT ?x {PATTERN} LIMIT {limit} OFFSET {offset}", f"{PREFIX} SELECT ?x {PATTERN}", check
+    )
 
 
 @settings(max_examples=50)

@@ -42,7 +42,9 @@ iri_texts = st.builds(
     st.text("abcZ09-._~:/?@!$&'()*+,;=%é☃", max_size=8).map(lambda text: text.replace("%", "%41")),
 )
 iris = iri_texts.map(iri)
-blank_nodes = st.from_regex(r"[a-zA-Z0-9_é]([a-zA-Z0-9_.-]{0,6}[a-zA-Z0-9_-])?", fullmatch=True).map(lambda label: f"_:{label}")
+blank_nodes = st.from_regex(r"[a-zA-Z0-9_é]([a-zA-Z0-9_.-]{0,6}[a-zA-Z0-9_-])?", fullmatch=True).map(
+    lambda label: f"_:{label}"
+)
 # Well formed by RFC 5646: language, script, region.
 languages = st.from_regex(r"[a-zA-Z]{2,3}(-[a-zA-Z]{4})?(-[a-zA-Z]{2}|-[0-9]{3})?", fullmatch=True)
 literals = st.one_of(

@@ -1,0 +1,363 @@
+"""The network side: a consumer (Roffia 2016, II.B) whose devices follow the knowledge base.
+
+What is wanted of a resource is state, not an event: the newest payload is the only one worth sending, so
+nothing is queued. Each resource whose device has not acknowledged the wanted payload has one worker task;
+a resource at rest has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import aiocoap
+import aiocoap.error
+
+from adapters.coap import mapping
+from adapters.coap.mapping import Command
+from adapters.coap.settings import CoapSettings
+from engine.errors import GatewayError, PayloadError, UpstreamError
+from engine.terms import Bag
+
+if TYPE_CHECKING:
+    from engine.client import EngineClient, Notification
+
+logger = logging.getLogger(__name__)
+
+_LIBRARY_LOGGER = f"{__name__}.aiocoap"
+_BLOCK_BYTES = 1024  # longer payloads go in blocks (RFC 7959)
+_REFUSALS_REMEMBERED_MAX = 64
+
+
+@dataclass
+class CoapCounters:
+    """What the adapter has done since it was made.
+
+    sent: attempts; acknowledged: attempts answered 2.xx; failed: all other attempts; retried: attempts
+    that repeat a failed one; rejected_rows: rows that no command could be made of; unrecorded:
+    acknowledgements whose actuation the gateway refused to store.
+    """
+
+    sent: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    retried: int = 0
+    rejected_rows: int = 0
+    unrecorded: int = 0
+
+
+class CoapAdapter:
+    """Keeps every device that the subscription names in its wanted state, and records what each acknowledged.
+
+    now: the time of an acknowledgement, with a time zone.
+    """
+
+    def __init__(
+        self, settings: CoapSettings, client: EngineClient, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.counters = CoapCounters()
+        self._settings = settings
+        self._client = client
+        self._now = now
+        self._slots = asyncio.Semaphore(settings.concurrency_max)
+        self._retry_slots = asyncio.Semaphore(max(1, settings.concurrency_max // 2))
+        self._devices: WeakValueDictionary[str, _Device] = WeakValueDictionary()  # those that resources hold
+        self._resources: dict[str, _Resource] = {}  # bounded by the rows of the result
+        self._rejected: set[frozenset[tuple[str, str]]] = set()
+        self._workers: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Runs until cancelled, and leaves no task or socket behind.
+
+        Raises ConfigurationError when the query lacks a variable, a RequestError when the gateway refuses
+        it, and UpstreamError when the client was closed.
+        """
+        # The library says each retransmission at INFO, and that a device is away we say ourselves.
+        library = logging.getLogger(_LIBRARY_LOGGER)
+        if library.level == logging.NOTSET:
+            library.setLevel(logging.WARNING)
+        failure: GatewayError | None = None
+        try:
+            async with asyncio.TaskGroup() as self._workers:
+                try:
+                    await self._follow()
+                except GatewayError as error:
+                    failure = error  # raised below, not in the ExceptionGroup that leaving the group would make
+                for resource in self._resources.values():
+                    if resource.worker is not None:
+                        resource.worker.cancel()
+        finally:
+            self._workers = None
+            self._resources.clear()
+            self._rejected.clear()
+        if failure is not None:
+            raise failure
+
+    async def _follow(self) -> None:
+        async with aclosing(self._client.subscribe(self._settings.query)) as notifications:
+            async for notification in notifications:
+                if notification.sequence == 0:
+                    mapping.check_variables(notification.added.variables)
+                    logger.info("coap subscribed rows=%d", len(notification.added))
+                self._apply(notification)
+
+    def _apply(self, notification: Notification) -> None:
+        """Brings the wanted states up to date. Sequence 0 is the whole result: what it lacks is wanted no more."""
+        touched: set[str] = set()
+        if notification.sequence == 0:
+            for resource in self._resources.values():
+                resource.commands.clear()
+            touched.update(self._resources)
+            self._rejected &= {frozenset(row.items()) for row in notification.added.bindings()}
+        for row in self._commands(notification.removed, added=False):
+            if row.resource in self._resources:
+                commands = self._resources[row.resource].commands
+                commands[row] -= 1
+                if commands[row] <= 0:
+                    del commands[row]
+                touched.add(row.resource)
+        for row in self._commands(notification.added, added=True):
+            if row.resource not in self._resources:
+                name = mapping.device(row.resource)
+                device = self._devices.setdefault(name, _Device(name))
+                self._resources[row.resource] = _Resource(row.resource, device)
+            self._resources[row.resource].commands[row] += 1
+            touched.add(row.resource)
+        for uri in sorted(touched):
+            self._settle(self._resources[uri])
+
+    def _commands(self, bag: Bag, *, added: bool) -> list[Command]:
+        """The commands of the bag's rows. A row that is none is said when it comes, and once while it stays."""
+        commands = []
+        for row in bag.bindings():
+            try:
+                commands.append(mapping.command(row))
+            except PayloadError as error:
+                key = frozenset(row.items())
+                if not added:
+                    self._rejected.discard(key)
+                elif key not in self._rejected:
+                    self._rejected.add(key)
+                    self.counters.rejected_rows += 1
+                    logger.warning("coap row rejected actuator=%s reason=%s", row.get("actuator"), error)
+        return commands
+
+    def _settle(self, resource: _Resource) -> None:
+        """Makes the resource's wanted command follow from its rows; starts, wakes or stops its worker."""
+        assert self._workers is not None
+        before = resource.wanted
+        resource.wanted = max(resource.commands, default=None)
+        if len(resource.commands) > 1 and not resource.in_conflict:
+            assert resource.wanted is not None
+            logger.warning(
+                "coap conflict resource=%s rows=%d winner=%s",
+                resource.uri,
+                len(resource.commands),
+                resource.wanted.actuator,
+            )
+        resource.in_conflict = len(resource.commands) > 1
+        if resource.worker is not None:
+            if _payload(before) != _payload(resource.wanted):
+                resource.wake.set()
+        elif resource.pending() is not None:
+            resource.worker = self._workers.create_task(self._deliver(resource), name=f"coap {resource.uri}")
+        elif resource.wanted is None:
+            del self._resources[resource.uri]
+
+    async def _deliver(self, resource: _Resource) -> None:
+        """Sends until the device has acknowledged what is wanted, or nothing is."""
+        failures = 0
+        while resource.pending() is not None:
+            resource.wake.clear()
+            if failures == 0:
+                outcome = await self._attempt(resource, repeated=False)
+            else:
+                async with self._retry_slots:
+                    outcome = await self._attempt(resource, repeated=True)
+            if outcome is None:
+                failures = 0
+                continue
+            failures += 1
+            wait_s = self._settings.retry_max_s if outcome.refused else self._back_off_s(failures)
+            try:
+                async with asyncio.timeout(wait_s * random.uniform(0.5, 1)):
+                    await resource.wake.wait()
+                failures = 0
+            except TimeoutError:
+                pass
+        resource.worker = None
+        if resource.wanted is None:
+            self._resources.pop(resource.uri, None)
+
+    async def _attempt(self, resource: _Resource, *, repeated: bool) -> _Failure | None:
+        """One request for the newest wanted payload, and its record; None when that went well or is not needed."""
+        async with resource.device.lock, self._slots:
+            command = resource.pending()  # waiting may have taken a while
+            if command is None:
+                return None
+            resource.acknowledged = None  # whatever comes of the attempt, the device may have acted on it
+            self.counters.sent += 1
+            self.counters.retried += repeated
+            try:
+                code = await self._put(resource, command)
+            except UpstreamError as error:
+                self.counters.failed += 1
+                if not resource.device.away:
+                    resource.device.away = True
+                    logger.warning(
+                        "coap device unreachable device=%s resource=%s reason=%s",
+                        resource.device.name,
+                        resource.uri,
+                        error,
+                    )
+                return _Failure(refused=False)
+            at = self._now()
+        self._say_reachable(resource)
+        if not code.is_successful():
+            self.counters.failed += 1
+            if resource.refusal_is_new(command.payload):
+                logger.warning("coap command refused resource=%s code=%s", resource.uri, code.dotted)
+            return _Failure(refused=code.class_ == 4)
+        self.counters.acknowledged += 1
+        resource.acknowledged = command.payload
+        if resource.refused:
+            resource.refused.clear()
+            logger.info("coap command accepted again resource=%s", resource.uri)
+        logger.debug("coap command acknowledged resource=%s code=%s", resource.uri, code.dotted)
+        await self._record(command, at)
+        return None
+
+    def _say_reachable(self, answered: _Resource) -> None:
+        if answered.device.away:
+            answered.device.away = False
+            logger.info("coap device reachable again device=%s", answered.device.name)
+            for resource in self._resources.values():
+                if resource.device is answered.device and resource is not answered:
+                    resource.wake.set()  # the device's other resources need not wait for their turn
+
+    async def _put(self, resource: _Resource, command: Command) -> aiocoap.Code:
+        """The device's answer to one confirmable PUT. Raises UpstreamError when none came.
+
+        A context of its own per request: shutting it down ends the exchange with its retransmissions, the
+        name is resolved anew, and no idle device holds a socket. (A shared one keeps 64 sockets, drops the
+        oldest even in the middle of an exchange, and retransmits what was cancelled.)
+        """
+        message = aiocoap.Message(
+            code=aiocoap.PUT,
+            uri=resource.uri,
+            payload=command.payload,
+            content_format=aiocoap.numbers.ContentFormat.TEXT,
+            transport_tuning=_Tuning(self._settings, lambda: _payload(resource.wanted) == command.payload),
+        )
+        context = await aiocoap.Context.create_client_context(loggername=_LIBRARY_LOGGER, transports=["simple6"])
+        try:
+            async with asyncio.timeout(self._settings.answer_timeout_s):
+                # Resolved and connected here, where it can be cancelled; the library would do it in a task of its own.
+                await context.find_remote_and_interface(message)
+                request = context.request(message, handle_blockwise=len(command.payload) > _BLOCK_BYTES)
+                return (await request.response).code
+        except (aiocoap.error.TimeoutError, TimeoutError) as error:
+            raise UpstreamError("no answer") from error
+        except Exception as error:  # whatever an answer does to the library concerns this device alone
+            raise UpstreamError(str(error.__cause__ or error) or type(error).__name__) from error
+        finally:
+            _close_socket(message)
+            await context.shutdown()
+
+    async def _record(self, command: Command, at: datetime) -> None:
+        """Stores the actuation. The client waits for a gateway that is away or full; other refusals are final."""
+        try:
+            await self._client.update(mapping.actuation_update(command, at))
+        except GatewayError as error:
+            self.counters.unrecorded += 1
+            logger.error("coap actuation not recorded actuator=%s reason=%s", command.actuator, error)
+
+    def _back_off_s(self, failures: int) -> float:
+        return min(self._settings.retry_max_s, self._settings.retry_min_s * 2.0 ** min(failures - 1, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    refused: bool
+    """The device answered that it will not (4.xx); asking again soon is no use."""
+
+
+@dataclass(eq=False)
+class _Device:
+    """One address. lock: one request at a time (NSTART, RFC 7252 section 4.7). away: it was said to be away."""
+
+    name: str
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    away: bool = False
+
+
+@dataclass(eq=False)
+class _Resource:
+    """What is known of one resource.
+
+    commands: the rows that name it, each as often as it occurs; more than one is a conflict.
+    wanted: the command that holds now, the greatest of them, so that it depends on nothing but the result.
+    acknowledged: the payload that the device is known to have; None when it may have another.
+    refused: payloads whose refusal was said.
+    """
+
+    uri: str
+    device: _Device
+    commands: Counter[Command] = field(default_factory=Counter)
+    wanted: Command | None = None
+    acknowledged: bytes | None = None
+    refused: set[bytes] = field(default_factory=set)
+    in_conflict: bool = False
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
+
+    def pending(self) -> Command | None:
+        """The wanted command, unless the device has its payload already."""
+        return None if _payload(self.wanted) == self.acknowledged else self.wanted
+
+    def refusal_is_new(self, payload: bytes) -> bool:
+        if payload in self.refused:
+            return False
+        if len(self.refused) >= _REFUSALS_REMEMBERED_MAX:
+            self.refused.clear()
+        self.refused.add(payload)
+        return True
+
+
+class _Tuning(aiocoap.TransportTuning):  # type: ignore[misc]  # the library ships no types
+    """Confirmable, and retransmitted only while the payload is still the wanted one."""
+
+    reliability = True
+
+    def __init__(self, settings: CoapSettings, is_current: Callable[[], bool]) -> None:
+        self.ACK_TIMEOUT = settings.ack_timeout_s
+        self._retransmissions_max = settings.retransmissions_max
+        self._is_current = is_current
+
+    @property
+    def MAX_RETRANSMIT(self) -> int:
+        """Read by the library before each retransmission."""
+        return self._retransmissions_max if self._is_current() else 0
+
+
+def _close_socket(message: aiocoap.Message) -> None:
+    """Closes the message's socket at once, if it has one.
+
+    Shutting the context down does it in steps, and what arrives between them (an answer that the network
+    doubled) ends as a traceback in the log. The library has no public way.
+    """
+    transport: asyncio.DatagramTransport | None = getattr(message.remote, "_transport", None)
+    if transport is not None:
+        transport.abort()
+
+
+def _payload(command: Command | None) -> bytes | None:
+    return None if command is None else command.payload

@@ -1,0 +1,222 @@
+"""One connection to a broker: a paho client of its own, driven by the asyncio loop instead of a thread.
+
+MQTT 3.1.1, session kept by the broker, acknowledgements by hand. A broken connection is not mended; the adapter
+makes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from adapters.mqtt.settings import MqttSettings
+
+CONNECT_TIMEOUT_S = 5.0
+PACKETS_PER_WAKEUP = 50  # one at a time halves the speed (twice the trips through the selector)
+_CREDENTIALS = {"Bad user name or password", "Not authorized"}
+
+
+class End(NamedTuple):
+    """Why a connection ended or could not be made.
+
+    kind: "away", the broker or the way to it; "refused", either side does not want the other; "paused", by us
+    because the gateway takes nothing.
+    """
+
+    kind: Literal["away", "refused", "paused"]
+    reason: str
+
+
+class Listener(Protocol):
+    """Who is told what happens on a connection, on the loop's thread."""
+
+    def on_connected(self, connection: Connection, session_present: bool) -> None: ...
+
+    def on_subscribed(self, refused: Sequence[str]) -> None: ...
+
+    def on_message(self, connection: Connection, message: mqtt.MQTTMessage) -> None: ...
+
+
+class Connection:
+    """number: tells connections apart, because packet identifiers mean nothing on another one."""
+
+    def __init__(
+        self, settings: MqttSettings, listener: Listener, *, number: int, password: str, tls: ssl.SSLContext | None
+    ) -> None:
+        self.number = number
+        self._settings = settings
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[End] = self._loop.create_future()
+        self._accepted = False
+        self._paused_at: float | None = None
+        self._filters: Sequence[str] = ()
+        self._client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=settings.client_id,
+            clean_session=False,
+            protocol=mqtt.MQTTv311,
+            manual_ack=True,
+            reconnect_on_failure=False,  # else paho falls back to MQTT 3.1 in a blocking call
+        )
+        self._client.connect_timeout = CONNECT_TIMEOUT_S
+        self._client.disable_logger()  # it says as errors what we are told anyway and handle
+        if settings.username:
+            self._client.username_pw_set(settings.username, password or None)
+        if tls is not None:
+            self._client.tls_set_context(tls)
+
+    async def open(self) -> None:
+        """Resolves, connects and sends CONNECT, in a thread since paho blocks; then reads on the loop.
+
+        Raises OSError, or ValueError for a name that cannot be one.
+        """
+        settings, client = self._settings, self._client
+        connecting = self._loop.run_in_executor(
+            None, client.connect, settings.host, settings.port, settings.keepalive_s
+        )
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await asyncio.wait([connecting])  # a thread cannot be cancelled, and this one ends by its timeout
+            raise
+        finally:
+            del connecting  # it holds the error, whose traceback holds this frame and paho's socket
+        sock: Any = client.socket()
+        if sock is None:
+            raise ConnectionError("the broker closed the connection at once")
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = lambda _client, _userdata, message: self._listener.on_message(self, message)
+        client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
+        client.on_socket_register_write = lambda _client, _userdata, full: self._loop.add_writer(
+            full, client.loop_write
+        )
+        client.on_socket_unregister_write = self._on_unregister_write
+        self._loop.add_reader(sock, self._read)
+        if client.want_write():
+            client.loop_write()
+
+    async def ended(self) -> End:
+        """Waits for the end of the connection, keeping it alive."""
+        opened = self._loop.time()
+        while True:
+            await asyncio.wait([self._ended], timeout=1.0)
+            if self._ended.done():
+                return self._ended.result()
+            now = self._loop.time()
+            if not self._accepted and now - opened >= CONNECT_TIMEOUT_S:
+                return End("away", "no answer to CONNECT")
+            if self._paused_at is not None and now - self._paused_at >= self._settings.keepalive_s / 2:
+                # Answers to our pings lie unread behind messages, so that the connection would end anyway, as lost.
+                return End("paused", "the gateway does not take readings, the broker keeps them meanwhile")
+            self._client.loop_misc()
+
+    @property
+    def alive(self) -> bool:
+        return self._accepted and not self._ended.done()
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """At QoS 1: with QoS 2 paho answers PUBREC before anything is committed, and a crash then loses it."""
+        self._filters = filters
+        self._client.subscribe([(one, 1) for one in filters])
+
+    def acknowledge(self, mid: int, qos: int) -> None:
+        self._client.ack(mid, qos)
+
+    def pause(self) -> None:
+        """Stops reading; the broker's messages stay in the socket, and then with the broker."""
+        self._paused_at = self._loop.time()
+        self._loop.remove_reader(self._client.socket())  # type: ignore[arg-type]
+
+    def resume(self) -> None:
+        sock: Any = self._client.socket()
+        if self._paused_at is None or sock is None:
+            return
+        self._paused_at = None
+        self._loop.add_reader(sock, self._read)
+        self._loop.call_soon(self._read)  # what TLS has decrypted already makes no socket readable
+
+    def close(self) -> None:
+        """Sends what is queued and DISCONNECT, and closes the socket. May be called at any time, more than once."""
+        if self._client.socket() is None:
+            return
+        self._client.disconnect()
+        self._client.loop_write()
+        sock: Any = self._client.socket()
+        if sock is not None:  # the broker does not read
+            self._forget(sock)
+            sock.close()
+
+    def _forget(self, sock: Any) -> None:
+        self._loop.remove_reader(sock)
+        self._loop.remove_writer(sock)
+
+    def _on_unregister_write(self, _client: mqtt.Client, _userdata: Any, sock: Any) -> None:
+        self._loop.remove_writer(sock)
+
+    def _read(self) -> None:
+        sock: Any = self._client.socket()
+        encrypted = isinstance(sock, ssl.SSLSocket)
+        packets = 0
+        try:
+            # A TLS record is read to its end, since the selector does not see what is left of it.
+            while self._paused_at is None and (encrypted or packets < PACKETS_PER_WAKEUP):
+                if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS or not _readable(sock):
+                    return
+                packets += 1
+        except Exception as error:  # a fault of ours in a callback: `ended` raises it where somebody listens
+            if self._ended.done():
+                raise
+            self._ended.set_exception(error)
+
+    def _end(self, end: End) -> None:
+        if not self._ended.done():
+            self._ended.set_result(end)
+
+    def _on_connect(
+        self, _client: mqtt.Client, _userdata: Any, flags: mqtt.ConnectFlags, code: ReasonCode, _more: Properties | None
+    ) -> None:
+        if code.is_failure:
+            cure = "; check username and password_file" if str(code) in _CREDENTIALS else ""
+            self._end(End("refused", f"{code}{cure}"))
+            return
+        self._accepted = True
+        self._listener.on_connected(self, flags.session_present)
+
+    def _on_disconnect(
+        self,
+        _client: mqtt.Client,
+        _userdata: Any,
+        _flags: mqtt.DisconnectFlags,
+        code: ReasonCode,
+        _more: Properties | None,
+    ) -> None:
+        self._end(End("away", f"connection lost: {code}"))
+
+    def _on_subscribe(
+        self, _client: mqtt.Client, _userdata: Any, _mid: int, codes: list[ReasonCode], _more: Properties | None
+    ) -> None:
+        self._listener.on_subscribed([one for one, code in zip(self._filters, codes, strict=True) if code.is_failure])
+
+
+def _readable(sock: Any) -> bool:
+    """Whether reading on would not wait; true also when it would end or fail, which paho then reports."""
+    if isinstance(sock, ssl.SSLSocket):
+        return sock.pending() > 0
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
