@@ -38,7 +38,7 @@ def delay_us(text: str) -> int:
     """Microseconds of an ISO 8601 duration. Raises MalformedRequestError."""
     try:
         duration = isodate.parse_duration(text)
-    except (isodate.ISO8601Error, TypeError, ValueError) as error:
+    except (isodate.ISO8601Error, TypeError, ValueError, OverflowError) as error:
         raise MalformedRequestError(f"delay: {text!r} is not an ISO 8601 duration such as PT30S") from error
     if not isinstance(duration, timedelta):
         raise MalformedRequestError(f"delay: {text!r} has years or months, whose length is not fixed; use days")
@@ -55,7 +55,10 @@ def at_moment(text: str) -> datetime:
         raise MalformedRequestError(f"at: {text!r} is not an xsd:dateTime such as 2030-01-01T08:00:00Z") from error
     if moment.tzinfo is None:
         raise MalformedRequestError(f"at: {text!r} names no time zone; put a Z behind it for UTC")
-    return datetime.fromtimestamp(moment.timestamp(), UTC)
+    try:
+        return datetime.fromtimestamp(moment.timestamp(), UTC)
+    except (ValueError, OverflowError) as error:
+        raise MalformedRequestError(f"at: {text!r} is not between the years 1 and 9999 in UTC") from error
 
 
 @dataclass(frozen=True)

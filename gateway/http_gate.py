@@ -53,7 +53,7 @@ class _Call:
 
 async def _call(request: Request, operation: str) -> _Call:
     """Reads a query or update by the three ways of SPARQL 1.1 Protocol, 2.1 and 2.2. Raises RequestError."""
-    parameters = parse_qs(request.url.query, keep_blank_values=True)
+    parameters = _fields(request.url.query)
     if request.method == "GET" and operation == "query":
         return _Call(_text(parameters, operation), parameters)
     if request.method != "POST":
@@ -66,11 +66,19 @@ async def _call(request: Request, operation: str) -> _Call:
     if content_type == f"application/sparql-{operation}":
         return _Call(body, parameters)
     if content_type == FORM:
-        fields = parse_qs(body, keep_blank_values=True)
+        fields = _fields(body)
         return _Call(_text(fields, operation), {**parameters, **fields})
     raise MalformedRequestError(
         f"Content-Type is {content_type or 'missing'}; send application/sparql-{operation} or {FORM}"
     )
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    """The fields of a URL's query or of a form. Raises MalformedRequestError when one is not UTF-8."""
+    try:
+        return parse_qs(text, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"a parameter is not UTF-8: {error.reason}") from error
 
 
 def _text(fields: Mapping[str, list[str]], operation: str) -> str:
@@ -104,6 +112,10 @@ def _media_type(accept: str, query: Query) -> str:
             continue
         if name in offered and not (query.form == "ASK" and name.startswith("text/")):
             return name
+        if name == JSON and offered is GRAPH_FORMATS:
+            return "application/ld+json"
+        if name in ("*/*", JSON):
+            break
     return next(iter(offered))
 
 

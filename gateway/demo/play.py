@@ -20,9 +20,22 @@ from engine.client import EngineClient
 from engine.errors import ConfigurationError
 from engine.terms import lexical
 from gateway.demo.story import Story
-from gateway.demo.street import Lamp, Sensors, description, evening, free_port, lamps, now, sensors, walk, weather
+from gateway.demo.street import (
+    Lamp,
+    Sensors,
+    description,
+    evening,
+    free_port,
+    lamps,
+    now,
+    port_taken,
+    sensors,
+    walk,
+    weather,
+)
 from gateway.log_writer import Recovery
 from gateway.service import Addresses, Configuration, run_gateway, stop_on_signals
+from gateway.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OFF_AFTER_S = 4
@@ -69,8 +82,15 @@ def _demo_configuration(folder: Path, config: Path | None) -> Path:
     application["updates"]["SWITCH_OFF"]["delay"] = f"PT{OFF_AFTER_S}S"
     (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
     target = folder / "lamplighter.toml"
-    target.write_text(config.read_text() if config else "")
+    target.write_text(config.read_text() if config else _free_ports())
     return target
+
+
+def _free_ports() -> str:
+    """Settings that leave the usual ports to whoever has them already."""
+    usual = Settings()
+    tables = {"http": usual.http.port, "websocket": usual.websocket.port}
+    return "".join(f"[{table}]\nport = {0 if port_taken(port) else port}\n" for table, port in tables.items())
 
 
 @contextmanager

@@ -63,6 +63,12 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
         return port
 
 
+def port_taken(port: int) -> bool:
+    """Whether somebody listens on a loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Sensors:
     """The presence and temperature sensors of all posts, on one connection to the broker."""
 
