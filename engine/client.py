@@ -100,6 +100,7 @@ class EngineClient:
         self._by_spuid: dict[str, _Subscription] = {}
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def __aenter__(self) -> EngineClient:
         self._task = asyncio.create_task(self._stay_connected(), name=f"{self._name} connection")
@@ -110,13 +111,15 @@ class EngineClient:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        self._closed = True
         closed = UpstreamError("the client was closed")
         for pending in self._pending.values():
             for answer in pending.answers.values():
                 if not answer.done():
                     answer.set_exception(closed)
         for subscription in self._subscriptions.values():
-            _put(subscription, closed)
+            if not _put(subscription, closed):
+                _put(subscription, closed)  # the first one made room
 
     # --- requests ---
 
@@ -176,6 +179,8 @@ class EngineClient:
 
         Raises RefusedError when the gateway refuses the query, UpstreamError when the client is closed.
         """
+        if self._closed:
+            raise UpstreamError("the client was closed")
         alias = next(self._aliases)
         message = msgspec.json.encode({"subscribe": {"sparql": sparql, "alias": alias}})
         subscription = _Subscription(alias, message)
@@ -202,6 +207,8 @@ class EngineClient:
         message = msgspec.json.encode({kind: members if kind == "updates" else members[0]})
         loop = asyncio.get_running_loop()
         async with self._room:
+            if self._closed:
+                raise UpstreamError("the client was closed")
             number = next(self._numbers)
             pending = _Pending(message, {request.alias or "": loop.create_future() for request in requests})
             self._pending[number] = pending
@@ -265,7 +272,12 @@ class EngineClient:
         self._socket = socket
         try:
             async for text in socket:
-                if not self._take(msgspec.json.decode(text)):
+                message = msgspec.json.decode(text)
+                first = message.get("notification", {})
+                if first.get("sequence") == 0 and first.get("alias") not in self._subscriptions:
+                    # It was given up before its spuid was known.
+                    await socket.send(msgspec.json.encode({"unsubscribe": {"spuid": first["spuid"]}}), text=True)
+                elif not self._take(message):
                     logger.warning("consumer is too slow, starting again name=%s", self._name)
                     return
         finally:

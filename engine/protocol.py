@@ -8,6 +8,7 @@ Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -60,6 +61,8 @@ _KINDS: dict[str, type[WireRequest]] = {
     "query": QueryRequest,
 }
 
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # begins with a scheme (RFC 3987, 2.2)
+
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
@@ -70,7 +73,7 @@ def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
     """
     try:
         message = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return [_error(f"the message is not JSON: {error}", None)]
     if isinstance(message, dict):
         for kind, struct in _KINDS.items():
@@ -100,9 +103,27 @@ def graph_names(value: str | Sequence[str] | None) -> tuple[Term, ...] | None:
     if not value:
         return None
     try:
-        return tuple(iri(name) for name in ([value] if isinstance(value, str) else value))
+        names = [value] if isinstance(value, str) else value
+        for name in names:
+            if not _ABSOLUTE.match(name):
+                raise ValueError(f"{name!r} is not an absolute IRI")
+        return tuple(iri(name) for name in names)
     except ValueError as error:
         raise MalformedRequestError(f"graph parameter: {error}") from error
+
+
+def dataset(
+    default: str | Sequence[str] | None, named: str | Sequence[str] | None
+) -> tuple[tuple[Term, ...] | None, tuple[Term, ...] | None]:
+    """The default and the named graphs that a request's parameters name, None and None when they name none.
+
+    Where only one of the two is given the other is empty (SPARQL 1.1 Protocol, 2.1.4; SPARQL 1.1, 13.2).
+    Raises MalformedRequestError.
+    """
+    default_graphs, named_graphs = graph_names(default), graph_names(named)
+    if default_graphs is None and named_graphs is None:
+        return None, None
+    return default_graphs or (), named_graphs or ()
 
 
 # --- messages ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from rdflib.plugins.sparql.parserutils import CompValue
 
 from engine.errors import RequestSyntaxError, UnsupportedRequestError
 from engine.lexer import Token, line_and_column, tokens
+from engine.limits import check_limits
 from engine.store import quad_from_native
 from engine.terms import Quad, Term, literal
 
@@ -61,6 +62,7 @@ def _checked(text: str) -> list[Token]:
         line, column = line_and_column(text, error.start)
         raise RequestSyntaxError("half of a surrogate pair is not a character", line, column) from error
     found = list(tokens(text))
+    check_limits(found)
     for token in found:
         if token.is_word("SERVICE"):
             line, column = line_and_column(text, token.start)

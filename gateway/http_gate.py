@@ -26,7 +26,7 @@ from engine.errors import (
     LimitExceededError,
     MalformedRequestError,
 )
-from engine.protocol import error_members, graph_names
+from engine.protocol import dataset, error_members, graph_names
 from engine.sparql import REQUEST_BYTES_MAX, Query, parse_query
 from engine.update import UsingGraphs
 from gateway.reader import GRAPH_FORMATS, SOLUTION_FORMATS
@@ -164,8 +164,7 @@ class _Gate:
         answer = await self._runner.query(
             query,
             media_type,
-            graph_names(call.parameters.get("default-graph-uri")),
-            graph_names(call.parameters.get("named-graph-uri")),
+            *dataset(call.parameters.get("default-graph-uri"), call.parameters.get("named-graph-uri")),
         )
         chunks = answer.chunks()
         # The first one decides between an answer and an error.

@@ -121,7 +121,8 @@ class LogWriter:
                     os.fsync(file.fileno())
                 if aside:
                     gap = Gap(self.epoch, self.sequence, reason, aside.name)
-                    self.epoch += 1
+                    # Later segments were set aside too, and their epochs are used up.
+                    self.epoch = 1 + max(self.epoch, *(_epoch_and_first(path)[0] for path in segments))
                     self.sequence = 0
                     self._start_segment()
                     take(self.append("gap", gap=gap))
@@ -143,8 +144,9 @@ class LogWriter:
                         if not line.endswith(b"\n"):
                             raise ValueError("the last line is not complete")
                         record = decode(line[:-1])
-                        expected = ((self.epoch, self.sequence + 1), (self.epoch + 1, 1))
-                        if (record.epoch, record.seq) not in expected:
+                        follows = (record.epoch, record.seq) == (self.epoch, self.sequence + 1)
+                        begins = record.type == "gap" and record.epoch > self.epoch and record.seq == 1
+                        if not (follows or begins):
                             followed = f"{record.epoch}/{record.seq} follows {self.epoch}/{self.sequence}"
                             raise ValueError(f"a record is missing: {followed}")
                     except ValueError as error:
@@ -158,14 +160,14 @@ class LogWriter:
             ) from error
 
     def _good_after(self, segment: Path, offset: int) -> bool:
-        """Whether a good record stands after the first bad line: then this is damage and no torn tail."""
+        """Whether a whole record stands there or later, if out of order: then this is damage and no torn tail."""
         with segment.open("rb") as file:
             file.seek(offset)
-            file.readline(LINE_BYTES_MAX)
             for line in file:
                 with contextlib.suppress(ValueError):
-                    decode(line.rstrip(b"\n"))
-                    return True
+                    if line.endswith(b"\n"):
+                        decode(line[:-1])
+                        return True
         return False
 
     def _set_aside(self, segment: Path, offset: int, later: list[Path]) -> Path:
@@ -193,6 +195,7 @@ class LogWriter:
     def _continue_segment(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._size = os.fstat(self._file).st_size
+        self._unsynced = True  # who wrote it may have been killed before its sync
 
     # --- running ---
 

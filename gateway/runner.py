@@ -64,9 +64,19 @@ class Accepted:
     delayed: str | None = None
 
 
+@dataclass
+class Batch:
+    """Updates that came in one message, in order. refused: why one of them was refused for the moment.
+
+    Those behind it are refused as well: they will be sent again together, and a later one must not overtake.
+    """
+
+    refused: GatewayError | None = None
+
+
 @dataclass(frozen=True)
 class UpdateCall:
-    """An update request as a gate hands it over."""
+    """An update request as a gate hands it over. batch: shared by those that came in one message."""
 
     sparql: str
     cause: Cause
@@ -74,6 +84,7 @@ class UpdateCall:
     request_id: str | None = None
     delay: str | None = None
     at: str | None = None
+    batch: Batch | None = None
 
 
 class Sink(Protocol):
@@ -388,6 +399,16 @@ class Runner:
     # --- steps ---
 
     def _update(self, call: UpdateCall) -> Accepted:
+        batch = call.batch or Batch()
+        if batch.refused is not None:
+            raise batch.refused
+        try:
+            return self._accepted(call)
+        except GatewayError as error:
+            batch.refused = error if error.retriable else None
+            raise
+
+    def _accepted(self, call: UpdateCall) -> Accepted:
         self.counters.updates += 1
         self._reactions_in_a_row = 0
         if call.request_id is not None and call.request_id in self._request_ids:
@@ -397,7 +418,7 @@ class Runner:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
             accepted = self._delay(call.sparql, call.delay, call.at, call.cause, call.request_id)
         else:
-            delta = self._engine.prepare(call.sparql, using=call.using)
+            delta = self._prepared(call.sparql, call.using)
             if not (delta.changes or delta.kept or call.request_id):
                 return Accepted(self._log.sequence)  # nothing to tell, not even later
             accepted = Accepted(self._commit(delta, call.cause, call.request_id).sequence)
@@ -468,27 +489,30 @@ class Runner:
             try:
                 reaction = trigger.reaction()
                 if reaction.delay is None and reaction.at is None:
-                    delta = self._effect(reaction.sparql, trigger.cause.id)
-                    self._owed.popleft()
-                    try:
-                        self._commit(delta, trigger.cause)
-                    except ChangeLogError:
-                        self._owed.appendleft(trigger)
-                        raise
+                    self._commit(self._effect(reaction.sparql, trigger.cause.id), trigger.cause)
                 else:
                     self._delay(reaction.sparql, reaction.delay, reaction.at, trigger.cause, None)
-                    self._owed.popleft()
             except RequestError as error:
                 # It would fail again: recorded as done without effect, and said.
                 logger.error("reaction failed id=%s sequence=%s reason=%s", trigger.cause.id, trigger.sequence, error)
-                self._owed.popleft()
                 self._commit(QuadDelta(), trigger.cause)
+            self._owed.popleft()  # only now: what the log did not take is owed still
             self.counters.reactions += 1
+
+    def _prepared(self, sparql: str, using: UsingGraphs | None = None) -> QuadDelta:
+        """The delta of an update. Whatever goes wrong here has changed nothing, so it is the request's trouble alone."""
+        try:
+            return self._engine.prepare(sparql, using=using)
+        except GatewayError:
+            raise
+        except Exception as error:
+            logger.exception("update could not be prepared")
+            raise StoreError(f"the update could not be evaluated: {error!r}") from error
 
     def _effect(self, sparql: str, name: str) -> QuadDelta:
         """The delta of an update that nobody waits for; one that fails has none, and that is said."""
         try:
-            return self._engine.prepare(sparql)
+            return self._prepared(sparql)
         except (RequestError, StoreError) as error:
             logger.error("update failed id=%s reason=%s", name, error)
             return QuadDelta()

@@ -23,8 +23,8 @@ from engine.protocol import (
     UpdateRequest,
     WireRequest,
     answer_message,
+    dataset,
     error_message,
-    graph_names,
     notification_message,
     requests,
     unsubscribed_message,
@@ -33,7 +33,8 @@ from engine.protocol import (
 from engine.sparql import parse_query
 from engine.terms import Bag
 from gateway.outbox import Outbox
-from gateway.runner import Accepted, Runner, UpdateCall
+from gateway.reader import Answer
+from gateway.runner import Accepted, Batch, Runner, UpdateCall
 from gateway.settings import WebsocketSettings
 
 logger = logging.getLogger(__name__)
@@ -113,16 +114,17 @@ class _Connection:
             for request in found:
                 self._outbox.put(error_message(error, request.alias))
             return
+        batch = Batch()
         for request in found:
             if isinstance(request, GatewayError):
                 self._outbox.put(error_message(request, request.alias))
                 continue
             try:
-                self._submit(request)
+                self._submit(request, batch)
             except GatewayError as error:
                 self._outbox.put(error_message(error, request.alias))
 
-    def _submit(self, request: WireRequest) -> None:
+    def _submit(self, request: WireRequest, batch: Batch) -> None:
         match request:
             case QueryRequest():
                 self._query(request)
@@ -139,6 +141,7 @@ class _Connection:
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,
+                    batch=batch,
                 )
                 self._runner.update(call).add_done_callback(partial(self._updated, request.alias))
 
@@ -158,8 +161,7 @@ class _Connection:
         outcome = self._runner.subscribe(
             request.sparql,
             sink,
-            graph_names(request.default_graph_uri),
-            graph_names(request.named_graph_uri),
+            *dataset(request.default_graph_uri, request.named_graph_uri),
         )
         self._subscribing += 1
         outcome.add_done_callback(partial(self._subscribed, request, sink))
@@ -185,19 +187,25 @@ class _Connection:
     def _query(self, request: QueryRequest) -> None:
         if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
             raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
-        task = asyncio.create_task(self._answer(request))
+        query = parse_query(request.sparql)
+        # Here and not in the task, so that it has its turn before what comes after it.
+        outcome = self._runner.query(
+            query,
+            "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
+            *dataset(request.default_graph_uri, request.named_graph_uri),
+        )
+        task = asyncio.create_task(self._answer(request, outcome))
         self._queries.add(task)
-        task.add_done_callback(self._queries.discard)
+        task.add_done_callback(partial(self._query_ended, outcome))
 
-    async def _answer(self, request: QueryRequest) -> None:
+    def _query_ended(self, outcome: asyncio.Future[Answer], task: asyncio.Task[None]) -> None:
+        self._queries.discard(task)
+        if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
+            outcome.result().abandon()  # the client went away before anybody looked at the answer
+
+    async def _answer(self, request: QueryRequest, outcome: asyncio.Future[Answer]) -> None:
         try:
-            query = parse_query(request.sparql)
-            answer = await self._runner.query(
-                query,
-                "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
-                graph_names(request.default_graph_uri),
-                graph_names(request.named_graph_uri),
-            )
+            answer = await outcome
             results = b"".join([chunk async for chunk in answer.chunks()])
             self._outbox.put(answer_message(request.alias, results))
         except GatewayError as error:

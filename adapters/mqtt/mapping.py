@@ -24,10 +24,11 @@ from engine.errors import ConfigurationError, PayloadError
 from engine.terms import XSD, Term, iri, literal
 from ontology.vocabulary import (
     FEATURE_OF_INTEREST,
-    GATEWAY,
     HAS_FEATURE_OF_INTEREST,
     HAS_SIMPLE_RESULT,
     HAS_UNIT,
+    HOSTS,
+    LIVE_OBSERVATION,
     MADE_BY_SENSOR,
     MQTT_TOPIC,
     OBSERVABLE_PROPERTY,
@@ -36,23 +37,18 @@ from ontology.vocabulary import (
     OBSERVES,
     PLATFORM,
     PREFIXES,
-    QUDT,
     RDF_TYPE,
     RDFS_LABEL,
     RESULT_TIME,
     SENSOR,
-    SOSA,
+    STREAM,
+    UNIT_CLASS,
 )
 
 PAYLOAD_BYTES_MAX = 65_536
 TOPIC_BYTES_MAX = 1_024
 NUMBER_CHARS_MAX = 64
 TEXT_CHARS_MAX = 8_192
-
-HOSTS = SOSA + "hosts"
-UNIT_CLASS = QUDT + "Unit"
-STREAM = GATEWAY + "Stream"
-LIVE_OBSERVATION = GATEWAY + "liveObservation"
 
 _TOPICS_CACHED = 4_096
 

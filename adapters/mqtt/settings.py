@@ -14,7 +14,8 @@ class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     host: name or address of the broker; empty means that none is configured and the adapter is not started.
     client_id: names the session that the broker keeps for us while we are away (its queue of readings), so it
-        stays the same from one start to the next and differs between gateways on one broker.
+        stays the same from one start to the next and differs between gateways on one broker. Empty: made of the
+        name of the machine.
     password_file: holds the password on its first line; read at start. Only with username.
     tls, ca_file: encrypt; the broker's certificate is checked against ca_file, or the system's authorities if empty.
     keepalive_s: after 1.5 times this long without a sign of life each side takes the other for gone.
@@ -26,7 +27,7 @@ class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     host: str = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1883
-    client_id: Annotated[str, msgspec.Meta(min_length=1)] = "lamplighter"
+    client_id: str = ""
     username: str = ""
     password_file: str = ""
     tls: bool = False

@@ -1,0 +1,73 @@
+"""How large a request text may be before a parser sees it.
+
+Oxigraph's parser and planner recurse: some thousands of nested groups or chained operators overflow the
+stack and end the process, and the order of the joins of n triple patterns takes time that grows with n^4
+(100 patterns 0.5 s, 200 patterns 7 s). What a person or a program writes is far below these limits. Data is
+not limited here: neither the blocks of INSERT DATA and of VALUES, nor templates.
+"""
+
+from collections.abc import Sequence
+
+from engine.errors import LimitExceededError
+from engine.lexer import Token
+
+NESTING_MAX = 200
+"""Brackets of any kind within each other."""
+PATTERNS_MAX = 128
+"""Triple patterns, path steps and groups in all WHERE clauses of an operation or query, by their separators."""
+TOKENS_MAX = 10_000
+"""Tokens outside of data and templates."""
+
+_OPENING = {"{": "}", "[": "]", "(": ")"}
+_SEPARATORS = frozenset(".;,/|")
+
+
+def check_limits(found: Sequence[Token]) -> None:
+    """Raises LimitExceededError for a text that no parser should be given."""
+    stack: list[str] = []  # for each open bracket: "data", "patterns" or "expression"
+    counted = patterns = 0
+    values = False
+    before: Token | None = None
+    for token in found:
+        place = stack[-1] if stack else "patterns"
+        if place != "data":
+            counted += 1
+            if place == "patterns" and token.text in _SEPARATORS:
+                patterns += 1
+        if token.is_word("VALUES"):
+            values = True
+        elif token.kind == "sign" and token.text in _OPENING:
+            opened = _opened(token, before, place, values)
+            if opened == "data":
+                values = False
+            elif token.text in "{[":
+                patterns += 1
+            stack.append(opened)
+        elif token.kind == "sign" and token.text in _OPENING.values() and stack:
+            stack.pop()
+        elif token.text == ";" and not stack:
+            patterns = 0  # the next operation of an update
+        if len(stack) > NESTING_MAX:
+            raise LimitExceededError(f"brackets are nested more than {NESTING_MAX} deep")
+        if patterns > PATTERNS_MAX:
+            raise LimitExceededError(
+                f"there are more than {PATTERNS_MAX} triple patterns, path steps or groups; ask in several requests"
+            )
+        if counted > TOKENS_MAX:
+            raise LimitExceededError(
+                f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
+            )
+        before = token
+
+
+def _opened(token: Token, before: Token | None, place: str, values: bool) -> str:
+    """What a bracket opens. A list in a triple pattern or a path follows a term; an expression does not."""
+    if place == "data":
+        return "data"
+    if token.text == "{":
+        return "data" if values or (before is not None and before.is_word("DATA", "INSERT", "DELETE")) else "patterns"
+    if token.text == "[":
+        return "patterns"
+    follows_term = before is not None and (before.kind in ("iri", "name", "variable", "blank") or before.text == "a")
+    nested = place == "patterns" and before is not None and before.text in ("(", "/", "|", "^", "!", ",", ".", ";", "{")
+    return "patterns" if place == "patterns" and (follows_term or nested) and not values else "expression"

@@ -1,0 +1,61 @@
+"""Texts that would end the process or keep it busy for minutes are refused; large ordinary ones are not."""
+
+import pytest
+
+from engine.core import Engine
+from engine.errors import LimitExceededError
+from engine.limits import NESTING_MAX
+
+N = 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * { FILTER(" + "(" * N + "1" + ")" * N + ") }",
+        "SELECT * " + "{" * N + "}" * N,
+        "SELECT * { FILTER(" + "!" * N + "true) }",
+        "SELECT * { ?s " + "(" * N + "<a:p>" + ")" * N + " ?o }",
+        "SELECT * { ?s <a:p> " + "[ <a:p> " * N + "1" + "]" * N + " }",
+        "SELECT * { ?s <a:p> " + "(" * N + "1" + ")" * N + " }",
+        "SELECT * { " + "{ ?s ?p ?o } UNION " * N + "{} }",
+        "SELECT * { FILTER(" + "1 && " * N + "1) }",
+        "SELECT * { " + "?s ?p ?o . " * 200 + "}",
+        "SELECT * { ?s ?p ?o " + "; ?p ?o " * 200 + "}",
+        "SELECT * { ?s <a:p>" + "/<a:p>" * 200 + " ?o }",
+        "SELECT * { " + "OPTIONAL { ?s ?p ?o } " * N + "}",
+        "SELECT * { " + "<<( ?s ?p " * N + "}",
+    ],
+)
+def test_text_that_is_too_deep_or_too_long_is_refused(text: str) -> None:
+    engine = Engine()
+    for ask in (engine.query, engine.subscribe):
+        with pytest.raises((LimitExceededError, SyntaxError)):
+            ask(text)
+    where = text.removeprefix("SELECT *").strip()
+    with pytest.raises((LimitExceededError, SyntaxError)):
+        engine.update(f"INSERT {{ <a:s> <a:p> 1 }} WHERE {where}")
+
+
+def test_nested_data_is_refused() -> None:
+    with pytest.raises(LimitExceededError, match="nested"):
+        Engine().update("INSERT DATA { <a:s> <a:p> " + "[ <a:p> " * N + "1" + "]" * N + " }")
+
+
+def test_data_is_not_limited() -> None:
+    engine = Engine()
+    engine.update("INSERT DATA { " + " ".join(f"<a:{number}> <a:p> {number} ." for number in range(N)) + " }")
+    assert engine.quad_count == N
+    values = " ".join(f"<a:{number}>" for number in range(N))
+    assert len(engine.subscribe(f"SELECT ?o {{ VALUES ?s {{ {values} }} ?s <a:p> ?o }}").first) == N
+    many = ", ".join(str(number) for number in range(2000))
+    assert len(engine.subscribe(f"SELECT ?s {{ ?s <a:p> ?o FILTER(?o IN ({many})) }}").first) == 2000
+    template = " ".join(f"<a:{number}> <a:q> ?o ." for number in range(1000))
+    assert len(engine.update(f"INSERT {{ {template} }} WHERE {{ <a:1> <a:p> ?o }}").added) == 1000
+
+
+def test_a_hundred_patterns_are_not_limited() -> None:
+    patterns = " ".join(f"OPTIONAL {{ <a:{number}> <a:p> ?o{number} }}" for number in range(100))
+    assert len(Engine().subscribe(f"SELECT * {{ {patterns} }}").first) == 1
+    depth = NESTING_MAX - 10
+    assert Engine().query("ASK { FILTER(" + "(" * depth + "1" + ")" * depth + ") }").to_json()["boolean"] is True
