@@ -61,7 +61,7 @@ class Connection:
         self._filters: Sequence[str] = ()
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=settings.client_id or f"lamplighter-{socket.gethostname()}",
+            client_id=settings.session,
             clean_session=False,
             protocol=mqtt.MQTTv311,
             manual_ack=True,

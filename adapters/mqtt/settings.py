@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Annotated
 
 import msgspec
@@ -36,3 +37,8 @@ class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     batch_max: PositiveInt = 256
     queue_max: PositiveInt = 1024
     streams_max: PositiveInt = 10_000
+
+    @property
+    def session(self) -> str:
+        """The client id to connect with."""
+        return self.client_id or f"lamplighter-{socket.gethostname()}"

@@ -654,7 +654,7 @@ async def take_session_over(broker: Mosquitto) -> None:
 
     def connect() -> None:
         rival = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id=MqttSettings().client_id, clean_session=False, manual_ack=True
+            CallbackAPIVersion.VERSION2, client_id=MqttSettings().session, clean_session=False, manual_ack=True
         )
         accepted = []
         rival.on_connect = lambda *_: accepted.append(True)
