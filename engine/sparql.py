@@ -2,7 +2,7 @@
 
 The grammar is Oxigraph's: every text is given to its parser, and only what passes is cut up here. Updates
 are cut into operations by their tokens, so that each WHERE is evaluated once and its templates are
-instantiated from the solutions. The triple patterns of a query come from rdflib's algebra; where rdflib
+instantiated from the solutions. The triple patterns of a query come from rdflib's parser; where rdflib
 does not follow Oxigraph, the answer is "any quad may matter": too much, never too little.
 """
 
@@ -15,9 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 import pyoxigraph as ox
-from rdflib import BNode, Literal, URIRef, Variable
-from rdflib.paths import AlternativePath, InvPath, MulPath, NegatedPath, Path, SequencePath
-from rdflib.plugins.sparql.algebra import translateQuery
+from pyparsing import ParseResults
+from rdflib import BNode, URIRef, Variable
 from rdflib.plugins.sparql.parser import parseQuery
 from rdflib.plugins.sparql.parserutils import CompValue
 
@@ -156,42 +155,64 @@ def footprint(text: str, *, other_dataset: bool = False) -> Footprint:
     other_dataset: the protocol names graphs, so the text does not tell which ones a pattern reads.
     """
     try:
-        algebra = translateQuery(parseQuery(text))
+        _, query = parseQuery(_with_full_iris(text))
     except Exception:
         # rdflib's parser and Oxigraph's differ in places, and rdflib raises whatever it comes across.
         return EVERYTHING
     patterns: dict[TriplePattern, None] = {}
     graph_names = False
-    anywhere = other_dataset or bool(algebra.algebra.datasetClause)
-    for triple, graph in _triples(algebra.algebra, None):
+    anywhere = other_dataset or bool(query.datasetClause)
+    for triple, graph in _triples(query, None):
         if graph is not None:
             graph_names = True
         if triple is not None:
-            place = ANY if anywhere or isinstance(graph, (Variable, BNode)) else _constant(graph)
             s, p, o = triple
+            place = ANY if anywhere or isinstance(graph, Variable) else _constant(graph)
             for pattern in _patterns(s, p, o, place):
                 patterns[pattern] = None
     return Footprint(tuple(patterns), graph_names)
 
 
-def _triples(node: Any, graph: Any) -> Iterator[tuple[Any, Any]]:
-    """Each triple of the algebra with the graph it is matched in; (None, graph) for each GRAPH itself.
+def _with_full_iris(text: str) -> str:
+    """The query with each IRI and prefixed name written out as the store resolves it, and without declarations.
 
-    rdflib leaves the patterns inside EXISTS as the parser made them: GraphGraphPattern and TriplesBlock, whose
-    triples are lists of three terms, and again three.
+    rdflib resolves some names in another way (relative IRIs that hold a colon, say).
+    """
+    [(declarations, body)] = _segments(list(tokens(text)), end="")
+    prologue = text[: declarations[-1].end] if declarations else ""
+    names = list(dict.fromkeys(token.text for token in body if token.kind in ("iri", "name")))
+    quads, _ = data_quads(
+        prologue, "{" + " . ".join(f"<urn:x> <urn:x:{number}> {name}" for number, name in enumerate(names)) + "}"
+    )
+    full = {names[int(quad.p[len("<urn:x:") : -1])]: quad.o for quad in quads}
+    parts, position = [], body[0].start
+    for token in body:
+        if token.kind in ("iri", "name"):
+            parts += [text[position : token.start], full[token.text]]
+            position = token.end
+        elif token.kind == "string":
+            parts += [text[position : token.start], token.text.replace("\t", "\\t")]  # rdflib expands tabs
+            position = token.end
+    return "".join([*parts, text[position:]])
+
+
+def _triples(node: Any, graph: Any) -> Iterator[tuple[Any, Any]]:
+    """Each triple of a parse tree with the graph it is matched in; (None, graph) for each GRAPH itself.
+
+    The tree and not rdflib's algebra, which drops some filters inside EXISTS.
     """
     if isinstance(node, CompValue):
-        if node.name in ("Graph", "GraphGraphPattern"):
+        if node.name == "GraphGraphPattern":
             graph = node.term
             yield None, graph
-        if node.name in ("BGP", "TriplesBlock"):
-            for terms in node.triples or ():
+        if node.name == "TriplesBlock":
+            for terms in node.triples:
                 for start in range(0, len(terms), 3):
                     yield tuple(terms[start : start + 3]), graph
         else:
             for value in node.values():
                 yield from _triples(value, graph)
-    elif isinstance(node, (list, tuple, set)):
+    elif isinstance(node, (list, tuple, set, ParseResults)):
         for member in node:
             yield from _triples(member, graph)
 
@@ -202,48 +223,59 @@ def _constant(term: Any) -> Term | None:
         return None
     if isinstance(term, URIRef):
         return f"<{term}>"
-    if isinstance(term, Literal) and term.language is None and term.datatype is None:
-        return literal(str(term))
+    if isinstance(term, CompValue) and term.name == "literal" and term.lang is None and term.datatype is None:
+        return literal(str(term.string))
     return ANY  # variables, blank nodes, and literals that the store may rewrite
 
 
 def _patterns(s: Any, p: Any, o: Any, graph: Term | None) -> Iterator[TriplePattern]:
-    if isinstance(p, (URIRef, Variable)):
-        yield TriplePattern(_constant(s) or ANY, _constant(p) or ANY, _constant(o) or ANY, graph)
+    subject, object_ = _constant(s) or ANY, _constant(o) or ANY
+    path = _simple(p)
+    if isinstance(path, (URIRef, Variable)):
+        yield TriplePattern(subject, _constant(path) or ANY, object_, graph)
         return
-    if not isinstance(p, Path):
-        yield TriplePattern(ANY, ANY, ANY, graph)  # a path inside EXISTS that rdflib left as it was
-        return
-    predicates = set(_path_predicates(p))
-    if _zero_length(p) and not (isinstance(s, (URIRef, Literal)) or isinstance(o, (URIRef, Literal))):
+    predicates = set(_path_predicates(path))
+    if _zero_length(path) and isinstance(s, (Variable, BNode)) and isinstance(o, (Variable, BNode)):
         predicates = {ANY}  # a path of length zero joins every node of the graph to itself
     for predicate in sorted(predicates):
         yield TriplePattern(ANY, predicate, ANY, graph)
 
 
+def _simple(path: Any) -> Any:
+    """The path without the layers that say nothing: an alternative or a sequence of one, an element as it is."""
+    while isinstance(path, CompValue) and path.name in ("PathAlternative", "PathSequence", "PathElt"):
+        if path.name == "PathElt" and path.mod is None:
+            path = path.part
+        elif path.name != "PathElt" and len(path.part) == 1:
+            path = path.part[0]
+        else:
+            break
+    return path
+
+
 def _path_predicates(path: Any) -> Iterator[Term]:
+    """The predicates that a path follows; `ANY` for those that it excludes and for what is not known here."""
     if isinstance(path, URIRef):
         yield f"<{path}>"
-    elif isinstance(path, (SequencePath, AlternativePath)):
-        for part in path.args:
+    elif isinstance(path, CompValue) and path.name in ("PathAlternative", "PathSequence"):
+        for part in path.part:
             yield from _path_predicates(part)
-    elif isinstance(path, InvPath):
-        yield from _path_predicates(path.arg)
-    elif isinstance(path, MulPath):
-        yield from _path_predicates(path.path)
+    elif isinstance(path, CompValue) and path.name in ("PathElt", "PathEltOrInverse"):
+        yield from _path_predicates(path.part)
     else:
-        assert isinstance(path, NegatedPath), path
         yield ANY
 
 
 def _zero_length(path: Any) -> bool:
-    if isinstance(path, MulPath):
-        return bool(path.zero) or _zero_length(path.path)
-    if isinstance(path, SequencePath):
-        return all(_zero_length(part) for part in path.args)
-    if isinstance(path, AlternativePath):
-        return any(_zero_length(part) for part in path.args)
-    return isinstance(path, InvPath) and _zero_length(path.arg)
+    if not isinstance(path, CompValue):
+        return False
+    if path.name == "PathElt":
+        return path.mod in ("*", "?") or _zero_length(path.part)
+    if path.name == "PathEltOrInverse":
+        return _zero_length(path.part)
+    if path.name == "PathSequence":
+        return all(_zero_length(part) for part in path.part)
+    return path.name == "PathAlternative" and any(_zero_length(part) for part in path.part)
 
 
 # --- updates ----------------------------------------------------------------------------------------
@@ -310,8 +342,8 @@ def parse_update(text: str, now: str) -> list[Operation]:
     return operations
 
 
-def _segments(found: Sequence[Token]) -> Iterator[tuple[list[Token], list[Token]]]:
-    """(declarations, operation) for each part between semicolons outside of braces."""
+def _segments(found: Sequence[Token], end: str = ";") -> Iterator[tuple[list[Token], list[Token]]]:
+    """(declarations, operation) for each part that ends with the sign `end` outside of braces, or with the text."""
     position = 0
     while position < len(found):
         start = position
@@ -319,7 +351,7 @@ def _segments(found: Sequence[Token]) -> Iterator[tuple[list[Token], list[Token]
             position += _PROLOGUE_WORDS[found[position].text.upper()]
         declarations, depth = list(found[start:position]), 0
         start = position
-        while position < len(found) and (depth or found[position].text != ";"):
+        while position < len(found) and (depth or found[position].text != end):
             depth += {"{": 1, "}": -1}.get(found[position].text, 0)
             position += 1
         yield declarations, list(found[start:position])

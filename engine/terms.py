@@ -24,7 +24,7 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _UNESCAPES = {escape[1]: sign for sign, escape in _ESCAPES.items()} | {"'": "'"}
-_ESCAPE = re.compile(r'[\\"\n\r\t\b\f]')
+_ESCAPE = re.compile("[\\\\\"\x00-\x1f\x7f\ufffe\uffff]")  # what the store escapes, so that texts compare
 _UNESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.S)
 _TERM = re.compile(
     r"""\s*(?: (?P<open><<\()
@@ -62,7 +62,7 @@ def iri(value: str) -> Term:
 
 def literal(value: str, *, datatype: str | None = None, language: str | None = None) -> Term:
     """A literal as a term; datatype is the full IRI. Raises ValueError for a bad datatype or language."""
-    text = '"' + _ESCAPE.sub(lambda found: _ESCAPES[found.group()], value) + '"'
+    text = '"' + _ESCAPE.sub(_escape, value) + '"'
     if language is not None:
         if not re.fullmatch(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8})*(--(ltr|rtl))?", language):
             raise ValueError(f"not a language tag: {language!r}")
@@ -93,6 +93,11 @@ def is_blank(term: Term) -> bool:
 
 def is_literal(term: Term) -> bool:
     return term.startswith('"')
+
+
+def _escape(found: re.Match[str]) -> str:
+    sign = found.group()
+    return _ESCAPES.get(sign) or f"\\u{ord(sign):04X}"
 
 
 def _unescape(text: str) -> str:

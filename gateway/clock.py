@@ -56,4 +56,5 @@ class MachineClock:
 
 def iso(moment: datetime) -> str:
     """xsd:dateTime in UTC with microseconds, as the change log writes it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime, which writes the year 1 as "1" on Linux.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -37,6 +37,8 @@ _DELAY_MAX = timedelta(days=3650)
 def delay_us(text: str) -> int:
     """Microseconds of an ISO 8601 duration. Raises MalformedRequestError."""
     try:
+        if text.endswith("T"):
+            raise ValueError("nothing behind the T")
         duration = isodate.parse_duration(text)
     except (isodate.ISO8601Error, TypeError, ValueError, OverflowError) as error:
         raise MalformedRequestError(f"delay: {text!r} is not an ISO 8601 duration such as PT30S") from error
@@ -56,7 +58,7 @@ def at_moment(text: str) -> datetime:
     if moment.tzinfo is None:
         raise MalformedRequestError(f"at: {text!r} names no time zone; put a Z behind it for UTC")
     try:
-        return datetime.fromtimestamp(moment.timestamp(), UTC)
+        return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise MalformedRequestError(f"at: {text!r} is not between the years 1 and 9999 in UTC") from error
 
@@ -126,7 +128,8 @@ class DelayedUpdates:
         """After the replay: gives the timers of earlier boots their due time in this one.
 
         Where both clocks can be believed the wall clock tells what is left; otherwise what the log proves to
-        have passed is taken off. So a timer is never early.
+        have passed is taken off, and what passed in this boot. So a timer is never early, and starting the
+        gateway again gives it no new time.
         """
         now_us, now = self._clock.boottime_us(), self._clock.wall()
         trusted = self._clock.trusted()
@@ -140,7 +143,7 @@ class DelayedUpdates:
             else:
                 passed = self._uptimes[record.boot] - record.boottime_us
                 later = boots[boots.index(record.boot) + 1 :]
-                passed += sum(self._uptimes[boot] for boot in later if boot != self._clock.boot)
+                passed += sum(self._uptimes[boot] for boot in later if boot != self._clock.boot) + now_us
             due_us = now_us + min(max(delay - passed, 0), delay)
             self._pending[name] = Pending(pending.timer, pending.cause, pending.sequence, pending.set_at, due_us, None)
             heapq.heappush(self._by_boottime, (due_us, name))
@@ -230,7 +233,7 @@ class Scheduler:
         )
 
     async def run(self) -> None:
-        """Runs until cancelled; looks once a second whether somebody stepped the wall clock."""
+        """Runs until cancelled; looks once a second whether somebody stepped the wall clock, or something is late."""
         self._scheduler.start()
         try:
             before = self._wall_minus_boottime()
@@ -240,6 +243,8 @@ class Scheduler:
                 if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
                     logger.info("clock changed stepped_s=%.3f trusted=%s", (now[0] - before[0]).total_seconds(), now[1])
                     self._scheduler.wakeup()
+                elif (wait := self._updates.next_in(self._claimed)) is not None and wait <= timedelta(0):
+                    self._scheduler.wakeup()  # the loop's timers stand still while the machine is suspended
                 before = now
         finally:
             self._scheduler.shutdown(wait=False)
@@ -271,14 +276,15 @@ class Scheduler:
 
     async def _execute(self, name: str) -> None:
         try:
-            await self._fire(name)
-        except Exception as error:
-            logger.error("delayed update waits for another try id=%s reason=%s", name, error)
-            await asyncio.sleep(_RETRY_S)
+            while True:  # APScheduler would refuse the same job until this one has ended
+                try:
+                    await self._fire(name)
+                    return
+                except Exception as error:
+                    logger.error("delayed update waits for another try id=%s reason=%s", name, error)
+                    await asyncio.sleep(_RETRY_S)
         finally:
             self._claimed.discard(name)
-            if self._updates.get(name) is not None:
-                self._scheduler.wakeup()
 
 
 def _job(scheduler: AsyncIOScheduler, name: str, function: Callable[[str], Awaitable[None]], now: datetime) -> Job:

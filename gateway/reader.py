@@ -79,9 +79,10 @@ class Reader:
 
 
 class Answer:
-    """A reader at work. Iterating gives the result's bytes as they come, and ends the process whatever happens.
+    """A reader at work. Iterating gives the result's bytes as they come.
 
-    Raises LimitExceededError or StoreError before the first byte, or StoreError where the result breaks off.
+    Raises LimitExceededError or StoreError before the first byte, or where the result breaks off. The process
+    ends with the iteration, or at its time limit: that also holds for a client that does not read.
     """
 
     def __init__(self, child: int, source: int, settings: QuerySettings, running: set[int]) -> None:
@@ -89,62 +90,77 @@ class Answer:
         self._source = source
         self._settings = settings
         self._running = running
-        self._ended = False
+        self._iterated = False
+        self._late = False
+        # Neither the end of the process nor its time limit is waited for by whoever iterates: that is often a
+        # task which is cancelled, or stuck in a socket.
+        loop = asyncio.get_running_loop()
+        self._status: asyncio.Future[int] = loop.create_future()
+        self._watch = os.pidfd_open(child)
+        loop.add_reader(self._watch, self._ended, loop)
+        self._limit = loop.call_later(settings.time_ms_max / 1000, self._expire)
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        self._iterated = True
         loop = asyncio.get_running_loop()
         pipe = os.fdopen(self._source, "rb", buffering=0)
         stream = asyncio.StreamReader(limit=_CHUNK)
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
         try:
-            # One limit over the whole answer: a client that does not read must not keep a process either.
-            async with asyncio.timeout(self._settings.time_ms_max / 1000):
-                first = await stream.read(1)
-                if first == b"+":
-                    while chunk := await stream.read(_CHUNK):
-                        yield chunk
-                    if not await self._end_of_child(kill=False):
-                        raise StoreError("the answer broke off; the query went over its memory limit while it was sent")
-                elif first == b"-":
-                    raise _error(await stream.read())
-                else:
-                    raise LimitExceededError(
-                        f"the query needs more than query.memory_bytes_max = {self._settings.memory_bytes_max}; "
-                        "narrow it down"
-                    )
-        except TimeoutError as error:
-            raise LimitExceededError(
-                f"the query takes longer than query.time_ms_max = {self._settings.time_ms_max}; narrow it down"
-            ) from error
+            first = await stream.read(1)
+            if first == b"+":
+                while chunk := await stream.read(_CHUNK):
+                    yield chunk
+            members = await stream.read()
+            await asyncio.wait([self._status])
+            if self._late:
+                raise LimitExceededError(
+                    f"the query takes longer than query.time_ms_max = {self._settings.time_ms_max}; narrow it down"
+                )
+            if first == b"-":
+                raise _error(members)
+            if not first:
+                raise LimitExceededError(
+                    f"the query needs more than query.memory_bytes_max = {self._settings.memory_bytes_max}; "
+                    "narrow it down"
+                )
+            if self._status.result() != 0:
+                raise StoreError("the answer broke off; the query went over its memory limit while it was sent")
         finally:
             transport.close()
-            await self._end_of_child(kill=True)
+            self._kill()
 
-    async def _end_of_child(self, *, kill: bool) -> bool:
-        """Waits for the process; whether it ended well."""
-        if self._ended:
-            return True
-        if kill:
+    def _expire(self) -> None:
+        self._late = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if not self._status.done():
             os.kill(self._child, signal.SIGKILL)
-        _, status = await asyncio.to_thread(os.waitpid, self._child, 0)
-        self._ended = True
+
+    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called when the process has ended."""
+        loop.remove_reader(self._watch)
+        os.close(self._watch)
+        self._limit.cancel()
         self._running.discard(self._child)
-        return status == 0
+        _, status = os.waitpid(self._child, 0)
+        self._status.set_result(status)
 
     def abandon(self) -> None:
         """Ends a reader whose answer nobody will ask for."""
-        if not self._ended:
-            os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
+        self._kill()
+        if not self._iterated:
+            self._iterated = True
             os.close(self._source)
-            self._ended = True
-            self._running.discard(self._child)
 
 
 def _error(members: bytes) -> GatewayError:
     found = msgspec.json.decode(members)
     if found["error"] == LimitExceededError.code:
         return LimitExceededError(found["error_description"])
+    if found["error"] == StoreError.code:
+        return StoreError(found["error_description"])
     return RefusedError(found["error"], found["status_code"], found["error_description"])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -100,6 +101,8 @@ def read_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {str(error).replace('$.', '')}; see docs/settings.md") from error
     try:
         iri(settings.gateway.base_iri)
+        if not urlsplit(settings.gateway.base_iri).scheme:
+            raise ValueError(f"{settings.gateway.base_iri!r} is not an absolute IRI such as http://gateway.example/")
     except ValueError as error:
         raise ConfigurationError(f"{path}: gateway.base_iri: {error}") from error
     return settings

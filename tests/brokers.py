@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.components import require_command
 
@@ -86,7 +87,7 @@ class Mosquitto:
 
         port: of another listener. Raises AssertionError when the broker hangs up or takes too long.
         """
-        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+        client = mqtt.Client(CallbackAPIVersion.VERSION2)
         client.max_inflight_messages_set(0)
         client.connect("127.0.0.1", port or self.port)
         try:

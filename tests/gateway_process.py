@@ -21,9 +21,9 @@ START_TIMEOUT_S = 30.0
 
 
 class GatewayProcess:
-    """`lamplighter run --all` over a folder with its settings, mapping and applications."""
+    """`lamplighter run --all` over a folder with its settings, mapping and applications. broker_port: None for none."""
 
-    def __init__(self, folder: Path, *, broker_port: int, off_after: str) -> None:
+    def __init__(self, folder: Path, *, broker_port: int | None, off_after: str) -> None:
         self.http_port, self.websocket_port = free_port(), free_port()
         self.folder = folder
         for name in ("mapping", "apps"):
@@ -34,7 +34,7 @@ class GatewayProcess:
         (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
         (folder / "lamplighter.toml").write_text(
             f"[http]\nport = {self.http_port}\n[websocket]\nport = {self.websocket_port}\n"
-            f'[mqtt]\nhost = "127.0.0.1"\nport = {broker_port}\n'
+            + (f'[mqtt]\nhost = "127.0.0.1"\nport = {broker_port}\n' if broker_port else "")
         )
         self._process: subprocess.Popen[str] | None = None
 

@@ -49,7 +49,8 @@ async def running_gateway(folder: Path, **tables: Mapping[str, object]) -> Async
 
     gateway = asyncio.create_task(run_gateway(configuration, stop, ready, adapters=False))
     try:
-        await asyncio.wait([gateway, served], timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        waited: list[asyncio.Future[Any]] = [gateway, served]
+        await asyncio.wait(waited, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if gateway.done():
             gateway.result()
         yield served.result()
@@ -104,9 +105,7 @@ async def http(
 
 async def update(addresses: Addresses, sparql: str, **parameters: str | list[str]) -> Answer:
     """POSTs an update as it is."""
-    return await http(
-        addresses.update, "POST", sparql, {"Content-Type": "application/sparql-update"}, **parameters
-    )
+    return await http(addresses.update, "POST", sparql, {"Content-Type": "application/sparql-update"}, **parameters)
 
 
 async def query(addresses: Addresses, sparql: str, accept: str = "", **parameters: str | list[str]) -> Answer:
@@ -117,7 +116,7 @@ async def query(addresses: Addresses, sparql: str, accept: str = "", **parameter
 
 async def rows(addresses: Addresses, sparql: str, **parameters: str | list[str]) -> list[dict[str, str]]:
     """The result of a SELECT query, values only."""
-    answer = await query(addresses, sparql, **parameters)
+    answer = await query(addresses, sparql, "", **parameters)
     assert answer.status == 200, answer.body
     return values(answer.json)
 

@@ -53,6 +53,19 @@ def test_patterns_in_having_and_projection_count() -> None:
     assert ANY in predicates or predicates == {P, Q, "<a:x>"}
 
 
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        ("BASE <http://e/x> SELECT * { <#c:1> <a:p> ?o }", "<http://e/x#c:1>"),
+        ("PREFIX e: <http://e/> SELECT * { e:a\\-b\\,c <a:p> ?o }", "<http://e/a-b,c>"),
+        ("PREFIX e: <http://e/> PREFIX e: <http://f/> SELECT * { e: <a:p> ?o }", "<http://f/>"),
+        ("SELECT * { <http://e/\\u0041> <a:p> ?o }", "<http://e/A>"),
+    ],
+)
+def test_names_are_resolved_as_the_store_does(text: str, subject: str) -> None:
+    assert footprint(text).patterns == (TriplePattern(subject, P, ANY, None),)
+
+
 def test_named_datasets_are_read_anywhere() -> None:
     assert footprint("SELECT * FROM <a:a> { ?s <a:p> ?o }").patterns == (TriplePattern(ANY, P, ANY, ANY),)
     assert footprint("SELECT * { ?s <a:p> ?o }", other_dataset=True).patterns == (TriplePattern(ANY, P, ANY, ANY),)

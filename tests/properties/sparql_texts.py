@@ -705,7 +705,7 @@ class Writer:
 
 
 _KEYWORDS = re.compile(
-    r"\b(SELECT|WHERE|INSERT|DELETE|DATA|GRAPH|OPTIONAL|FILTER|UNION|MINUS|NOT|EXISTS|BIND|AS|VALUES|UNDEF|WITH|USING|"
+    rf"(?<!{_SPACE})\b(SELECT|WHERE|INSERT|DELETE|DATA|GRAPH|OPTIONAL|FILTER|UNION|MINUS|NOT|EXISTS|BIND|AS|VALUES|UNDEF|WITH|USING|"
     r"NAMED|FROM|DISTINCT|GROUP|BY|HAVING|ORDER|LIMIT|OFFSET|COUNT|SUM|CLEAR|DROP|CREATE|COPY|MOVE|ADD|SILENT|DEFAULT|"
     r"ALL|TO|IN|STR|BOUND|PREFIX|BASE)\b"
 )
@@ -730,7 +730,7 @@ def spelled(writer: Writer, text: str) -> str:
     if writer.chance(10):
         text = _KEYWORDS.sub(lambda found: found.group().lower(), text)
     if writer.chance(10):
-        text = re.sub(r"\?(?=[a-z])", "$", text)
+        text = re.sub(r'(?<!")\?(?=[a-z])', "$", text)
     if space == "narrow":
         text = re.sub(r" *([{}()]) *", r"\1", text)
     elif space == "lines":
@@ -743,6 +743,11 @@ def spelled(writer: Writer, text: str) -> str:
             for index, piece in enumerate(pieces)
         )
     return _named(text, iri).replace(_SPACE, " ").replace(_BREAK, "\n")
+
+
+def plain(text: str) -> str:
+    """The text without marks, with full IRIs and as it was written otherwise."""
+    return _named(text, f"<{NAMESPACE}%s>").replace(_SPACE, " ").replace(_BREAK, "\n")
 
 
 def _named(text: str, iri: str) -> str:
@@ -763,6 +768,22 @@ class Case:
 
     def __repr__(self) -> str:
         return "Case(\n" + "".join(f"    {step.kind:<12}{step.text!r}\n" for step in self.steps) + ")"
+
+
+@st.composite
+def requests(draw: Draw) -> list[tuple[str, str]]:
+    """Requests of several operations, each with a prologue of its own, and the same with full IRIs.
+
+    That is SPARQL 1.1 (production 29), but not what Oxigraph takes, so the oracle needs the second text.
+    """
+    writer = Writer(draw)
+    pairs: list[tuple[str, str]] = []
+    for _ in range(writer.one((2, 3))):
+        operations = [writer.start([])] if not pairs else []
+        operations += [writer.operation([]) for _ in range(writer.one((2, 3)))]
+        end = " ; PREFIX e: <http://elsewhere.example/>" if writer.chance(10) else ""
+        pairs.append((" ; ".join(spelled(writer, text) for text in operations) + end, plain(" ; ".join(operations))))
+    return pairs
 
 
 @st.composite

@@ -25,6 +25,7 @@ from tests.oracle import (
     Oracle,
     answer_from_json,
     parsed_dump,
+    respelled,
     respelled_quads,
     respelled_rows,
 )
@@ -33,6 +34,7 @@ from tests.properties.sparql_texts import (
     Case,
     Writer,
     cases,
+    requests,
     spelled,
 )
 
@@ -151,6 +153,7 @@ class Comparison:
 
     def _change(self, text: str, oracle_step: Any, engine_step: Any) -> None:
         before = self.oracle.quads()
+        graphs = self.oracle.graphs()
         refused: Exception | None = None
         try:
             oracle_step()
@@ -166,6 +169,8 @@ class Comparison:
         else:
             assert refused is None, f"refused by the oracle alone: {refused}: {text!r}"
             self._check_delta(commit, before)
+            assert {respelled(graph) for graph in commit.delta.created} == self.oracle.graphs() - graphs
+            assert {respelled(graph) for graph in commit.delta.dropped} == graphs - self.oracle.graphs()
             notifications = tuple(commit.notifications)
             self.tally.counts["updates"] += 1
             self.tally.counts["effective"] += before != self.oracle.quads()
@@ -209,6 +214,24 @@ def test_notifications_and_deltas_are_those_of_a_fresh_evaluation() -> None:
     assert tally.counts["refused"] < 0.1 * tally.counts["updates"], tally
 
 
+def test_a_prologue_may_stand_before_each_operation_of_a_request() -> None:
+    tally = Tally()
+
+    @settings(max_examples=100)
+    @given(requests())
+    def holds(pairs: list[tuple[str, str]]) -> None:
+        comparison = Comparison(tally)
+        for text, same in pairs:
+            comparison._change(
+                text,
+                lambda same=same: comparison.oracle.update(same),
+                lambda text=text: comparison.engine.update(text),
+            )
+
+    holds()
+    assert tally.counts["effective"] > 0.5 * tally.counts["updates"], tally
+
+
 def test_queries_are_answered_as_the_oracle_answers_them() -> None:
     @settings(max_examples=150)
     @given(cases())
@@ -245,7 +268,7 @@ def test_queries_are_answered_as_the_oracle_answers_them() -> None:
         "SELECT ?x { ?x :p ?y FILTER EXISTS { GRAPH :g { ?x :q ?z } } }",
         "SELECT ?x { ?x :p ?y FILTER NOT EXISTS { GRAPH :empty { } } }",
         "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q/:q? ?z } }",
-        "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :p ?w OPTIONAL { ?x :p ?v FILTER EXISTS { ?x :q ?z } } FILTER BOUND( ?v ) } }",
+        "SELECT ?x { ?x :p ?y FILTER EXISTS { OPTIONAL { ?x :p ?v FILTER EXISTS { ?x :q ?z } } FILTER BOUND( ?v ) } }",
         "SELECT ?x { ?x :p ?y FILTER EXISTS { { ?x :r ?w } UNION { ?x :p ?w FILTER EXISTS { ?x :q ?z } } } }",
         "SELECT ?x { ?x :p ?y FILTER EXISTS { SELECT ?x { ?x :p ?w FILTER EXISTS { ?x :q ?z } } } }",
         "SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :p ?w BIND ( EXISTS { ?x :q ?z } AS ?e ) FILTER ( ?e ) } }",
@@ -266,6 +289,59 @@ def test_what_exists_looks_at_is_watched_wherever_it_stands(query: str) -> None:
         comparison._update(f"{PREFIX} DELETE DATA {{ {quad} }}")
     comparison._update(f"{PREFIX} CREATE GRAPH :empty")
     comparison._update(f"{PREFIX} DROP GRAPH :empty")
+    assert comparison.tally.counts["changed"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject"),
+    [
+        # RFC 3986, 5.2: a reference is relative unless it starts with a scheme, whatever else holds a colon.
+        ("BASE <http://e.example/x> SELECT * { <#c:1> :p ?o }", "http://e.example/x#c:1"),
+        ("BASE <http://e.example/x/y> SELECT * { <./c:1> :p ?o }", "http://e.example/x/c:1"),
+        ("BASE <http://e.example/x/y> SELECT * { <../z> :p ?o }", "http://e.example/z"),
+        ("BASE <http://e.example/x/y> SELECT * { <../../../z> :p ?o }", "http://e.example/z"),
+        ("BASE <http://e.example/x?q> SELECT * { <?z> :p ?o }", "http://e.example/x?z"),
+        ("BASE <http://e.example/x?q> SELECT * { <> :p ?o }", "http://e.example/x?q"),
+        ("BASE <http://e.example/x?q#f> SELECT * { <> :p ?o }", "http://e.example/x?q"),
+        ("BASE <http://e.example/x> SELECT * { <//f.example/z> :p ?o }", "http://f.example/z"),
+        ("BASE <http://e.example/x> SELECT * { <z#> :p ?o }", "http://e.example/z#"),
+        ("BASE <http://e.example/x/> BASE <y/> SELECT * { <z> :p ?o }", "http://e.example/x/y/z"),
+        ("BASE <http://e.example/x/> PREFIX e: <y#> SELECT * { e: :p ?o }", "http://e.example/x/y#"),
+        ("BASE <coap://e.example/x> SELECT * { <z> :p ?o }", "coap://e.example/z"),
+        ("BASE <coap://e.example/x> PREFIX e: <y/> SELECT * { e:z :p ?o }", "coap://e.example/y/z"),
+        ("BASE <urn:e:x> SELECT * { <#z> :p ?o }", "urn:e:x#z"),
+        ("SELECT * { <http://e.example/x/../z> :p ?o }", "http://e.example/x/../z"),
+        (r"SELECT * { <HTTP://E.example/%c3%A9\u00e9> :p ?o }", "HTTP://E.example/%c3%A9é"),
+        (r"PREFIX e: <http://e.example/> SELECT * { e:a\,b\~c :p ?o }", "http://e.example/a,b~c"),
+        ("PREFIX e: <http://e.example/> SELECT * { e:a%2Cb :p ?o }", "http://e.example/a%2Cb"),
+        ("PREFIX e: <http://e.example/> SELECT * { e:1.2:3 :p ?o }", "http://e.example/1.2:3"),
+        ("PREFIX e.e-1: <http://e.example/#> SELECT * { e.e-1:é :p ?o }", "http://e.example/#é"),
+    ],
+)
+def test_an_iri_is_watched_however_it_is_written(pattern: str, subject: str) -> None:
+    comparison = Comparison(Tally())
+    comparison._subscribe(f"{PREFIX} {pattern}")
+    for form in ("INSERT DATA", "DELETE DATA"):
+        comparison._update(f"{PREFIX} {form} {{ <{subject}> :p 1 }}")
+    assert comparison.tally.counts["changed"] == 2
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        *("'\t'", r"'\t'", r"'\b\f\n\r'", r"'\u0001'", "'\x01'", r"'\u007F'", "'\x7f'", "'a\x0bb'", "'\x85\u2028'"),
+        *(r"'\\u0041'", r"'\u0041'", "'''a\r\nb'''", '"""a"b"""', r"'''a\'b'''", "''", "' '", "'a  b'", "'# {'"),
+        *("'\U0001f4a1'", r"'\U0001F4A1'", "'x'@FR", "'x'^^<http://www.w3.org/2001/XMLSchema#string>"),
+        *("'01'^^<http://www.w3.org/2001/XMLSchema#integer>", "01", "1.50", "1e2", "-0.0", "+1", "true"),
+        *("'1'^^<http://www.w3.org/2001/XMLSchema#boolean>", "'x'^^<http://www.w3.org/2001/XMLSchema#integer>"),
+    ],
+)
+def test_a_literal_is_watched_however_it_is_written(literal: str) -> None:
+    comparison = Comparison(Tally())
+    comparison._subscribe(f"{PREFIX} SELECT ?x {{ ?x :p {literal} }}")
+    comparison._subscribe(f"{PREFIX} SELECT ?x {{ ?x :p ?o FILTER ( sameTerm( ?o , {literal} ) ) }}")
+    for form in ("INSERT DATA", "DELETE DATA"):
+        comparison._update(f"{PREFIX} {form} {{ :a :p {literal} }}")
     assert comparison.tally.counts["changed"] >= 2
 
 

@@ -1,0 +1,170 @@
+"""Wire JSON <-> requests and messages, without a socket."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.errors import GatewayError, MalformedRequestError, QueueFullError, RequestSyntaxError, UnknownSpuidError
+from engine.protocol import (
+    QueryRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
+    UpdateRequest,
+    answer_message,
+    dataset,
+    error_members,
+    error_message,
+    graph_names,
+    notification_message,
+    requests,
+    unsubscribed_message,
+    updated_message,
+)
+from engine.terms import Bag
+
+
+def one(message: object) -> Any:
+    [request] = requests(json.dumps(message))
+    return request
+
+
+def error_of(message: object) -> GatewayError:
+    request = one(message)
+    assert isinstance(request, MalformedRequestError)
+    return request
+
+
+# --- requests ---------------------------------------------------------------------------------------
+
+
+def test_each_kind_of_request_is_read_with_its_members() -> None:
+    assert one({"subscribe": {"sparql": "S", "alias": "a", "default-graph-uri": "http://g"}}) == SubscribeRequest(
+        "S", "a", "http://g"
+    )
+    assert one({"query": {"sparql": "Q", "named-graph-uri": ["http://g"]}}) == QueryRequest(
+        "Q", named_graph_uri=["http://g"]
+    )
+    assert one({"update": {"sparql": "U", "request_id": "r", "delay": "PT1S", "at": "x"}}) == UpdateRequest(
+        "U", None, "r", "PT1S", "x"
+    )
+    assert one({"unsubscribe": {"spuid": "s", "alias": "a"}}) == UnsubscribeRequest("s", "a")
+
+
+def test_updates_are_read_one_by_one_and_a_wrong_one_does_not_harm_the_others() -> None:
+    message = {"updates": [{"sparql": "A", "alias": "1"}, {"alias": "2"}, 5, {"sparql": "B", "alias": "3"}]}
+    first, second, third, fourth = requests(json.dumps(message))
+    assert (first, fourth) == (UpdateRequest("A", "1"), UpdateRequest("B", "3"))
+    assert isinstance(second, MalformedRequestError)
+    assert isinstance(third, MalformedRequestError)
+    assert (second.alias, third.alias) == ("2", None)
+
+
+def test_members_that_nobody_knows_are_ignored() -> None:
+    extra = {"timeout": 5000, "headers": {"a": []}, "httpsAgent": None}
+    assert one({"subscribe": {"sparql": "S", **extra}, "more": 1}) == SubscribeRequest("S")
+    assert one({"unsubscribe": {"spuid": "s", **extra}}) == UnsubscribeRequest("s")
+
+
+def test_null_is_like_absent() -> None:
+    assert one({"subscribe": {"sparql": "S", "alias": None, "default-graph-uri": None}}) == SubscribeRequest("S")
+
+
+@pytest.mark.parametrize("text", ["", "{", "no", "[" * 100_000, b"\xff", '{"subscribe": {"sparql": "\\ud800"}}'])
+def test_what_is_not_json_is_one_error(text: str | bytes) -> None:
+    [error] = requests(text)
+    assert isinstance(error, MalformedRequestError)
+    assert "not JSON" in str(error)
+
+
+@pytest.mark.parametrize("message", [None, 5, "subscribe", [], {}, {"hello": 1}, {"updates": {}}])
+def test_a_message_of_no_known_kind_names_the_kinds(message: object) -> None:
+    assert "subscribe, unsubscribe, update, query, updates" in str(error_of(message))
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"alias": "a"}, "sparql"),
+        ({"alias": "a", "sparql": 5}, "sparql"),
+        ({"alias": "a", "sparql": "S", "default-graph-uri": 5}, "default-graph-uri"),
+        ({"alias": "a", "sparql": "S", "named-graph-uri": [1]}, "named-graph-uri"),
+    ],
+)
+def test_the_error_of_a_wrong_member_names_it_and_carries_the_alias(body: dict[str, object], named: str) -> None:
+    error = error_of({"subscribe": body})
+    assert named in str(error)
+    assert error.alias == "a"
+
+
+def test_an_alias_that_is_no_string_is_an_error_without_alias() -> None:
+    assert error_of({"subscribe": {"sparql": "S", "alias": 7}}).alias is None
+
+
+# --- graphs -----------------------------------------------------------------------------------------
+
+
+def test_graphs_are_named_by_a_string_or_several() -> None:
+    assert graph_names("http://g") == ("<http://g>",)
+    assert graph_names(["http://g", "urn:x"]) == ("<http://g>", "<urn:x>")
+    assert graph_names(None) is graph_names("") is graph_names([]) is None
+
+
+@pytest.mark.parametrize("name", ["relative", "http://a b", "http://a>", "/path", "1:x"])
+def test_a_graph_name_that_is_no_absolute_iri_is_refused(name: str) -> None:
+    with pytest.raises(MalformedRequestError, match="graph parameter"):
+        graph_names(["http://good", name])
+
+
+def test_a_dataset_that_is_named_in_part_is_empty_in_the_other() -> None:
+    assert dataset(None, None) == (None, None)
+    assert dataset("http://g", None) == (("<http://g>",), ())
+    assert dataset([], ["http://g"]) == ((), ("<http://g>",))
+    assert dataset("http://a", "http://b") == (("<http://a>",), ("<http://b>",))
+
+
+# --- messages ---------------------------------------------------------------------------------------
+
+ONE = Bag(["x"], [('"1"',)])
+NONE = Bag(["x"])
+
+
+def test_a_notification_has_both_members_and_the_alias_only_where_given() -> None:
+    none = {"head": {"vars": ["x"]}, "results": {"bindings": []}}
+    one_row = {"head": {"vars": ["x"]}, "results": {"bindings": [{"x": {"type": "literal", "value": "1"}}]}}
+    body = {"spuid": "s", "sequence": 1, "addedResults": one_row, "removedResults": none}
+    assert json.loads(notification_message("s", 1, ONE, NONE)) == {"notification": body}
+    assert json.loads(notification_message("s", 1, ONE, NONE, "a")) == {"notification": {**body, "alias": "a"}}
+    assert json.loads(notification_message("s", 1, NONE, ONE))["notification"]["removedResults"] == one_row
+
+
+def test_answers_leave_out_what_there_is_not() -> None:
+    assert json.loads(unsubscribed_message("s")) == {"unsubscribed": {"spuid": "s"}}
+    assert json.loads(updated_message(None, 7, None)) == {"updated": {"sequence": 7}}
+    assert json.loads(updated_message("a", 7, "d")) == {"updated": {"alias": "a", "sequence": 7, "delayed": "d"}}
+    assert json.loads(answer_message("q", b'{"boolean":true}')) == {
+        "answer": {"alias": "q", "results": {"boolean": True}}
+    }
+    assert "alias" not in json.loads(answer_message(None, b"{}"))["answer"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [
+        (RequestSyntaxError("oops", 2, 5), "SPARQL11ProtocolException", 400),
+        (UnknownSpuidError("oops"), "sid_not_found", 500),
+        (QueueFullError("oops"), "too_many_requests", 429),
+    ],
+)
+def test_errors_have_three_members_and_the_alias(error: GatewayError, code: str, status: int) -> None:
+    members = {"error": code, "status_code": status, "error_description": str(error)}
+    assert error_members(error) == members
+    assert json.loads(error_message(error, None)) == members
+    assert json.loads(error_message(error, "a")) == {**members, "alias": "a"}
+
+
+def test_the_description_of_a_syntax_error_begins_with_its_place() -> None:
+    description = error_members(RequestSyntaxError("oops", 2, 5))["error_description"]
+    assert description == "line 2, column 5: oops"

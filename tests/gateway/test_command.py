@@ -1,0 +1,131 @@
+"""The `lamplighter` command as a user meets it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "gateway", *map(str, arguments)]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def config(folder: Path, text: str) -> Path:
+    path = folder / "lamplighter.toml"
+    path.write_text(text)
+    return path
+
+
+def test_check_prints_the_configuration_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    application = (ROOT / "apps" / "smart-lighting.jsap").read_text()
+    (tmp_path / "apps" / "smart-lighting.jsap").write_text(application)
+    done = command("check", "--config", config(tmp_path, '[gateway]\nbase_iri = "http://here.example/"\n'))
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in (str(tmp_path), str(tmp_path / "data"), "http://here.example/", "none", "smart-lighting"):
+        assert part in done.stdout
+    assert not (tmp_path / "data").exists()
+
+
+def test_check_takes_the_data_folder_from_the_command_line(tmp_path: Path) -> None:
+    done = command("check", "--config", config(tmp_path, ""), "--data", tmp_path / "elsewhere")
+    assert done.returncode == 0
+    assert str(tmp_path / "elsewhere") in done.stdout
+
+
+def test_the_repository_s_own_configuration_is_good() -> None:
+    done = command("check", "--config", ROOT / "lamplighter.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[http]\nprot = 8000\n", "prot"),
+        ('[http]\nport = "8000"\n', "http.port"),
+        ("[query]\nrows_max = 0\n", "query.rows_max"),
+        ("[http\n", "not TOML"),
+        ('[mqtt]\nhost = "broker"\n', "mapping"),
+    ],
+)
+def test_a_bad_configuration_ends_with_2_and_one_line_that_names_it(tmp_path: Path, text: str, named: str) -> None:
+    done = command("check", "--config", config(tmp_path, text))
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert done.stderr.startswith("lamplighter: ")
+    assert done.stderr.count("\n") == 1, "one line, and no traceback"
+    assert done.stdout == ""
+
+
+def test_a_missing_file_ends_with_2(tmp_path: Path) -> None:
+    done = command("check", "--config", tmp_path / "none.toml")
+    assert done.returncode == 2
+    assert str(tmp_path / "none.toml") in done.stderr
+
+
+def test_a_bad_application_ends_with_2_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "broken.jsap").write_text("{")
+    done = command("check", "--config", config(tmp_path, ""))
+    assert done.returncode == 2
+    assert "broken.jsap" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_use_ends_with_2() -> None:
+    for arguments in ([], ["fly"], ["check", "--speed", "9"]):
+        done = command(*arguments)
+        assert done.returncode == 2
+        assert "usage: lamplighter" in done.stderr
+
+
+@pytest.mark.parametrize("gate", ["http", "websocket"])
+def test_a_port_in_use_is_a_clear_error(tmp_path: Path, gate: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = "websocket" if gate == "http" else "http"
+        done = command("run", "--config", config(tmp_path, f"[{gate}]\nport = {port}\n[{other}]\nport = 0\n"))
+    assert done.returncode == 2
+    assert f"{gate}: cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Path) -> None:
+    path = config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n")
+    line = [sys.executable, "-m", "gateway", "run", "--config", str(path)]
+    first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout
+        printed = ""
+        while "health" not in printed:
+            text = first.stdout.readline()
+            assert text, "the gateway did not start"
+            printed += text
+        for url in ("/query", "/update", "/subscribe", "/delayed", "/health"):
+            assert url in printed
+        assert ":0/" not in printed
+        second = command("run", "--config", path)
+        assert second.returncode == 2
+        assert "another gateway is using it" in second.stderr
+        first.send_signal(signal.SIGTERM)
+        _, errors = first.communicate(timeout=20)
+        assert first.returncode == 0
+        assert "Traceback" not in errors
+    finally:
+        first.kill()
+        first.communicate(timeout=20)
+
+
+def test_the_version_is_told() -> None:
+    done = command("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("lamplighter ")

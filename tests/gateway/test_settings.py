@@ -1,0 +1,96 @@
+"""lamplighter.toml -> typed settings."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.errors import ConfigurationError
+from gateway.settings import Settings, read_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTED = tomllib.loads((ROOT / "lamplighter.toml").read_text())
+KEYS = [(table, key) for table, members in DOCUMENTED.items() for key in members]
+
+
+def read(tmp_path: Path, text: str | bytes) -> Settings:
+    path = tmp_path / "lamplighter.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_settings(path)
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    settings = read_settings(None)
+    assert (settings.http.port, settings.websocket.port, settings.mqtt.host) == (8000, 9000, "")
+    assert settings.gateway.durability == "fsync"
+    assert (settings.http.host, settings.websocket.host) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_an_empty_file_is_like_none(tmp_path: Path) -> None:
+    assert read(tmp_path, "") == read_settings(None)
+
+
+def test_the_documented_file_is_read_and_says_the_defaults() -> None:
+    assert read_settings(ROOT / "lamplighter.toml") == Settings()
+
+
+def test_only_what_is_named_differs_from_the_defaults(tmp_path: Path) -> None:
+    settings = read(tmp_path, "[http]\nport = 0\n[query]\nrows_max = 5\n")
+    expected = msgspec.structs.replace(
+        Settings(),
+        http=msgspec.structs.replace(Settings().http, port=0),
+        query=msgspec.structs.replace(Settings().query, rows_max=5),
+    )
+    assert settings == expected
+
+
+@pytest.mark.parametrize(("table", "key"), KEYS, ids=lambda name: str(name))
+def test_every_documented_key_is_known_and_its_type_checked(tmp_path: Path, table: str, key: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(f"{table}.{key}")) as caught:
+        read(tmp_path, f"[{table}]\n{key} = [1979-05-27]\n")
+    assert str(tmp_path / "lamplighter.toml") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[gateway]\nqueue = 5", "queue"),
+        ("[gatway]\nqueue_max = 5", "gatway"),
+        ("queue_max = 5", "queue_max"),
+        ("[http]\nport = 65536", "http.port"),
+        ("[http]\nport = -1", "http.port"),
+        ('[http]\nport = "8000"', "http.port"),
+        ("[gateway]\nqueue_max = 0", "gateway.queue_max"),
+        ('[gateway]\ndurability = "maybe"', "gateway.durability"),
+        ('[gateway]\nclock_trusted = "yes"', "gateway.clock_trusted"),
+        ('[gateway]\nbase_iri = "http://a b/"', "gateway.base_iri"),
+        ('[gateway]\nbase_iri = "relative"', "gateway.base_iri"),
+        ('[gateway]\nbase_iri = ""', "gateway.base_iri"),
+        ("[query]\ntime_ms_max = 1.5", "query.time_ms_max"),
+        ("[websocket]\noutbox_bytes_max = -1", "websocket.outbox_bytes_max"),
+        ("[coap]\nretry_min_s = 10.0\nretry_max_s = 1.0", "retry_max_s"),
+        ("[mqtt]\nport = 0", "mqtt.port"),
+        ("http = 5", "http"),
+        ("[http\nport = 1", "not TOML"),
+        (b"[http]\nhost = '\xff'", "not TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name_and_the_key(tmp_path: Path, text: str | bytes, named: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text)
+    assert named in str(caught.value)
+    assert str(tmp_path / "lamplighter.toml") in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(str(tmp_path / "none.toml"))):
+        read_settings(tmp_path / "none.toml")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(str(tmp_path))):
+        read_settings(tmp_path)

@@ -1,0 +1,166 @@
+"""A gateway without its gates: a clock that is set by hand, and a Runner over a data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from engine.change_log import Cause, Record, decode
+from engine.jsap import parse
+from gateway.apps import Application
+from gateway.clock import Clock
+from gateway.log_writer import LogWriter
+from gateway.runner import Accepted, Runner, UpdateCall
+from gateway.settings import Settings
+
+TIMEOUT_S = 10.0
+START = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
+CLIENT = Cause("http", "test")
+
+
+class FakeClock:
+    """The clocks of a machine that runs since a minute, both standing still."""
+
+    def __init__(self, *, boot: str = "boot-1", trusted: bool = True) -> None:
+        self.boot = boot
+        self.now = START
+        self.uptime = timedelta(minutes=1)
+        self.synchronised = trusted
+
+    def wall(self) -> datetime:
+        return self.now
+
+    def boottime_us(self) -> int:
+        return self.uptime // timedelta(microseconds=1)
+
+    def trusted(self) -> bool:
+        return self.synchronised
+
+    def advance(self, seconds: float) -> None:
+        """Time goes by."""
+        self.now += timedelta(seconds=seconds)
+        self.uptime += timedelta(seconds=seconds)
+
+    def step(self, by: timedelta) -> None:
+        """Somebody sets the wall clock; no time goes by."""
+        self.now += by
+
+    def reboot(self, boot: str, *, off_s: float = 0, uptime_s: float = 5) -> None:
+        """The machine was off for a time, and is up again."""
+        self.now += timedelta(seconds=off_s + uptime_s)
+        self.uptime = timedelta(seconds=uptime_s)
+        self.boot = boot
+
+
+def opened_log(data: Path, clock: Clock | None = None) -> LogWriter:
+    """The change log of a data folder, taken and not yet replayed."""
+    log = LogWriter(data, clock or FakeClock(), "off")
+    log.open()
+    return log
+
+
+def runner_over(
+    data: Path,
+    clock: Clock | None = None,
+    applications: Sequence[Application] = (),
+    settings: Settings | None = None,
+) -> Runner:
+    """A Runner that is not recovered yet."""
+    clock = clock or FakeClock()
+    return Runner(settings or Settings(), clock, opened_log(data, clock), applications)
+
+
+@asynccontextmanager
+async def running(runner: Runner) -> AsyncIterator[Runner]:
+    """A recovered Runner at work; ends as a killed process does, with nothing written. Its log is closed then."""
+    task = asyncio.create_task(runner.run())
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await idle(runner)
+            yield runner
+    finally:
+        task.cancel()
+        results = await asyncio.gather(task, return_exceptions=True)
+        runner.close()
+    if not isinstance(results[0], asyncio.CancelledError):
+        raise AssertionError("the runner ended by itself") from results[0]
+
+
+@asynccontextmanager
+async def gateway(
+    data: Path,
+    clock: Clock | None = None,
+    applications: Sequence[Application] = (),
+    settings: Settings | None = None,
+) -> AsyncIterator[Runner]:
+    """A Runner that has recovered from the data folder and is at work."""
+    runner = runner_over(data, clock, applications, settings)
+    runner.recover()
+    async with running(runner):
+        yield runner
+
+
+async def update(runner: Runner, sparql: str, **members: Any) -> Accepted:
+    """Asks for an update, as a gate does. members: those of UpdateCall."""
+    return await runner.update(UpdateCall(sparql, **{"cause": CLIENT, **members}))
+
+
+async def idle(runner: Runner) -> None:
+    """Waits until everything that was in the queue is done, with its reactions."""
+    await runner.submit(lambda: None)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for something that becomes true by itself. The caller's timeout ends it."""
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
+def rearm(runner: Runner) -> None:
+    """Has the scheduler look at the clock again: what a real timer would do, at once."""
+    runner._scheduler.rearm()
+
+
+async def time_passes(runner: Runner, clock: FakeClock, seconds: float = 0.0) -> None:
+    """Lets time go by and waits until all that is due by then has happened."""
+    clock.advance(seconds)
+    rearm(runner)
+    await until(lambda: not runner._delayed.due(set(), 1))
+    await idle(runner)
+
+
+def dump(runner: Runner) -> list[bytes]:
+    """The dataset in an order of its own."""
+    return sorted(runner._engine.dump().splitlines())
+
+
+def due_times(runner: Runner) -> list[tuple[int, int | None, datetime | None]]:
+    """(sequence, due by boot time, due by wall clock) of what is pending, sorted."""
+    return sorted((p.sequence, p.due_us, p.at) for p in runner._delayed._pending.values())
+
+
+def segments(data: Path) -> list[Path]:
+    return sorted((data / "log").glob("*.ndjson"), key=lambda path: int(path.name.partition("-")[0]))
+
+
+def records(data: Path) -> list[Record]:
+    """What stands in the change log."""
+    return [decode(line) for path in segments(data) for line in path.read_bytes().splitlines()]
+
+
+def reactions(data: Path) -> list[tuple[str, int]]:
+    """(cause's id, cause's sequence) of each record that is an application's reaction, sorted."""
+    causes = [record.cause for record in records(data) if record.cause is not None]
+    return sorted((cause.id, cause.seq) for cause in causes if cause.kind == "application" and cause.seq is not None)
+
+
+def application(name: str, document: dict[str, Any]) -> Application:
+    """An application as if it had been read from a file."""
+    data = json.dumps(document).encode()
+    return Application(name, hashlib.sha256(data).hexdigest()[:12], parse(data))
