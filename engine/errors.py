@@ -5,7 +5,7 @@
     GatewayError                      code                      status  retriable
     ├── RequestError                  the request is at fault
     │   ├── RequestSyntaxError        SPARQL11ProtocolException    400  no   (is a SyntaxError)
-    │   ├── MalformedRequestError     malformed_request            400  no
+    │   ├── MalformedRequestError     SPARQL11ProtocolException    400  no
     │   ├── UnsupportedRequestError   unsupported                  400  no
     │   ├── JsapError                 jsap                         400  no
     │   ├── ForcedBindingError        forced_binding               400  no
@@ -69,7 +69,7 @@ class RequestSyntaxError(RequestError, SyntaxError):
 class MalformedRequestError(RequestError):
     """A member or parameter of the request is missing or of the wrong kind."""
 
-    code = "malformed_request"
+    code = "SPARQL11ProtocolException"
 
 
 class UnsupportedRequestError(RequestError):

@@ -93,7 +93,7 @@ class TriplePattern:
 
 @dataclass(frozen=True)
 class Query:
-    """A checked query. form: SELECT, ASK, CONSTRUCT or DESCRIBE."""
+    """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE."""
 
     text: str
     form: str
@@ -101,22 +101,30 @@ class Query:
     """The first function in it whose value differs on each evaluation, if any."""
 
 
-def parse_query(text: str) -> Query:
-    """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError."""
+def query_outline(text: str) -> Query:
+    """What the tokens of a query tell, for those who leave its parsing to another process.
+
+    Raises LimitExceededError, UnsupportedRequestError (SERVICE), and RequestSyntaxError for what is no text.
+    """
     found = _checked(text)
+    forms = (token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
+    unrepeatable = (
+        token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("
+    )
+    return Query(text, next(forms, "SELECT"), next(unrepeatable, None))
+
+
+def parse_query(text: str) -> Query:
+    """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
+    query = query_outline(text)
     try:
-        # Evaluation is lazy and the store empty: this is the parser alone.
+        # Evaluation is lazy and the store empty: this is parser and planner alone.
         ox.Store().query(text)
     except SyntaxError as error:
         raise _syntax_error(error, text) from error
     except (RuntimeError, ValueError) as error:
         raise UnsupportedRequestError(str(error)) from error
-    form = next(token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
-    unrepeatable = next(
-        (token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("),
-        None,
-    )
-    return Query(text, form, unrepeatable)
+    return query
 
 
 def subscribable(text: str) -> Query:

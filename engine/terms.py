@@ -24,7 +24,7 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _UNESCAPES = {escape[1]: sign for sign, escape in _ESCAPES.items()} | {"'": "'"}
-_ESCAPE = re.compile("[\\\\\"\x00-\x1f\x7f\ufffe\uffff]")  # what the store escapes, so that texts compare
+_ESCAPE = re.compile('[\\\\"\x00-\x1f\x7f\ufffe\uffff]')  # what the store escapes, so that texts compare
 _UNESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.S)
 _TERM = re.compile(
     r"""\s*(?: (?P<open><<\()

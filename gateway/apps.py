@@ -23,7 +23,7 @@ KIND = "application"
 """The cause of every record that an application brought about."""
 
 REACTIONS_MAX = 1000
-"""Reactions that one request may lead to, directly or through others; an application that goes on is stopped."""
+"""Reactions of an application that one request may lead to, directly or through others; then it is stopped."""
 
 
 @dataclass(frozen=True)

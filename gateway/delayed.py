@@ -52,7 +52,7 @@ def delay_us(text: str) -> int:
 def at_moment(text: str) -> datetime:
     """The moment of an xsd:dateTime, which must name its time zone. Raises MalformedRequestError."""
     try:
-        moment = isodate.parse_datetime(text)
+        moment: datetime = isodate.parse_datetime(text)
     except (isodate.ISO8601Error, TypeError, ValueError) as error:
         raise MalformedRequestError(f"at: {text!r} is not an xsd:dateTime such as 2030-01-01T08:00:00Z") from error
     if moment.tzinfo is None:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -27,7 +28,7 @@ from engine.errors import (
     MalformedRequestError,
 )
 from engine.protocol import dataset, error_members, graph_names
-from engine.sparql import REQUEST_BYTES_MAX, Query, parse_query
+from engine.sparql import REQUEST_BYTES_MAX, Query, query_outline
 from engine.update import UsingGraphs
 from gateway.reader import GRAPH_FORMATS, SOLUTION_FORMATS
 from gateway.runner import Runner, UpdateCall
@@ -127,6 +128,17 @@ def _error(error: GatewayError) -> Response:
     return _json(error_members(error), error.status)
 
 
+async def _no_such_place(request: Request, exception: Exception) -> Response:
+    """A path or method that nobody serves, in the three-member form too."""
+    assert isinstance(exception, HTTPException)
+    members = {
+        "error": "not_found" if exception.status_code == 404 else "method_not_allowed",
+        "status_code": exception.status_code,
+        "error_description": f"{request.method} {request.url.path} is not served here; GET / lists what is",
+    }
+    return _json(members, exception.status_code)
+
+
 class _Gate:
     """The handlers. Each answers GatewayErrors in the three-member form (protocol 1.4)."""
 
@@ -159,7 +171,7 @@ class _Gate:
 
     async def query(self, request: Request) -> Response:
         call = await _call(request, "query")
-        query = parse_query(call.sparql)
+        query = query_outline(call.sparql)
         media_type = _media_type(request.headers.get("accept", ""), query)
         answer = await self._runner.query(
             query,
@@ -268,7 +280,7 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def http_gate(runner: Runner, settings: HttpSettings, about: str) -> AsyncIterator[int]:
     """Serves until left; gives the port. about: the text page at ``/``. Raises ConfigurationError."""
-    app = Starlette(routes=list(_Gate(runner, about).routes()))
+    app = Starlette(routes=list(_Gate(runner, about).routes()), exception_handlers={HTTPException: _no_such_place})
     try:
         listener = socket.create_server((settings.host, settings.port), backlog=256)
     except OSError as error:

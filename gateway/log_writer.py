@@ -114,19 +114,18 @@ class LogWriter:
                 last = index == len(segments) - 1
                 if last and not self._good_after(segment, end):
                     cut = segment.stat().st_size - end
+                    _truncate(segment, end)
                 else:
                     aside = self._set_aside(segment, end, segments[index + 1 :])
-                with segment.open("r+b") as file:
-                    file.truncate(end)
-                    os.fsync(file.fileno())
-                if aside:
                     gap = Gap(self.epoch, self.sequence, reason, aside.name)
                     # Later segments were set aside too, and their epochs are used up.
                     self.epoch = 1 + max(self.epoch, *(_epoch_and_first(path)[0] for path in segments))
                     self.sequence = 0
                     self._start_segment()
-                    take(self.append("gap", gap=gap))
+                    record = self.append("gap", gap=gap)
                     self.sync()
+                    _truncate(segment, end)  # last, so that a kill before it leaves the damage to be found again
+                    take(record)
                     return Recovery(records, cut, aside)
         if segments:
             self._continue_segment(segments[-1])
@@ -274,6 +273,12 @@ class LogWriter:
 def _epoch_and_first(path: Path) -> tuple[int, int]:
     epoch, _, first = path.stem.partition("-")
     return int(epoch), int(first)
+
+
+def _truncate(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
 
 
 def _sync_folder(path: Path) -> None:

@@ -21,8 +21,15 @@ from typing import NoReturn
 import msgspec
 import pyoxigraph as ox
 
-from engine.errors import GatewayError, LimitExceededError, QueueFullError, RefusedError, StoreError
-from engine.sparql import Query
+from engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+    RequestSyntaxError,
+    StoreError,
+    UnsupportedRequestError,
+)
+from engine.sparql import Query, parse_query
 from engine.store import query_native
 from engine.terms import Term
 from gateway.settings import QuerySettings
@@ -76,6 +83,11 @@ class Reader:
         os.close(sink)
         self._running.add(child)
         return Answer(child, source, self._settings, self._running)
+
+    def close(self) -> None:
+        """Ends the readers that are running."""
+        for child in self._running:
+            os.kill(child, signal.SIGKILL)
 
 
 class Answer:
@@ -156,12 +168,11 @@ class Answer:
 
 
 def _error(members: bytes) -> GatewayError:
+    """The error that the child met, as this process would have raised it."""
     found = msgspec.json.decode(members)
-    if found["error"] == LimitExceededError.code:
-        return LimitExceededError(found["error_description"])
-    if found["error"] == StoreError.code:
-        return StoreError(found["error_description"])
-    return RefusedError(found["error"], found["status_code"], found["error_description"])
+    kinds = (LimitExceededError, RequestSyntaxError, StoreError, UnsupportedRequestError)
+    [kind] = [kind for kind in kinds if kind.code == found["error"]]
+    return kind(found["error_description"])
 
 
 # --- in the child -----------------------------------------------------------------------------------
@@ -210,6 +221,8 @@ def _answer(
     out: object,
     settings: QuerySettings,
 ) -> None:
+    parse_query(query.text)  # here, since the planner may take its time
+
     def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, query.text, default_graphs, named_graphs)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -149,7 +149,9 @@ class Runner:
         self._register = Register()
         self._aggregators: dict[str, tuple[Application, str]] = {}  # spuid -> application, aggregator
         self._owed: deque[Trigger] = deque()
-        self._reactions_in_a_row = 0
+        self._reactions_in_a_row: Counter[str] = Counter()  # by application, since the last request
+        self._stopped: deque[Application] = deque()  # their end is not recorded yet
+        self._reacts_again = False  # another try is under way
         self.counters = Counters()
         self.health = Health()
 
@@ -168,8 +170,11 @@ class Runner:
 
         recovery = self._log.replay(take)
         waiting = []
+        running = [application for application in self._applications if self._register.has(application)]
+        if last:
+            self._register.follow(last[0])  # it may say that one of them ended, or that another version began
         for application in self._applications:
-            if self._register.has(application):
+            if application in running and self._register.has(application):
                 self._subscribe_application(application)
             else:
                 waiting.append(application)
@@ -201,10 +206,12 @@ class Runner:
             self._owe(self._engine.commit(record.delta, record.seq))
 
     def _settle(self, record: Record) -> None:
-        """Strikes out the reaction that a record is; they were written in the order in which they were owed."""
-        cause = record.cause
-        if cause is not None and cause.kind == APPLICATION and self._owed and self._owed[0].cause == cause:
-            self._owed.popleft()
+        """Strikes out the reaction that a record is. The order in which they are owed may be another one than
+        it was: an application that was added later is subscribed in its place since the last start."""
+        for place, trigger in enumerate(self._owed):
+            if trigger.cause == record.cause:
+                del self._owed[place]
+                return
 
     def _subscribe_application(self, application: Application) -> list[tuple[str, Subscription]]:
         found = []
@@ -266,7 +273,6 @@ class Runner:
         if step.outcome.cancelled():
             return
         try:
-            self._react()  # what could not be written before goes first
             result = step.run()
         except GatewayError as error:
             self.counters.refused += 1
@@ -282,7 +288,13 @@ class Runner:
             self._react()
         except ChangeLogError as error:
             logger.error("reactions wait for the change log owed=%d reason=%s", len(self._owed), error)
-            asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._enqueue, lambda: None)
+            if not self._reacts_again:
+                self._reacts_again = True
+                asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._enqueue, self._react_again)
+
+    def _react_again(self) -> None:
+        """A step that does nothing: reactions that are owed follow each step."""
+        self._reacts_again = False
 
     def _enqueue(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
         """A step that the gateway itself asks for; it takes no room from the clients."""
@@ -371,6 +383,7 @@ class Runner:
         def cancel() -> None:
             if self._delayed.get(name) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
+            self._react()
             self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
             self._rearm = True
 
@@ -410,9 +423,10 @@ class Runner:
 
     def _accepted(self, call: UpdateCall) -> Accepted:
         self.counters.updates += 1
-        self._reactions_in_a_row = 0
         if call.request_id is not None and call.request_id in self._request_ids:
             return self._request_ids[call.request_id]
+        self._react()  # what could not be written before goes first
+        self._reactions_in_a_row.clear()
         if call.delay is not None or call.at is not None:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
@@ -471,7 +485,8 @@ class Runner:
             pending = self._delayed.get(name)
             if pending is None:
                 return  # it was cancelled while it waited for its turn
-            self._reactions_in_a_row = 0
+            self._react()
+            self._reactions_in_a_row.clear()
             delta = self._effect(pending.timer.update, f"delayed update {name}")
             self._commit(delta, Cause("timer", name, pending.sequence))
             self.counters.delayed_fired += 1
@@ -480,10 +495,14 @@ class Runner:
 
     def _react(self) -> None:
         """Runs the reactions that are owed, in order. Raises ChangeLogError; they are owed still."""
-        while self._owed:
+        while self._owed or self._stopped:
+            if not self._owed:
+                # Behind all reactions: recovery looks for missing ones only behind the last record that is none.
+                self._commit(QuadDelta(), Cause(APPLICATION, f"{self._stopped[0].name}@"))
+                self._stopped.popleft()
+                continue
             trigger = self._owed[0]
-            self._reactions_in_a_row += 1
-            if self._reactions_in_a_row > REACTIONS_MAX:
+            if self._reactions_in_a_row[trigger.application.name] >= REACTIONS_MAX:
                 self._stop(trigger.application)
                 continue
             try:
@@ -497,10 +516,11 @@ class Runner:
                 logger.error("reaction failed id=%s sequence=%s reason=%s", trigger.cause.id, trigger.sequence, error)
                 self._commit(QuadDelta(), trigger.cause)
             self._owed.popleft()  # only now: what the log did not take is owed still
+            self._reactions_in_a_row[trigger.application.name] += 1
             self.counters.reactions += 1
 
     def _prepared(self, sparql: str, using: UsingGraphs | None = None) -> QuadDelta:
-        """The delta of an update. Whatever goes wrong here has changed nothing, so it is the request's trouble alone."""
+        """The delta of an update. Whatever goes wrong here changed nothing, so it is the request's trouble alone."""
         try:
             return self._engine.prepare(sparql, using=using)
         except GatewayError:
@@ -527,7 +547,7 @@ class Runner:
             if owner == application:
                 del self._aggregators[spuid]
                 self._engine.unsubscribe(spuid)
-        self._commit(QuadDelta(), Cause(APPLICATION, f"{application.name}@"))
+        self._stopped.append(application)
 
     def _remember(self, request_id: str, accepted: Accepted) -> None:
         self._request_ids[request_id] = accepted
@@ -535,7 +555,8 @@ class Runner:
             self._request_ids.popitem(last=False)
 
     def close(self) -> None:
-        """Lets go of the log and of the dataset."""
+        """Lets go of the log and of the dataset, and ends the queries that still run."""
+        self._reader.close()
         self._log.close()
         self._engine.close()
 

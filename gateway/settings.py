@@ -98,7 +98,9 @@ def read_settings(path: Path | None) -> Settings:
         settings = msgspec.convert(document, Settings)
     except msgspec.ValidationError as error:
         # msgspec writes the place as `$.table.key`.
-        raise ConfigurationError(f"{path}: {str(error).replace('$.', '')}; see docs/settings.md") from error
+        raise ConfigurationError(
+            f"{path}: {str(error).replace('$.', '')}; the lamplighter.toml that came with the gateway has every key"
+        ) from error
     try:
         iri(settings.gateway.base_iri)
         if not urlsplit(settings.gateway.base_iri).scheme:

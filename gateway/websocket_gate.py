@@ -30,7 +30,7 @@ from engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
-from engine.sparql import parse_query
+from engine.sparql import query_outline
 from engine.terms import Bag
 from gateway.outbox import Outbox
 from gateway.reader import Answer
@@ -187,7 +187,7 @@ class _Connection:
     def _query(self, request: QueryRequest) -> None:
         if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
             raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
-        query = parse_query(request.sparql)
+        query = query_outline(request.sparql)
         # Here and not in the task, so that it has its turn before what comes after it.
         outcome = self._runner.query(
             query,

@@ -150,7 +150,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str = "the condi
     """Returns once the condition holds."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            while not await condition():  # noqa: ASYNC110 - conditions of many kinds, none of them an event
+            while not await condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"{what} did not come true within {TIMEOUT_S} s") from None

@@ -158,7 +158,7 @@ async def adapter_running(gateway: Gateway, settings: CoapSettings = QUICK) -> A
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110  # of a device or of the counters, which tell nobody
+        while not condition():  # of a device or of the counters, which tell nobody
             await asyncio.sleep(0.005)
 
 

@@ -72,7 +72,7 @@ class Gateway:
 async def until(condition: Callable[[], bool]) -> None:
     """Returns once the condition holds."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110 - conditions of many kinds, none of them an event
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -12,8 +12,13 @@ import msgspec
 import pytest
 
 from engine.change_log import Cause, Record, Timer
-from engine.errors import ChangeLogError, LimitExceededError, MalformedRequestError, RequestSyntaxError
-from engine.errors import UnknownDelayedError
+from engine.errors import (
+    ChangeLogError,
+    LimitExceededError,
+    MalformedRequestError,
+    RequestSyntaxError,
+    UnknownDelayedError,
+)
 from gateway import delayed
 from gateway.clock import MachineClock, iso
 from gateway.delayed import DelayedUpdates, at_moment, delay_us
@@ -24,8 +29,8 @@ from tests.gateway_parts import (
     CLIENT,
     START,
     FakeClock,
-    dump,
     due_times,
+    dump,
     gateway,
     idle,
     rearm,
@@ -67,7 +72,7 @@ BAD_DURATIONS += ["P999999999999D", f"P{'9' * 400}D", f"PT{'9' * 400}S", "PT1e5S
 
 @pytest.mark.parametrize("text", BAD_DURATIONS)
 def test_a_bad_duration_is_named(text: str) -> None:
-    with pytest.raises(MalformedRequestError, match="^delay: "):
+    with pytest.raises(MalformedRequestError, match=r"^delay: "):
         delay_us(text)
 
 
@@ -92,7 +97,7 @@ BAD_MOMENTS += ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2030-
 
 @pytest.mark.parametrize("text", BAD_MOMENTS)
 def test_a_bad_moment_is_named(text: str) -> None:
-    with pytest.raises(MalformedRequestError, match="^at: "):
+    with pytest.raises(MalformedRequestError, match=r"^at: "):
         at_moment(text)
 
 
@@ -103,9 +108,9 @@ def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Path) -> 
             before = len(records(tmp_path))
             with pytest.raises(MalformedRequestError, match="delay and at"):
                 await update(runner, insert(1), delay="PT1S", at="2030-01-01T00:00:00Z")
-            with pytest.raises(MalformedRequestError, match="^delay: "):
+            with pytest.raises(MalformedRequestError, match=r"^delay: "):
                 await update(runner, insert(1), delay="P999999999999D")
-            with pytest.raises(MalformedRequestError, match="^at: "):
+            with pytest.raises(MalformedRequestError, match=r"^at: "):
                 await update(runner, insert(1), at="9999-12-31T23:59:59-14:00")
             with pytest.raises(RequestSyntaxError):
                 await update(runner, "INSERT DATA {", delay="PT1S")
@@ -235,7 +240,7 @@ def test_due_ones_happen_in_the_order_in_which_they_fell_due(tmp_path: Path) -> 
         clock = FakeClock()
         async with gateway(tmp_path, clock) as runner:
             for name, delay in (("c", "PT3S"), ("a", "PT1S"), ("b", "PT2S")):
-                await update(runner, f'DELETE WHERE {{ <http://e/last> ?p ?o }} ; {insert(name)}', delay=delay)
+                await update(runner, f"DELETE WHERE {{ <http://e/last> ?p ?o }} ; {insert(name)}", delay=delay)
             await time_passes(runner, clock, 60)
             fired = [record.a[0].s for record in records(tmp_path) if record.type == "commit"]
             assert fired == ["<http://e/a>", "<http://e/b>", "<http://e/c>"]
@@ -248,7 +253,9 @@ def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         clock = FakeClock()
-        settings = msgspec.structs.replace(Settings(), gateway=msgspec.structs.replace(Settings().gateway, queue_max=count))
+        settings = msgspec.structs.replace(
+            Settings(), gateway=msgspec.structs.replace(Settings().gateway, queue_max=count)
+        )
         async with gateway(tmp_path, clock, settings=settings) as runner:
             calls = [asyncio.create_task(update(runner, insert(n), delay=f"PT{1 + n % 7}S")) for n in range(count)]
             await asyncio.gather(*calls)
@@ -301,9 +308,7 @@ def test_one_that_is_cancelled_while_its_turn_comes_does_not_happen(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_one_whose_effect_fails_is_recorded_as_fired_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_whose_effect_fails_is_recorded_as_fired_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         clock = FakeClock()
         async with gateway(tmp_path, clock) as runner:
@@ -326,7 +331,7 @@ def test_a_fire_whose_record_cannot_be_written_is_tried_again(
 ) -> None:
     monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
     really_append = LogWriter.append
-    failed = []
+    failed: list[Cause] = []
 
     def append(log: LogWriter, kind: str, **members: object) -> Record:
         cause = members.get("cause")

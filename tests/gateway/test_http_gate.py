@@ -503,7 +503,7 @@ def test_a_wrong_time_is_refused_and_the_gateway_goes_on(tmp_path: Path) -> None
         async with running_gateway(tmp_path) as at:
             for parameters in WRONG_TIMES:
                 answer = await update(at, INSERT, **parameters)
-                assert (answer.status, answer.json["error"]) == (400, "malformed_request"), parameters
+                assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException"), parameters
             assert (await http(at.delayed)).json == {"delayed": []}
             assert (await update(at, INSERT)).json["sequence"] == 1
 
@@ -579,5 +579,17 @@ def test_updates_of_a_client_that_waits_are_seen_by_its_next_query(tmp_path: Pat
             for number in range(20):
                 await update(at, f"INSERT DATA {{ <http://{number}> <http://p> 1 }}")
                 assert len(await rows(at, ALL)) == number + 1
+
+    go(test)
+
+
+def test_paths_and_methods_that_nobody_serves_are_errors_like_others(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            base = at.query.removesuffix("/query")
+            for method, path, status in (("GET", "/nowhere", 404), ("DELETE", "/health", 405)):
+                answer = await http(base + path, method)
+                assert answer.status == answer.json["status_code"] == status
+                assert path in answer.json["error_description"]
 
     go(test)

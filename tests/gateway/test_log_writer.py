@@ -181,6 +181,30 @@ def test_damage_is_set_aside_and_begins_an_epoch(tmp_path: Path, damage: Callabl
     log.close()
 
 
+def test_damage_is_found_again_when_its_recovery_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gap must not be lost between setting the rest aside and saying so, or a sequence would come twice."""
+    appended = written(tmp_path, 5)
+    segments(tmp_path)[0].write_bytes(b"".join(flip_a_byte(lines(tmp_path))))
+    with monkeypatch.context() as patch:
+        patch.setattr(LogWriter, "append", disk_full_at_once)
+        log = opened_log(tmp_path)
+        with pytest.raises(ChangeLogError, match="No space left"):
+            log.replay(lambda record: None)
+        log.close()
+    found, recovery, log = replayed(tmp_path)
+    log.close()
+    assert found[:-1] == appended[:2]
+    assert (found[-1].type, found[-1].seq) == ("gap", 1)
+    assert found[-1].epoch > 1
+    assert recovery.set_aside is not None
+
+
+def disk_full_at_once(log: LogWriter, kind: str, **members: object) -> Record:
+    raise ChangeLogError("No space left on device", path=Path("log"), hint="free some space")
+
+
 def test_no_epoch_comes_twice(tmp_path: Path) -> None:
     """Damage in the first segment sets the second one aside too; the numbers of that one are used up."""
     written(tmp_path, 5)
@@ -230,7 +254,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, place: str) ->
 def test_a_segment_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "log" / "1-000000000001.ndjson").mkdir(parents=True)
     log = opened_log(tmp_path)
-    with pytest.raises(ChangeLogError, match="1-000000000001.ndjson"):
+    with pytest.raises(ChangeLogError, match=r"1-000000000001\.ndjson"):
         log.replay(lambda record: None)
     log.close()
 

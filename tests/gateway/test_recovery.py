@@ -17,8 +17,8 @@ from tests.gateway_parts import (
     CLIENT,
     START,
     FakeClock,
-    dump,
     due_times,
+    dump,
     gateway,
     records,
     runner_over,
@@ -59,7 +59,10 @@ def test_dataset_sequence_and_graphs(tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = FakeClock()
         async with gateway(tmp_path, clock) as runner:
-            await update(runner, f'INSERT DATA {{ <http://e/a> {P} 1.50, "x\\ny"@en GRAPH <http://e/g> {{ <http://e/b> {P} 2 }} }}')
+            await update(
+                runner,
+                f'INSERT DATA {{ <http://e/a> {P} 1.50, "x\\ny"@en GRAPH <http://e/g> {{ <http://e/b> {P} 2 }} }}',
+            )
             await update(runner, "CREATE GRAPH <http://e/empty> ; CREATE GRAPH <http://e/gone>")
             await update(runner, "DROP GRAPH <http://e/gone>")
             await update(runner, f"DELETE {{ GRAPH <http://e/g> {{ ?s {P} 2 }} }} WHERE {{ GRAPH ?g {{ ?s {P} 2 }} }}")
@@ -78,7 +81,11 @@ def test_blank_nodes_and_the_values_of_functions_stay(tmp_path: Path) -> None:
         clock = FakeClock()
         async with gateway(tmp_path, clock) as runner:
             await update(runner, f"INSERT DATA {{ _:a {P} _:b . _:b {P} [] }}")
-            await update(runner, f"INSERT {{ [] {P} ?v }} WHERE {{ VALUES ?f {{ 1 2 }} BIND(CONCAT(STRUUID(), STR(NOW()), STR(RAND())) AS ?v) }}")
+            await update(
+                runner,
+                f"INSERT {{ [] {P} ?v }} WHERE {{ VALUES ?f {{ 1 2 }} "
+                "BIND(CONCAT(STRUUID(), STR(NOW()), STR(RAND())) AS ?v) }",
+            )
             before = dump(runner)
         assert len(before) == 4
         assert restarted(tmp_path, clock)["dump"] == before
@@ -90,8 +97,10 @@ def test_blank_nodes_and_the_values_of_functions_stay(tmp_path: Path) -> None:
 
 
 def test_a_retry_after_the_restart_has_no_second_effect_and_the_same_answer(tmp_path: Path) -> None:
-    count = "DELETE { <http://e/n> <http://e/p> ?n } INSERT { <http://e/n> <http://e/p> ?m } " \
+    count = (
+        "DELETE { <http://e/n> <http://e/p> ?n } INSERT { <http://e/n> <http://e/p> ?m } "
         "WHERE { OPTIONAL { <http://e/n> <http://e/p> ?n } BIND(COALESCE(?n, 0) + 1 AS ?m) }"
+    )
     at = "2030-01-01T00:00:00Z"
 
     async def scenario() -> None:
@@ -226,7 +235,11 @@ def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60)
-@given(case=cases(), choices=st.lists(st.sampled_from(["now", "id", "delay", "at", "cancel", "pass"]), min_size=8, max_size=8), data=st.data())
+@given(
+    case=cases(),
+    choices=st.lists(st.sampled_from(["now", "id", "delay", "at", "cancel", "pass"]), min_size=8, max_size=8),
+    data=st.data(),
+)
 def test_a_restart_at_any_point_changes_nothing(case: Case, choices: list[str], data: st.DataObject) -> None:
     texts = [step.text for step in case.steps if step.kind == "update"]
     cut = data.draw(st.integers(0, len(texts)), label="restart before")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket as sockets
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -351,6 +352,50 @@ def test_subscriptions_end_with_their_socket_however_it_ends(tmp_path: Path) -> 
             await until(all_ended)
             assert (await update(at, insert("a"))).status == 200
             assert (await health(at))["counters"]["notifications"] == 0
+
+    go(test)
+
+
+def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, asked = threading.Event(), threading.Event()
+
+    def slow_sync(descriptor: int) -> None:
+        asked.set()
+        assert disk.wait(20)
+
+    async def test() -> None:
+        tables: dict[str, dict[str, object]] = {
+            "gateway": {"durability": "fsync"},
+            "websocket": {"connections_max": 1},
+        }
+        async with running_gateway(tmp_path, **tables) as at:
+            monkeypatch.setattr("gateway.log_writer.os.fdatasync", slow_sync)
+            try:
+                slow = asyncio.create_task(update(at, insert("a")))
+                assert await asyncio.to_thread(asked.wait, 20)
+                async with connect(at.subscribe) as gone:
+                    await tell(gone, {"subscribe": {"sparql": ALL}})
+
+                async def is_gone() -> bool:
+                    try:
+                        async with connect(at.subscribe):
+                            return True
+                    except InvalidStatus:  # the only place is still taken
+                        return False
+
+                await until(is_gone)
+                assert not slow.done()
+            finally:
+                disk.set()
+            assert (await slow).status == 200
+
+            async def ended() -> bool:
+                state = await health(at)
+                return (state["counters"]["subscribes"], state["subscriptions"]) == (1, 0)
+
+            await until(ended)
 
     go(test)
 
