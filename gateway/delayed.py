@@ -283,6 +283,9 @@ class Scheduler:
                 except Exception as error:
                     logger.error("delayed update waits for another try id=%s reason=%s", name, error)
                     await asyncio.sleep(_RETRY_S)
+        except asyncio.CancelledError:
+            # The gateway ends, and the timer is in its log. APScheduler would call this an error of the job.
+            return
         finally:
             self._claimed.discard(name)
 
