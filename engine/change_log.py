@@ -11,6 +11,7 @@ import google_crc32c
 import msgspec
 
 from engine.delta import QuadDelta
+from engine.errors import ConfigurationError
 from engine.terms import Quad, Term
 
 VERSION = 1
@@ -94,7 +95,10 @@ def encode(record: Record) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """The record in a line without its newline. Raises ValueError that says what is wrong with it."""
+    """The record in a line without its newline.
+
+    Raises ValueError that says what is wrong with it, ConfigurationError for a record of a newer program.
+    """
     body, tail = line[:-_TAIL], line[-_TAIL:]
     if not tail.startswith(_CRC) or not tail.endswith(b'"}'):
         raise ValueError("the line has no checksum at its end")
@@ -105,5 +109,9 @@ def decode(line: bytes) -> Record:
     except msgspec.DecodeError as error:
         raise ValueError(f"not a record: {error}") from error
     if record.v != VERSION:
-        raise ValueError(f"record version {record.v}; this program reads version {VERSION}")
+        # Nothing is wrong with it, so nothing may be cut off or set aside.
+        raise ConfigurationError(
+            f"the change log has a record of version {record.v}, and this program reads version {VERSION}; "
+            "it was written by a newer program: run that one"
+        )
     return record

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class LogWriter:
         Raises ChangeLogError when a file cannot be read.
         """
         records, cut, aside = 0, 0, None
-        segments = sorted(self._path.glob("*.ndjson"), key=_epoch_and_first)
+        segments = sorted(filter(_is_segment, self._path.iterdir()), key=_epoch_and_first)
         for index, segment in enumerate(segments):
             end, reason = 0, ""
             for offset, record, trouble in self._read(segment):
@@ -268,6 +269,11 @@ class LogWriter:
             if descriptor is not None:
                 os.close(descriptor)
         self._file = self._lock = None
+
+
+def _is_segment(path: Path) -> bool:
+    """Whether it is ours by its name; whatever else people put there is left alone."""
+    return re.fullmatch(r"[0-9]+-[0-9]{12}\.ndjson", path.name) is not None
 
 
 def _epoch_and_first(path: Path) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import google_crc32c
 import pytest
 
 from engine.change_log import Cause, Graphs, Record, Timer, decode, encode
+from engine.errors import ConfigurationError
 from engine.terms import Quad
 
 RECORD = Record(
@@ -60,8 +61,8 @@ def test_every_cut_is_noticed() -> None:
             decode(line[:length])
 
 
-def test_other_version_is_named() -> None:
+def test_record_of_a_newer_program_is_no_damage() -> None:
     body = b'{"v":2,"type":"commit","gw":"g","epoch":1,"seq":1,"ts":"","trusted":true,"boot":"","boottime_us":0'
     line = b'%s,"crc":"%08x"}' % (body, google_crc32c.value(body))
-    with pytest.raises(ValueError, match="version 2"):
+    with pytest.raises(ConfigurationError, match="version 2"):
         decode(line)

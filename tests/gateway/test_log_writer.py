@@ -377,3 +377,16 @@ def test_no_line_is_longer_than_its_record(tmp_path: Path) -> None:
     found, _, log = replayed(tmp_path)
     log.close()
     assert len(found) == 1
+
+
+def test_files_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
+    log = opened_log(tmp_path)
+    log.replay(lambda record: None)
+    log.append("commit")
+    log.close()
+    stray = tmp_path / "log" / "copy of 1-000000000001.ndjson"
+    stray.write_text("not ours")
+    log = opened_log(tmp_path)
+    assert log.replay(lambda record: None).records == 1
+    assert stray.read_text() == "not ours"
+    log.close()
