@@ -23,10 +23,18 @@ from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketExcepti
 from websockets.uri import parse_uri
 
 from engine.errors import ConfigurationError, GatewayError, RefusedError, UpstreamError
-from engine.protocol import UpdateRequest
+from engine.protocol import DeclaredCause, UpdateRequest
 from engine.terms import Bag
 
-__all__ = ["EngineClient", "GatewayError", "Notification", "RefusedError", "UpdateAnswer", "UpdateRequest"]
+__all__ = [
+    "DeclaredCause",
+    "EngineClient",
+    "GatewayError",
+    "Notification",
+    "RefusedError",
+    "UpdateAnswer",
+    "UpdateRequest",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -124,14 +132,21 @@ class EngineClient:
     # --- requests ---
 
     async def update(
-        self, sparql: str, *, request_id: str | None = None, delay: str | None = None, at: str | None = None
+        self,
+        sparql: str,
+        *,
+        request_id: str | None = None,
+        delay: str | None = None,
+        at: str | None = None,
+        cause: DeclaredCause | None = None,
     ) -> UpdateAnswer:
         """Sends an update and waits until it is durable.
 
         delay: ISO 8601 duration, at: xsd:dateTime; then the answer means that the delayed update is kept.
+        cause: what the change log is to say it came from.
         Raises RefusedError as the gateway answered, UpstreamError when the client is closed meanwhile.
         """
-        [answer] = await self.updates([UpdateRequest(sparql, request_id=request_id, delay=delay, at=at)])
+        [answer] = await self.updates([UpdateRequest(sparql, request_id=request_id, delay=delay, at=at, cause=cause)])
         if isinstance(answer, GatewayError):
             raise answer
         return answer

@@ -2,7 +2,7 @@
 
 Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and errors:
 
-- ``{"update": {"sparql", "alias", "request_id", "delay", "at"}}`` is answered by
+- ``{"update": {"sparql", "alias", "request_id", "delay", "at", "cause"}}`` is answered by
   ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each a
   commit with an answer of its own;
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``.
@@ -10,7 +10,7 @@ Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -34,15 +34,27 @@ class QueryRequest(SubscribeRequest, frozen=True):
     """``query``: an ad-hoc query over the socket."""
 
 
+class DeclaredCause(msgspec.Struct, frozen=True):
+    """What a client says an update came from, for the change log: ``{"kind": "mqtt", "id": "street/1/presence"}``.
+
+    kind: a word of the client's, but none of those that the gateway itself writes.
+    """
+
+    kind: Annotated[str, msgspec.Meta(pattern="^(?!(timer|application|http|ws)$)[a-z][a-z0-9-]{0,31}$")]
+    id: Annotated[str, msgspec.Meta(max_length=1000)]
+
+
 class UpdateRequest(_Member, frozen=True):
     """``update``, or one of ``updates``.
 
-    request_id: what makes a retry have one effect; delay: ISO 8601 duration; at: xsd:dateTime.
+    request_id: what makes a retry have one effect; delay: ISO 8601 duration; at: xsd:dateTime; cause: what the
+    record is to say it came from, instead of the connection.
     """
 
     request_id: str | None = None
     delay: str | None = None
     at: str | None = None
+    cause: DeclaredCause | None = None
 
 
 class UnsubscribeRequest(msgspec.Struct, frozen=True):

@@ -135,9 +135,10 @@ class _Connection:
                 outcome = self._runner.unsubscribe(request.spuid, sink or _Sink(self._outbox, None))
                 outcome.add_done_callback(partial(self._unsubscribed, request))
             case UpdateRequest():
+                declared = request.cause
                 call = UpdateCall(
                     request.sparql,
-                    self._cause,
+                    self._cause if declared is None else Cause(declared.kind, declared.id),
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,

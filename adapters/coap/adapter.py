@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import aiocoap
@@ -24,11 +23,9 @@ import aiocoap.error
 from adapters.coap import mapping
 from adapters.coap.mapping import Command
 from adapters.coap.settings import CoapSettings
+from engine.client import DeclaredCause, EngineClient, Notification
 from engine.errors import GatewayError, PayloadError, UpstreamError
 from engine.terms import Bag
-
-if TYPE_CHECKING:
-    from engine.client import EngineClient, Notification
 
 logger = logging.getLogger(__name__)
 
@@ -275,7 +272,9 @@ class CoapAdapter:
     async def _record(self, command: Command, at: datetime) -> None:
         """Stores the actuation. The client waits for a gateway that is away or full; other refusals are final."""
         try:
-            await self._client.update(mapping.actuation_update(command, at))
+            await self._client.update(
+                mapping.actuation_update(command, at), cause=DeclaredCause("coap", command.resource)
+            )
         except GatewayError as error:
             self.counters.unrecorded += 1
             logger.error("coap actuation not recorded actuator=%s reason=%s", command.actuator, error)

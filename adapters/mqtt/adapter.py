@@ -27,7 +27,7 @@ import paho.mqtt.client as mqtt
 from adapters.mqtt.connection import Connection, End
 from adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Mapping, Reading, Stream, description_update, reading_update
 from adapters.mqtt.settings import MqttSettings
-from engine.client import UpdateAnswer, UpdateRequest
+from engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from engine.errors import ConfigurationError, GatewayError, PayloadError
 from engine.terms import Term
 
@@ -331,7 +331,12 @@ class MqttAdapter:
         delay_s = BACKOFF_MIN_S
         said = False
         while steps:
-            answers = await self._gateway.updates([UpdateRequest(sparql=step.sparql) for step in steps])
+            answers = await self._gateway.updates(
+                [
+                    UpdateRequest(sparql=step.sparql, cause=DeclaredCause("mqtt", step.reading.stream.topic))
+                    for step in steps
+                ]
+            )
             again: list[_Step] = []
             streams: set[Term] = set()
             for step, answer in zip(steps, answers, strict=True):

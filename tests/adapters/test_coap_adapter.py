@@ -19,7 +19,7 @@ from adapters.coap import mapping
 from adapters.coap.adapter import CoapAdapter
 from adapters.coap.mapping import VARIABLES, Command
 from adapters.coap.settings import CoapSettings
-from engine.client import Notification
+from engine.client import DeclaredCause, Notification
 from engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
 from engine.terms import Bag, Term, iri, literal
 from tests.coap_peers import LibcoapServer, free_udp_port, libcoap_server
@@ -64,7 +64,8 @@ class Gateway:
                 raise notification
             yield notification
 
-    async def update(self, sparql: str) -> None:
+    async def update(self, sparql: str, *, cause: DeclaredCause) -> None:
+        assert (cause.kind, cause.id[:7]) == ("coap", "coap://")
         if self.refusals:
             raise self.refusals.pop(0)
         self.updates.append(sparql)

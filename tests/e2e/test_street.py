@@ -68,6 +68,9 @@ def test_lamp_goes_on_with_presence_and_off_after_the_delay(
         f"{{ ?a a sosa:Actuation ; sosa:madeByActuator <{BASE}lamp/1> ; sosa:hasSimpleResult ?result }}"
     )
     assert rows == [{"result": "OFF"}]
+    records = (gateway.folder / "data" / "log" / "1-000000000001.ndjson").read_text()
+    assert '"cause":{"kind":"mqtt","id":"street/1/presence","seq":null}' in records
+    assert f'"cause":{{"kind":"coap","id":"{device.uri("lamp")}","seq":null}}' in records
 
 
 def test_presence_in_between_keeps_the_lamp_on(

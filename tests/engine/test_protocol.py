@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import GatewayError, MalformedRequestError, QueueFullError, RequestSyntaxError, UnknownSpuidError
 from engine.protocol import (
+    DeclaredCause,
     QueryRequest,
     SubscribeRequest,
     UnsubscribeRequest,
@@ -168,3 +169,12 @@ def test_errors_have_three_members_and_the_alias(error: GatewayError, code: str,
 def test_the_description_of_a_syntax_error_begins_with_its_place() -> None:
     description = error_members(RequestSyntaxError("oops", 2, 5))["error_description"]
     assert description == "line 2, column 5: oops"
+
+
+def test_cause_is_the_clients_but_no_kind_of_the_gateways() -> None:
+    said = one({"update": {"sparql": "U", "alias": "a", "cause": {"kind": "mqtt", "id": "street/1"}}})
+    assert said == UpdateRequest("U", "a", cause=DeclaredCause("mqtt", "street/1"))
+    for kind in ("timer", "application", "http", "ws", "", "Mqtt", "a b"):
+        error = one({"update": {"sparql": "U", "alias": "a", "cause": {"kind": kind, "id": "x"}}})
+        assert isinstance(error, MalformedRequestError), kind
+        assert error.alias == "a"
