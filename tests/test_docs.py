@@ -44,7 +44,8 @@ def run(command: str, http_port: str) -> str:
 def shape(value: Any) -> Any:
     """A JSON value without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: "..." if key in ("delayed", "spuid") else shape(member) for key, member in value.items()}
+        varying = ("delayed", "spuid", "sequence")
+        return {key: "..." if key in varying else shape(member) for key, member in value.items()}
     return [shape(member) for member in value] if isinstance(value, list) else value
 
 
@@ -59,7 +60,9 @@ def test_readme_commands_do_what_readme_shows(tmp_path: Path) -> None:
             port = addresses.query.split(":")[2].partition("/")[0]
             async with connect(addresses.subscribe) as socket:
                 await socket.send(sent)
-                assert shape(json.loads(await socket.recv())) == shape(json.loads(first))
+                told = json.loads(await socket.recv())
+                assert shape(told) == shape(json.loads(first))
+                assert told["notification"]["sequence"] == 0
                 for command, output in commands:
                     assert shape(json.loads(await asyncio.to_thread(run, command, port))) == shape(json.loads(output))
                 notification = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
