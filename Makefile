@@ -29,6 +29,7 @@ run: $(VENV)/run.stamp ## the demo: a street of ten lamps; ARGS="--for 30" ends 
 
 test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
+	@sh tests/w3c/fetch.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m "not faults" $(TESTS) $(ARGS)
 
 test-faults: $(VENV)/test.stamp ## kills, restarts and damaged files
@@ -40,8 +41,8 @@ lint: $(VENV)/test.stamp ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/run.stamp ## memory and CPU of an idle gateway
-	@$(BIN)/python benchmarks/idle.py
+bench: $(VENV)/run.stamp ## LAMP, ROAD and the rest of benchmarks/README.md; ARGS="lamp road" for a part, "--quick" for a look
+	@$(BIN)/python -m benchmarks.sub_engine $(ARGS)
 
 format: $(VENV)/test.stamp ## lay the code out
 	@$(BIN)/ruff check --fix .

@@ -2,7 +2,7 @@
 
 ::
 
-    update text ─ prepare ─▶ quad delta ─ commit ─▶ store, LUTT, SPUs ─▶ notifications
+    update text ─ prepare ─▶ quad delta ─ commit ─▶ LUTT, CTS, SPUs, store ─▶ notifications
                                 │
                                 └ between the two the gateway appends the delta to its change log; a delta
                                   that cannot be logged is simply not committed, and nothing has happened
@@ -11,24 +11,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pyoxigraph as ox
 
+from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import UnknownSpuidError
-from engine.lutt import Lutt
-from engine.sparql import Footprint, footprint, parse_query, subscribable
-from engine.spu import ReevaluatingSpu, Spu
+from engine.lifting import Lifter
+from engine.sparql import canonical, parse_query
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
+from engine.subscriptions import Change, Subscriptions
 from engine.terms import Bag, Quad, Term
-from engine.update import UsingGraphs, quad_delta
+from engine.update import UsingGraphs
+from engine.updates import Updates
 
 
-@dataclass(frozen=True)
-class Notification:
+class Notification(NamedTuple):
     """What one commit changed in the result of one subscription (Roffia 2016, II.A).
 
     sequence: 1, 2, 3, ... of this spuid, without gaps; 0 is the first result. added and removed have no
@@ -41,8 +42,7 @@ class Notification:
     removed: Bag
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(NamedTuple):
     """One update request that took effect.
 
     sequence: its number, one more than the commit before unless the caller gave another. added, removed:
@@ -63,8 +63,7 @@ class Commit:
         return self.delta.removed
 
 
-@dataclass(frozen=True)
-class Subscription:
+class Subscription(NamedTuple):
     """An accepted subscription. first: the result at this moment (sequence 0 on the wire)."""
 
     spuid: str
@@ -88,14 +87,7 @@ class QueryResult:
         return Bag(("subject", "predicate", "object"), [quad[:3] for quad in self.value]).to_json()
 
 
-@dataclass
-class _Shared:
-    """An SPU and those who share it, each with the sequence of its last notification."""
-
-    key: tuple[str, tuple[Term, ...] | None, tuple[Term, ...] | None]
-    spu: Spu
-    footprint: Footprint
-    subscribers: dict[str, int]
+_SPUID = "sepa://subscription/"
 
 
 class Engine:
@@ -113,12 +105,12 @@ class Engine:
     ) -> None:
         self._clock = clock
         self._new_identifier = new_identifier
+        self._identity = new_identifier()
         self._store = QuadStore()
-        self._lutt: Lutt[int] = Lutt()
-        self._shared: dict[int, _Shared] = {}
-        self._by_key: dict[object, int] = {}
-        self._by_spuid: dict[str, int] = {}
-        self._next_shared = 0
+        self._cts = Cts(self._store.quads_with)
+        lifter = Lifter(canonical)
+        self._updates = Updates(self._store, self._cts, lifter)
+        self._subscriptions = Subscriptions(self._store, self._cts, lifter)
         self.sequence = 0
         """Number of the last commit."""
         self.quad_count = 0
@@ -149,12 +141,11 @@ class Engine:
         now: what NOW() stands for, instead of the engine's clock. Raises as `update`.
         """
         instant = (now or self._clock()).astimezone(UTC)
-        return quad_delta(
+        return self._updates.delta(
             sparql,
-            self._store,
-            now=instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            now=instant,
             new_blank_node=lambda: f"_:{self._new_identifier()}",
-            using=using or UsingGraphs(),
+            using=using,
         )
 
     def prepare_load(self, data: bytes, media_type: str) -> QuadDelta:
@@ -174,18 +165,27 @@ class Engine:
 
         sequence: the number of the change-log record, if there is one.
         """
-        self._store.apply(delta)
+        changes = self._subscriptions.follow(delta)
         self.quad_count += len(delta.added) - len(delta.removed)
         self.sequence = self.sequence + 1 if sequence is None else sequence
-        notifications = []
-        for index in self._lutt.touched(delta):
-            shared = self._shared[index]
-            changed = shared.spu.follow(delta)
-            if changed:
-                for spuid in shared.subscribers:
-                    shared.subscribers[spuid] += 1
-                    notifications.append(Notification(spuid, shared.subscribers[spuid], changed.added, changed.removed))
-        return Commit(self.sequence, delta, tuple(notifications))
+        return Commit(self.sequence, delta, self._notifications(changes) if changes else ())
+
+    def _notifications(self, changes: Iterable[Change]) -> tuple[Notification, ...]:
+        found = []
+        for unit, removed, added in changes:
+            unit.sequence += 1
+            gone, come = Bag(unit.columns, removed), Bag(unit.columns, added)
+            assert unit.number is not None
+            found.append((unit.number, Notification(self._spuid(unit.number), unit.sequence, come, gone)))
+            for number, member in (unit.others or {}).items():
+                member[0] += 1
+                sequence, columns = member
+                if columns != unit.columns:
+                    gone, come = Bag(columns, removed), Bag(columns, added)
+                found.append((number, Notification(self._spuid(number), sequence, come, gone)))
+        if len(found) > 1:
+            found.sort(key=lambda numbered: numbered[0])
+        return tuple([notification for _, notification in found])
 
     # --- subscriptions ---
 
@@ -196,52 +196,41 @@ class Engine:
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
     ) -> Subscription:
-        """Subscribes to a SELECT query; whoever subscribes to the same text shares its SPU (Roffia 2018, 3.1).
+        """Subscribes to a SELECT query; whoever subscribes to the same query, however it is spelt, shares its SPU.
 
         default_graphs, named_graphs: the dataset, if the protocol names one. Raises RequestSyntaxError, or
         UnsupportedRequestError for what could not be kept true (SERVICE, NOW(), RAND() and the like).
         """
-        key = (
-            sparql,
-            None if default_graphs is None else tuple(default_graphs),
-            None if named_graphs is None else tuple(named_graphs),
-        )
-        index = self._by_key.get(key)
-        if index is None:
-            index = self._new_shared(key)
-        shared = self._shared[index]
-        spuid = f"sepa://subscription/{self._new_identifier()}"
-        shared.subscribers[spuid] = 0
-        self._by_spuid[spuid] = index
-        return Subscription(spuid, shared.spu.result, shared.spu.spu_class)
-
-    def _new_shared(self, key: tuple[str, tuple[Term, ...] | None, tuple[Term, ...] | None]) -> int:
-        text, default_graphs, named_graphs = key
-        subscribable(text)
-        place = footprint(text, other_dataset=default_graphs is not None or named_graphs is not None)
-        spu = ReevaluatingSpu(self._store, text, default_graphs, named_graphs)
-        index = self._next_shared
-        self._next_shared += 1
-        self._shared[index] = _Shared(key, spu, place, {})
-        self._by_key[key] = index
-        self._lutt.add(index, place)
-        return index
+        dataset = None
+        if default_graphs is not None or named_graphs is not None:
+            dataset = (
+                None if default_graphs is None else tuple(default_graphs),
+                None if named_graphs is None else tuple(named_graphs),
+            )
+        entered = self._subscriptions.subscribe(sparql, dataset)
+        return Subscription(self._spuid(entered.number), Bag(entered.columns, entered.rows), entered.spu_class)
 
     def unsubscribe(self, spuid: str) -> None:
         """Ends a subscription; no notification of it follows. Raises UnknownSpuidError."""
-        index = self._by_spuid.pop(spuid, None)
-        if index is None:
-            raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
-        shared = self._shared[index]
-        del shared.subscribers[spuid]
-        if not shared.subscribers:
-            self._lutt.remove(index, shared.footprint)
-            del self._shared[index]
-            del self._by_key[shared.key]
+        prefix, _, number = spuid.rpartition("-")
+        try:
+            if prefix != f"{_SPUID}{self._identity}":
+                raise KeyError(spuid)
+            self._subscriptions.unsubscribe(int(number))
+        except (KeyError, ValueError):
+            raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already") from None
+
+    def _spuid(self, number: int) -> str:
+        return f"{_SPUID}{self._identity}-{number}"
 
     @property
     def subscription_count(self) -> int:
-        return len(self._by_spuid)
+        return len(self._subscriptions)
+
+    @property
+    def subscription_classes(self) -> dict[str, int]:
+        """How many subscriptions there are of each class."""
+        return self._subscriptions.classes()
 
     # --- reading ---
 
@@ -273,6 +262,4 @@ class Engine:
 
     def close(self) -> None:
         """Ends all subscriptions and lets go of the dataset."""
-        for spuid in list(self._by_spuid):
-            self.unsubscribe(spuid)
-        self._store = QuadStore()
+        self.__init__(clock=self._clock, new_identifier=self._new_identifier)  # type: ignore[misc]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.terms import Bag, Quad, Term
 
 
-@dataclass(frozen=True)
-class QuadDelta:
+class QuadDelta(NamedTuple):
     """Net effect of an update request on a dataset (design 4.3).
 
     removed: quads that were there and are gone; added: quads that were not there and are; kept: quads

@@ -7,7 +7,7 @@ against functions that differ on each evaluation.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _CHAR = r"[\w\u00B7\u0300-\u036F\u203F\u2040]"  # PN_CHARS, and what VARNAME may hold
@@ -32,6 +32,10 @@ _TOKEN = re.compile(
     re.X | re.S,
 )
 _COMPARISON_INSIDE = re.compile(r"&&|\|\||\(\)")
+
+
+# Keywords that a bracket may follow without being functions.
+_BEFORE_BRACKET = frozenset(("SELECT", "DISTINCT", "REDUCED", "FILTER", "BIND", "VALUES", "BY", "HAVING", "IN", "A"))
 
 
 class Token(NamedTuple):
@@ -70,3 +74,14 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
     before = text[:position]
     line = before.count("\n") + 1
     return line, position - (before.rfind("\n") + 1) + 1
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Tokens as a text again. A function's name and its bracket stay together: Oxigraph 0.5 insists for some."""
+    parts: list[str] = []
+    for text in texts:
+        if text == "(" and parts and parts[-1].isidentifier() and parts[-1].upper() not in _BEFORE_BRACKET:
+            parts[-1] += text
+        else:
+            parts.append(text)
+    return " ".join(parts)

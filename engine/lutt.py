@@ -1,19 +1,54 @@
 """LUTT: the look-up triple table (Roffia 2016, III.B): which subscriptions can a changed quad touch?
 
-The paper gives each SPU a table of its own and asks all of them. Here one index serves all: a pattern is
-filed under the positions that it fixes and under their terms, so a changed quad costs one hash probe for
-each combination of fixed positions in use (sixteen at most), however many subscriptions there are. It may
-let too much through (bindings that a join would refuse), never too little.
+The paper gives each SPU a table of its own and asks all of them. Here one index serves all. A shape's matchers
+are filed under the predicates of its patterns, and find those of its subscribers whose constants fit in one
+hash probe, so a changed quad costs as much with a million subscribers of a shape as with one. Re-evaluated
+subscriptions are filed under the positions that their patterns fix and the terms there: one probe for each
+combination of fixed positions in use, sixteen at most. The LUTT may let too much through (bindings that a join
+would refuse), never too little.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.delta import QuadDelta
-from engine.sparql import ANY, Footprint, TriplePattern
 from engine.terms import Quad, Term
 
+ANY = "*"
+"""Stands in a `TriplePattern` for every term, and as graph for every graph, the default graph too."""
+
+
+@dataclass(frozen=True)
+class TriplePattern:
+    """One triple pattern of a query as the LUTT sees it: each position a term or `ANY`.
+
+    graph: a name, None for the default graph, or `ANY`.
+    """
+
+    s: Term
+    p: Term
+    o: Term
+    graph: Term | None
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What of a dataset a query can depend on.
+
+    patterns: its triple patterns (none when the query reads no quad); graph_names: whether it also
+    depends on which named graphs exist.
+    """
+
+    patterns: tuple[TriplePattern, ...]
+    graph_names: bool
+
+
+EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
+
 Owner = TypeVar("Owner")
+Matcher = Callable[..., None]
+"""Called with s, p, o, g, where to put what it finds, and 0 for a removed quad or 1 for an added one."""
 
 _Mask = tuple[bool, bool, bool, bool]
 _Key = tuple[Term | None, ...]
@@ -23,10 +58,29 @@ class Lutt(Generic[Owner]):
     """Footprints and who has them. Owners are hashable; they come out in the order in which they came in."""
 
     def __init__(self) -> None:
+        self.matchers: dict[Term, list[Matcher]] = {}
+        """By predicate."""
+        self.wildcards: list[Matcher] = []
+        """Matchers of patterns whose predicate is a variable."""
         self._patterns: dict[_Mask, dict[_Key, dict[Owner, None]]] = {}
         self._graph_names: dict[Owner, None] = {}
         self._order: dict[Owner, int] = {}
         self._next = 0
+
+    def add_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
+        if predicate is None:
+            self.wildcards.append(matcher)
+        else:
+            self.matchers.setdefault(predicate, []).append(matcher)
+
+    def remove_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
+        if predicate is None:
+            self.wildcards.remove(matcher)
+            return
+        filed = self.matchers[predicate]
+        filed.remove(matcher)
+        if not filed:
+            del self.matchers[predicate]
 
     def add(self, owner: Owner, footprint: Footprint) -> None:
         self._order[owner] = self._next
@@ -52,6 +106,8 @@ class Lutt(Generic[Owner]):
 
     def touched(self, delta: QuadDelta) -> list[Owner]:
         """Owners whose result the delta can change, in the order in which they were added."""
+        if not self._order:
+            return []
         found: dict[Owner, None] = {}
         for quads in (delta.removed, delta.added):
             self._collect(quads, found)

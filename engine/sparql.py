@@ -1,36 +1,31 @@
 """SPARQL request text -> what the engine needs to know of it.
 
-The grammar is Oxigraph's: every text is given to its parser, and only what passes is cut up here. Updates
-are cut into operations by their tokens, so that each WHERE is evaluated once and its templates are
-instantiated from the solutions. The triple patterns of a query come from rdflib's parser; where rdflib
-does not follow Oxigraph, the answer is "any quad may matter": too much, never too little.
+The grammar is Oxigraph's: every text, or the first one of its shape, is given to its parser, and only what
+passes is cut up here. Updates are cut into operations by their tokens, so that each WHERE is evaluated once and
+its templates are instantiated from the solutions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import pyoxigraph as ox
-from pyparsing import ParseResults
-from rdflib import BNode, URIRef, Variable
-from rdflib.plugins.sparql.parser import parseQuery
-from rdflib.plugins.sparql.parserutils import CompValue
 
 from engine.errors import RequestSyntaxError, UnsupportedRequestError
 from engine.lexer import Token, line_and_column, tokens
 from engine.limits import check_limits
 from engine.store import quad_from_native
-from engine.terms import Quad, Term, literal
+from engine.terms import Quad, Term
 
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 """Longest request text. Larger data is loaded in parts, or by `Engine.load`."""
 
 _UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
 _PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # how many tokens each declaration has
+_EMPTY = ox.Store()
 _PLACE = re.compile(r"^error at (\d+):(\d+): (.*)$", re.S)
 
 
@@ -74,31 +69,16 @@ def _checked(text: str) -> list[Token]:
 
 # --- queries ----------------------------------------------------------------------------------------
 
-ANY = "*"
-"""Stands in a `TriplePattern` for every term, and as graph for every graph, the default graph too."""
-
-
-@dataclass(frozen=True)
-class TriplePattern:
-    """One triple pattern of a query as the LUTT sees it: each position a term or `ANY`.
-
-    graph: a name, None for the default graph, or `ANY`.
-    """
-
-    s: Term
-    p: Term
-    o: Term
-    graph: Term | None
-
 
 @dataclass(frozen=True)
 class Query:
-    """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE."""
+    """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE; columns: of a SELECT, as the store orders them."""
 
     text: str
     form: str
     unrepeatable: str | None
     """The first function in it whose value differs on each evaluation, if any."""
+    columns: tuple[str, ...] = ()
 
 
 def query_outline(text: str) -> Query:
@@ -119,11 +99,13 @@ def parse_query(text: str) -> Query:
     query = query_outline(text)
     try:
         # Evaluation is lazy and the store empty: this is parser and planner alone.
-        ox.Store().query(text)
+        answer = _EMPTY.query(text)
     except SyntaxError as error:
         raise _syntax_error(error, text) from error
     except (RuntimeError, ValueError) as error:
         raise UnsupportedRequestError(str(error)) from error
+    if isinstance(answer, ox.QuerySolutions):
+        return replace(query, columns=tuple(variable.value for variable in answer.variables))
     return query
 
 
@@ -142,148 +124,10 @@ def subscribable(text: str) -> Query:
     return query
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """What of a dataset a query can depend on.
-
-    patterns: its triple patterns (none when the query reads no quad); graph_names: whether it also
-    depends on which named graphs exist.
-    """
-
-    patterns: tuple[TriplePattern, ...]
-    graph_names: bool
-
-
-EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
-
-
-def footprint(text: str, *, other_dataset: bool = False) -> Footprint:
-    """The footprint of a checked query: what goes into the LUTT (Roffia 2016, III.B).
-
-    other_dataset: the protocol names graphs, so the text does not tell which ones a pattern reads.
-    """
-    try:
-        _, query = parseQuery(_with_full_iris(text))
-    except Exception:
-        # rdflib's parser and Oxigraph's differ in places, and rdflib raises whatever it comes across.
-        return EVERYTHING
-    patterns: dict[TriplePattern, None] = {}
-    graph_names = False
-    anywhere = other_dataset or bool(query.datasetClause)
-    for triple, graph in _triples(query, None):
-        if graph is not None:
-            graph_names = True
-        if triple is not None:
-            s, p, o = triple
-            place = ANY if anywhere or isinstance(graph, Variable) else _constant(graph)
-            for pattern in _patterns(s, p, o, place):
-                patterns[pattern] = None
-    return Footprint(tuple(patterns), graph_names)
-
-
-def _with_full_iris(text: str) -> str:
-    """The query with each IRI and prefixed name written out as the store resolves it, and without declarations.
-
-    rdflib resolves some names in another way (relative IRIs that hold a colon, say).
-    """
+def declarations_and_body(text: str) -> tuple[str, list[Token]]:
+    """The text of a query's declarations, and the tokens that follow them."""
     [(declarations, body)] = _segments(list(tokens(text)), end="")
-    prologue = text[: declarations[-1].end] if declarations else ""
-    names = list(dict.fromkeys(token.text for token in body if token.kind in ("iri", "name")))
-    quads, _ = data_quads(
-        prologue, "{" + " . ".join(f"<urn:x> <urn:x:{number}> {name}" for number, name in enumerate(names)) + "}"
-    )
-    full = {names[int(quad.p[len("<urn:x:") : -1])]: quad.o for quad in quads}
-    parts, position = [], body[0].start
-    for token in body:
-        if token.kind in ("iri", "name"):
-            parts += [text[position : token.start], full[token.text]]
-            position = token.end
-        elif token.kind == "string":
-            parts += [text[position : token.start], token.text.replace("\t", "\\t")]  # rdflib expands tabs
-            position = token.end
-    return "".join([*parts, text[position:]])
-
-
-def _triples(node: Any, graph: Any) -> Iterator[tuple[Any, Any]]:
-    """Each triple of a parse tree with the graph it is matched in; (None, graph) for each GRAPH itself.
-
-    The tree and not rdflib's algebra, which drops some filters inside EXISTS.
-    """
-    if isinstance(node, CompValue):
-        if node.name == "GraphGraphPattern":
-            graph = node.term
-            yield None, graph
-        if node.name == "TriplesBlock":
-            for terms in node.triples:
-                for start in range(0, len(terms), 3):
-                    yield tuple(terms[start : start + 3]), graph
-        else:
-            for value in node.values():
-                yield from _triples(value, graph)
-    elif isinstance(node, (list, tuple, set, ParseResults)):
-        for member in node:
-            yield from _triples(member, graph)
-
-
-def _constant(term: Any) -> Term | None:
-    """The term as the store writes it, `ANY` where that is not certain, None for no graph."""
-    if term is None:
-        return None
-    if isinstance(term, URIRef):
-        return f"<{term}>"
-    if isinstance(term, CompValue) and term.name == "literal" and term.lang is None and term.datatype is None:
-        return literal(str(term.string))
-    return ANY  # variables, blank nodes, and literals that the store may rewrite
-
-
-def _patterns(s: Any, p: Any, o: Any, graph: Term | None) -> Iterator[TriplePattern]:
-    subject, object_ = _constant(s) or ANY, _constant(o) or ANY
-    path = _simple(p)
-    if isinstance(path, (URIRef, Variable)):
-        yield TriplePattern(subject, _constant(path) or ANY, object_, graph)
-        return
-    predicates = set(_path_predicates(path))
-    if _zero_length(path) and isinstance(s, (Variable, BNode)) and isinstance(o, (Variable, BNode)):
-        predicates = {ANY}  # a path of length zero joins every node of the graph to itself
-    for predicate in sorted(predicates):
-        yield TriplePattern(ANY, predicate, ANY, graph)
-
-
-def _simple(path: Any) -> Any:
-    """The path without the layers that say nothing: an alternative or a sequence of one, an element as it is."""
-    while isinstance(path, CompValue) and path.name in ("PathAlternative", "PathSequence", "PathElt"):
-        if path.name == "PathElt" and path.mod is None:
-            path = path.part
-        elif path.name != "PathElt" and len(path.part) == 1:
-            path = path.part[0]
-        else:
-            break
-    return path
-
-
-def _path_predicates(path: Any) -> Iterator[Term]:
-    """The predicates that a path follows; `ANY` for those that it excludes and for what is not known here."""
-    if isinstance(path, URIRef):
-        yield f"<{path}>"
-    elif isinstance(path, CompValue) and path.name in ("PathAlternative", "PathSequence"):
-        for part in path.part:
-            yield from _path_predicates(part)
-    elif isinstance(path, CompValue) and path.name in ("PathElt", "PathEltOrInverse"):
-        yield from _path_predicates(path.part)
-    else:
-        yield ANY
-
-
-def _zero_length(path: Any) -> bool:
-    if not isinstance(path, CompValue):
-        return False
-    if path.name == "PathElt":
-        return path.mod in ("*", "?") or _zero_length(path.part)
-    if path.name == "PathEltOrInverse":
-        return _zero_length(path.part)
-    if path.name == "PathSequence":
-        return all(_zero_length(part) for part in path.part)
-    return path.name == "PathAlternative" and any(_zero_length(part) for part in path.part)
+    return text[: declarations[-1].end] if declarations else "", body
 
 
 # --- updates ----------------------------------------------------------------------------------------
@@ -397,6 +241,8 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
 def _operation(text: str, prologue: str, body: Sequence[Token], now: str) -> Operation:
     """Cuts up one operation, which the parser has accepted."""
     words = [token.text.upper() for token in body]
+    if words[0] == "LOAD" and words[1] == "SILENT":
+        return DataOperation(prologue, delete=False, data="{}")  # with SILENT a failure is a success without effect
     if words[0] == "LOAD":
         line, column = line_and_column(text, body[0].start)
         raise UnsupportedRequestError(
@@ -504,7 +350,7 @@ def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[
     return tuple(patterns), tuple(sorted(variables))
 
 
-def resolve(prologue: str, name: str) -> Term:
-    """The full IRI of a graph's name as written."""
-    patterns, _ = data_quads(prologue, f"{{ <urn:x> <urn:x> {name} }}")
+def canonical(prologue: str, raw: str) -> Term:
+    """The store's term for a constant as written. Raises SyntaxError."""
+    patterns, _ = data_quads(prologue, f"{{ <urn:x> <urn:x> {raw} }}")
     return patterns[0].o

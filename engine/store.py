@@ -1,15 +1,16 @@
 """The dataset behind the engine: pyoxigraph in memory, seen through terms as text.
 
-The only module besides `sparql` that knows pyoxigraph. What comes out of it is canonical; what goes in is
-made canonical by it (`1.50` becomes `1.5`), so callers look things up only with terms that came out.
+What comes out of it is canonical, and what goes in must be (`1.5`, not `1.50`): terms that came out of it
+or of `parse_quads`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyoxigraph as ox
 
 from engine.delta import QuadDelta
 from engine.errors import RequestSyntaxError, StoreError, UnsupportedRequestError
+from engine.renewal import Ageing, Renewal, RenewalPolicy, native_name, native_quads, split, write
 from engine.terms import Bag, Binding, Quad, Term
 
 MEDIA_TYPES = {
@@ -22,13 +23,55 @@ MEDIA_TYPES = {
 
 
 class QuadStore:
-    """An RDF dataset with SPARQL queries. Not for concurrent use; all methods are synchronous."""
+    """An RDF dataset with SPARQL queries. Not for concurrent use; all methods are synchronous.
 
-    def __init__(self) -> None:
-        self.native = ox.Store()
+    Write-behind: `apply` only notes what the dataset shall hold, netted, and the native store is brought up
+    to date when it is read or when enough has come together. It is renewed when too much of it is dead.
+
+    ::
+
+        apply ─▶ pending ─ flush ─▶ native ─▶ select, quads, dump, native
+                    └─▶ contains ◀────┘  └ slices ─▶ fresh, which takes its place
+
+    retire: is given the native store that a renewal has replaced, in the call that ends it. The last reference
+    to that blocks the interpreter while its memory is freed, 0.2 us a quad, dead or alive; a caller with a
+    loop lets it go when nobody waits. Without, it goes at once.
+    """
+
+    def __init__(
+        self,
+        policy: RenewalPolicy = RenewalPolicy(),  # noqa: B008 - frozen
+        retire: Callable[[object], None] = lambda native: None,
+    ) -> None:
+        self._policy = policy
+        self._retire = retire
+        self._native = ox.Store()
+        self._pending: dict[Quad, bool] = {}
+        self._pending_graphs: dict[Term, bool] = {}
+        self._names: dict[Term, None] | None = None  # not known until the first delta
+        self._count = 0
+        self._ageing = Ageing(policy)
+        self._renewal: Renewal | None = None
+        self.renewals = 0
+        """How often the native store was replaced; iterators over the one before keep its memory."""
 
     def __len__(self) -> int:
-        return len(self.native)
+        self._graph_names()
+        return self._count
+
+    @property
+    def native(self) -> ox.Store:
+        """The store underneath, up to date, for reading until the next delta.
+
+        It may be filled by other means as long as no delta has been applied.
+        """
+        self.flush()
+        return self._native
+
+    @property
+    def dead(self) -> int:
+        """Removed quads that the native store still carries."""
+        return self._ageing.dead
 
     def select(
         self,
@@ -48,30 +91,109 @@ class QuadStore:
 
     def contains(self, quads: Sequence[Quad]) -> list[bool]:
         """For each quad, whether the dataset holds it."""
-        return [quad in self.native for quad in _native_quads(quads)]
+        pending = self._pending
+        found = [pending.get(quad) for quad in quads]
+        unknown = native_quads([quad for quad, there in zip(quads, found, strict=True) if there is None])
+        rest = iter(unknown)
+        return [next(rest) in self._native if there is None else there for there in found]
 
     def quads(self, graph: Term | None) -> Iterator[Quad]:
         """The quads of one graph; None is the default graph."""
-        name = ox.DefaultGraph() if graph is None else _native_term(graph)
-        for quad in self.native.quads_for_pattern(None, None, None, name):
-            yield quad_from_native(quad)
+        name = ox.DefaultGraph() if graph is None else native_name(graph)
+        return map(quad_from_native, self.native.quads_for_pattern(None, None, None, name))
+
+    def all_quads(self, wanted: Callable[[Term], bool]) -> Iterator[Quad | None]:
+        """All quads as they are when the first is asked for; None for each whose predicate is not wanted."""
+        for quad in self.native:
+            yield quad_from_native(quad) if wanted(str(quad.predicate)) else None
+
+    def quads_with(self, predicate: Term | None) -> Iterator[Quad]:
+        """All quads of a predicate, of all predicates for None, read as text that the native store has written."""
+        name = "?p" if predicate is None else predicate
+        triples = self.native.query(f"CONSTRUCT {{ ?s {name} ?o }} WHERE {{ ?s {name} ?o }}")
+        assert isinstance(triples, ox.QueryTriples)
+        text = triples.serialize(format=ox.RdfFormat.N_TRIPLES)
+        assert text is not None, "without an output file the text is returned"
+        for line in text.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
+            s, p, rest = line.split(" ", 2)
+            yield Quad(s, p, rest[:-2], None)
+        for row in self.select(f"SELECT ?s ?p ?o ?g WHERE {{ GRAPH ?g {{ ?s {name} ?o }} }}"):
+            subject, found, object_, graph = row
+            assert subject is not None and object_ is not None
+            yield Quad(subject, found or name, object_, graph)
 
     def graphs(self) -> list[Term]:
         """Names of all named graphs, the empty ones too."""
-        return [str(name) for name in self.native.named_graphs()]
+        return list(self._graph_names())
 
     def has_graph(self, graph: Term) -> bool:
-        return self.native.contains_named_graph(_native_term(graph))
+        return graph in self._graph_names()
 
     def apply(self, delta: QuadDelta) -> None:
-        """Makes the delta true. Applying it again changes nothing more."""
-        for quad in _native_quads(delta.removed):
-            self.native.remove(quad)
+        """Makes a delta true that is exact: what it removes is there, what it adds is not."""
+        names = self._names
+        if names is None:
+            names = self._names = self._graph_names()
+        pending = self._pending
+        for quad in delta.removed:
+            if pending.pop(quad, None) is None:
+                pending[quad] = False
         for name in delta.dropped:
-            self.native.remove_graph(_native_term(name))
-        self.native.extend(_native_quads(delta.added))
+            if name in names:
+                del names[name]
+                if self._pending_graphs.pop(name, None) is None:
+                    self._pending_graphs[name] = False
+        for quad in delta.added:
+            if pending.pop(quad, None) is None:
+                pending[quad] = True
+            if quad[3] is not None and quad[3] not in names:
+                self._create(quad[3], names)
         for name in delta.created:
-            self.native.add_graph(_native_term(name))
+            if name not in names:
+                self._create(name, names)
+        self._count += len(delta.added) - len(delta.removed)
+        if len(pending) + len(self._pending_graphs) > self._policy.pending_max:
+            self.flush()
+
+    def _create(self, name: Term, names: dict[Term, None]) -> None:
+        names[name] = None
+        if self._pending_graphs.pop(name, None) is None:
+            self._pending_graphs[name] = True
+
+    def flush(self) -> None:
+        """Brings the native store up to date, and its renewal a little further. Does nothing when nothing waits."""
+        changes, graphs = self._pending, self._pending_graphs
+        if not changes and not graphs:
+            return
+        removed, added = split(changes)
+        write(self._native, removed, added, graphs)
+        self._pending, self._pending_graphs = {}, {}
+        self._ageing.count(removed, self._count)
+        if self._renewal is not None:
+            self._renewal.record(changes, graphs)
+        paced = min(len(changes), self._policy.pending_max)  # one huge delta does not copy everything
+        slices = self._policy.copies_per_change * paced // self._policy.slice_quads
+        for _ in range(max(1, slices)):
+            if not self._renew():
+                break
+
+    def step(self) -> bool:
+        """Goes on with the renewal by one slice, for whoever has time to spare. True when there is more to do."""
+        self.flush()
+        return self._renew()
+
+    def _renew(self) -> bool:
+        if self._renewal is None:
+            if not self._ageing.due(self._count):
+                return False
+            self._renewal = Renewal(self._native, self._graph_names(), self._policy)
+        if not self._renewal.step(self._count):
+            return True
+        old = self._native
+        self._native, self._ageing, self._renewal = self._renewal.fresh, self._renewal.ageing, None
+        self.renewals += 1
+        self._retire(old)
+        return False
 
     def dump(self, media_type: str) -> bytes:
         """The whole dataset. Raises UnsupportedRequestError for a media type without named graphs or unknown."""
@@ -83,6 +205,13 @@ class QuadStore:
         data = self.native.dump(format=syntax)
         assert data is not None, "without an output file the dump is returned"
         return data
+
+    def _graph_names(self) -> dict[Term, None]:
+        """Also counts the quads, as long as only the native store knows."""
+        if self._names is not None:
+            return self._names
+        self._count = len(self._native)
+        return {str(name): None for name in self._native.named_graphs()}
 
 
 def parse_quads(data: bytes, media_type: str) -> list[Quad]:
@@ -111,21 +240,11 @@ def query_native(
     try:
         return store.query(
             text,
-            default_graph=None if default_graphs is None else [_native_term(name) for name in default_graphs],
-            named_graphs=None if named_graphs is None else [_native_term(name) for name in named_graphs],
+            default_graph=None if default_graphs is None else [native_name(name) for name in default_graphs],
+            named_graphs=None if named_graphs is None else [native_name(name) for name in named_graphs],
         )
     except (RuntimeError, ValueError, OSError) as error:
         raise StoreError(str(error)) from error
-
-
-def _native_quads(quads: Iterable[Quad]) -> list[ox.Quad]:
-    # One parse of many lines is several times cheaper than building each term from Python.
-    text = "\n".join(quad.to_nquads() for quad in quads)
-    return list(ox.parse(text, format=ox.RdfFormat.N_QUADS)) if text else []
-
-
-def _native_term(term: Term) -> ox.NamedNode | ox.BlankNode:
-    return ox.BlankNode(term[2:]) if term.startswith("_:") else ox.NamedNode(term[1:-1])
 
 
 def quad_from_native(quad: ox.Quad) -> Quad:

@@ -19,9 +19,9 @@ from engine.sparql import (
     ModifyOperation,
     Operation,
     QuadPattern,
+    canonical,
     data_quads,
     parse_update,
-    resolve,
     template,
 )
 from engine.store import QuadStore
@@ -112,15 +112,15 @@ def _modify_delta(
     operation: ModifyOperation, store: QuadStore, new_blank_node: Callable[[], Term], using: UsingGraphs
 ) -> QuadDelta:
     prologue = operation.prologue
-    with_graph = None if operation.with_graph is None else resolve(prologue, operation.with_graph)
+    with_graph = None if operation.with_graph is None else canonical(prologue, operation.with_graph)
     deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
     inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
     variables = sorted({*delete_variables, *insert_variables})
     default_graphs: Sequence[Term] | None = None
     named_graphs: Sequence[Term] | None = None
     if operation.using or operation.using_named:
-        default_graphs = [resolve(prologue, name) for name in operation.using]
-        named_graphs = [resolve(prologue, name) for name in operation.using_named]
+        default_graphs = [canonical(prologue, name) for name in operation.using]
+        named_graphs = [canonical(prologue, name) for name in operation.using_named]
     elif using:
         default_graphs, named_graphs = using.default, using.named
     elif with_graph is not None:
@@ -217,7 +217,7 @@ def _graph_delta(operation: GraphOperation, store: QuadStore) -> QuadDelta:
 
 def _graph(prologue: str, reference: str) -> Term | None:
     """A graph's full name; None for the default graph, and for NAMED and ALL, which are no graph."""
-    return None if reference.upper() in ("DEFAULT", "NAMED", "ALL") else resolve(prologue, reference)
+    return None if reference.upper() in ("DEFAULT", "NAMED", "ALL") else canonical(prologue, reference)
 
 
 def _clear_delta(store: QuadStore, keyword: str, graph: Term | None, *, drop: bool, silent: bool) -> QuadDelta:

@@ -115,12 +115,16 @@ def test_ended_subscriptions_leave_nothing_behind() -> None:
     engine = Engine()
     for number in range(50):
         engine.unsubscribe(engine.subscribe(f"SELECT * {{ <a:{number}> ?p ?o GRAPH ?g {{ ?s <a:x> 1 }} }}").spuid)
+        engine.unsubscribe(engine.subscribe(f"SELECT * {{ <a:{number}> <a:p>* ?o GRAPH ?g {{}} }}").spuid)
     with pytest.raises(UnknownSpuidError):
         engine.unsubscribe("sepa://subscription/unknown")
     assert engine.subscription_count == 0
-    assert engine._lutt._patterns == {}
-    assert engine._shared == {}
-    assert engine._by_key == {}
+    subscriptions = engine._subscriptions
+    assert subscriptions._lutt._patterns == {}
+    assert subscriptions._lutt.matchers == {}
+    assert subscriptions._shapes == {}
+    assert len(engine._cts) == 0
+    assert engine._cts.tables == {}
 
 
 def test_refused_commit_changes_nothing() -> None:

@@ -1,7 +1,7 @@
 from engine.delta import QuadDelta
 from engine.lutt import Lutt
-from engine.sparql import footprint
 from engine.terms import Quad
+from tests.footprints import footprint
 
 
 def lutt(**queries: str) -> Lutt[str]:

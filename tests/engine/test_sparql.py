@@ -1,7 +1,9 @@
 import pytest
 
 from engine.errors import RequestSyntaxError, UnsupportedRequestError
-from engine.sparql import ANY, EVERYTHING, TriplePattern, footprint, parse_query, subscribable
+from engine.lutt import ANY, EVERYTHING, TriplePattern
+from engine.sparql import parse_query, subscribable
+from tests.footprints import footprint
 
 A = "<a:a>"
 P = "<a:p>"
@@ -13,9 +15,9 @@ Q = "<a:q>"
     [
         ("{ <a:a> <a:p> ?o }", {(A, P, ANY, None)}),
         ("{ ?s ?p <a:a> . ?s <a:q> 'text' }", {(ANY, ANY, A, None), (ANY, Q, '"text"', None)}),
-        # The store writes some literals in another way, so they are no constants here.
-        ("{ ?s <a:p> 01 }", {(ANY, P, ANY, None)}),
-        ("{ ?s <a:p> 'text'@en }", {(ANY, P, ANY, None)}),
+        ("{ ?s <a:p> 01 }", {(ANY, P, '"1"^^<http://www.w3.org/2001/XMLSchema#integer>', None)}),
+        ("{ ?s <a:p> -01.50 }", {(ANY, P, '"-1.5"^^<http://www.w3.org/2001/XMLSchema#decimal>', None)}),
+        ("{ ?s <a:p> 'text'@EN }", {(ANY, P, '"text"@en', None)}),
         ("{ _:b <a:p> [] }", {(ANY, P, ANY, None)}),
         ("{ GRAPH <a:a> { ?s <a:p> ?o } }", {(ANY, P, ANY, A)}),
         ("{ GRAPH ?g { ?s <a:p> ?o } }", {(ANY, P, ANY, ANY)}),
@@ -68,15 +70,21 @@ def test_names_are_resolved_as_the_store_does(text: str, subject: str) -> None:
 
 def test_named_datasets_are_read_anywhere() -> None:
     assert footprint("SELECT * FROM <a:a> { ?s <a:p> ?o }").patterns == (TriplePattern(ANY, P, ANY, ANY),)
-    assert footprint("SELECT * { ?s <a:p> ?o }", other_dataset=True).patterns == (TriplePattern(ANY, P, ANY, ANY),)
+    assert footprint("SELECT * { ?s <a:p> ?o }", dataset=(("<a:a>",), None)).patterns == (
+        TriplePattern(ANY, P, ANY, ANY),
+    )
 
 
-@pytest.mark.parametrize("where", ["{ GRAPH ?g {} }", "{ GRAPH <a:a> {} }", "{ ?s ?p ?o GRAPH ?g { ?s ?p ?o } }"])
+@pytest.mark.parametrize("where", ["{ GRAPH ?g {} }", "{ GRAPH <a:a> {} }", "{ GRAPH ?g { OPTIONAL { ?s ?p ?o } } }"])
 def test_graph_names_matter_where_graph_stands(where: str) -> None:
     assert footprint(f"SELECT * WHERE {where}").graph_names
 
 
-def test_what_rdflib_does_not_read_may_depend_on_everything() -> None:
+def test_graph_names_do_not_matter_where_a_quad_must_be_there() -> None:
+    assert not footprint("SELECT * WHERE { ?s ?p ?o GRAPH ?g { ?s ?p ?o } }").graph_names
+
+
+def test_what_only_the_store_reads_may_depend_on_everything() -> None:
     text = "SELECT * { ?x <a:p> <<( ?s ?p ?o )>> }"
     assert parse_query(text).form == "SELECT"
     assert footprint(text) == EVERYTHING

@@ -1,0 +1,51 @@
+"""How much of each experiment is run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Repetitions (after the first, which is kept apart) and sizes; scaling counts pairs of repetitions.
+
+    bare: the knowledge base has only the triples that the benchmark asks for. budget_s: a number of subscriptions
+    that would take longer to make is left out, and the report says so.
+    """
+
+    bare: bool = False
+    lamp: int = 15
+    lamp_all: int = 5
+    road: int = 7
+    road_filter: int = 3
+    timings: int = 5
+    scaling: int = 6
+    fine: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    coarse: tuple[int, ...] = (1_000, 10_000, 100_000)
+    budget_s: float = 1800.0
+    hot_values: int = 100_000
+    hot_raw_values: int = 10_000
+    hot_window: int = 1_000
+    latency: int = 40
+    all_hit_lamp: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)
+    all_hit_road: tuple[int, ...] = (1, 10, 100, 1_000)
+
+
+FULL = Effort()
+QUICK = Effort(
+    bare=True,
+    lamp=3,
+    lamp_all=1,
+    road=2,
+    road_filter=1,
+    timings=2,
+    scaling=2,
+    fine=(1_000, 3_000),
+    coarse=(400, 800),
+    budget_s=60.0,
+    hot_values=4_000,
+    hot_raw_values=2_000,
+    hot_window=200,
+    latency=6,
+    all_hit_lamp=(1, 100),
+    all_hit_road=(1, 10),
+)
+"""For a look at whether all works; its figures mean little."""

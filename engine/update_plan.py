@@ -1,0 +1,303 @@
+"""Update plans: the shapes of often used update requests, as functions from their constants to a quad delta.
+
+A plan evaluates each WHERE over the CTS and instantiates the templates from the solutions, as `engine.update`
+does over the store. It is made when a skeleton comes for the second time: a text that comes once is not worth
+indexing what it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.algebra import Bgp, Constant, Expression, Function, Node, Part, Pattern, Variable, certain, walk
+from engine.cts import Cts
+from engine.delta import QuadDelta, compose
+from engine.grammar import Resolve, UnknownSyntaxError, UpdateReader, constant_spans
+from engine.lexer import Token
+from engine.lifting import IRI, kind_of
+from engine.store import QuadStore
+from engine.terms import Quad, Term
+from engine.trees import Unsupported, check, rewritten, with_equalities
+from engine.writer import Scope, Writer, tuple_text
+
+Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term]], None]
+"""(constants, deletes, inserts, new blank node): puts the quads of all solutions into the lists."""
+
+_GRAPH_VERBS = ("LOAD", "CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD")
+# Functions whose value depends on more than their operands: on the moment, on chance, on BASE.
+_DEPENDENT = ("NOW", "RAND", "UUID", "STRUUID", "BNODE", "IRI", "URI")
+
+
+@dataclass(frozen=True)
+class _Operation:
+    delete: tuple[Pattern, ...]
+    insert: tuple[Pattern, ...]
+    where: Node
+
+
+class UpdatePlan:
+    """The operations of one shape. Raises Unsupported for requests that the store has to evaluate."""
+
+    def __init__(self, found: Sequence[Token], terms: Sequence[Term], resolve: Resolve, cts: Cts) -> None:
+        """found: the tokens after the declarations; terms: the constants of this text."""
+        self._cts = cts
+        self._held: list[Term | None] = []
+        spans = constant_spans(found)
+        iris = {number for number, (start, end) in enumerate(spans) if kind_of(found[start].text) == IRI}
+        try:
+            operations = _Reader(found, resolve).operations()
+        except (UnknownSyntaxError, IndexError) as error:
+            raise Unsupported("syntax that only the store knows") from error
+        fixed = _fixed(operations)
+        self.fixed = tuple(sorted(fixed))
+        """Numbers of the constants with which the plan was made; it serves no others."""
+
+        def change(part: Any) -> Any:
+            if isinstance(part, Function):
+                return terms[part.number]
+            return terms[part.number] if isinstance(part, Constant) and part.number in fixed else part
+
+        def named(part: Part) -> bool:
+            return part.number in iris if isinstance(part, Constant) else isinstance(part, str) and part[0] == "<"
+
+        self._functions: list[Instantiate] = []
+        try:
+            for operation in operations:
+                changed = rewritten(operation, change)
+                check(changed.where)
+                where = with_equalities(changed.where, named)
+                self._functions.append(self._compiled(changed, where))
+        except Unsupported:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the CTS."""
+        for predicate in self._held:
+            self._cts.release(predicate)
+        self._held.clear()
+
+    def delta(self, terms: Sequence[Term], store: QuadStore, new_blank_node: Callable[[], Term]) -> QuadDelta:
+        """The net effect on the dataset, which is left as it was."""
+        if len(self._functions) == 1:
+            return self._one(self._functions[0], terms, store, new_blank_node)
+        done: list[QuadDelta] = []
+        try:
+            for function in self._functions:
+                if done:
+                    # Later operations have to see the effect of earlier ones; nobody else may.
+                    self._cts.apply(done[-1])
+                    store.apply(done[-1])
+                done.append(self._one(function, terms, store, new_blank_node))
+        finally:
+            applied = done if len(done) < len(self._functions) else done[:-1]
+            for delta in reversed(applied):
+                back = delta.invert()
+                self._cts.apply(back)
+                store.apply(back)
+        return compose(done)
+
+    def _one(
+        self, function: Instantiate, terms: Sequence[Term], store: QuadStore, new_blank_node: Callable[[], Term]
+    ) -> QuadDelta:
+        deletes: list[Quad] = []
+        inserts: list[Quad] = []
+        function(terms, deletes, inserts, new_blank_node)
+        if len(inserts) > 1:
+            inserts = list(dict.fromkeys(inserts))
+        if len(deletes) > 1:
+            deletes = list(dict.fromkeys(deletes))
+        if deletes and inserts:
+            wanted: Any = inserts if len(inserts) < 4 else set(inserts)
+            deletes = [quad for quad in deletes if quad not in wanted]
+        removed = self._present(deletes, store)[0] if deletes else ()
+        kept, added = self._present(inserts, store) if inserts else ((), ())
+        created: tuple[Term, ...] = ()
+        for quad in added:
+            if quad[3] is not None and quad[3] not in created and not store.has_graph(quad[3]):
+                created = (*created, quad[3])
+        return QuadDelta(removed, added, kept, created)
+
+    def _present(self, quads: list[Quad], store: QuadStore) -> tuple[tuple[Quad, ...], tuple[Quad, ...]]:
+        """The quads that the dataset has, and those that it has not."""
+        cts = self._cts
+        unknown = [quad for quad in quads if not cts.holds(quad[1])]
+        there = {quad for quad, found in zip(unknown, store.contains(unknown), strict=True) if found}
+        present, absent = [], []
+        for quad in quads:
+            if cts.contains(quad) or quad in there:
+                present.append(quad)
+            else:
+                absent.append(quad)
+        return tuple(present), tuple(absent)
+
+    # --- compiling ---
+
+    def _hold(self, predicate: Term | None, by_object: bool) -> None:
+        self._cts.hold(predicate, by_object=by_object)
+        self._held.append(predicate)
+
+    def _compiled(self, operation: _Operation, where: Node) -> Instantiate:
+        writer = Writer(self._cts, self._hold, None)
+        numbers = sorted({part.number for part in walk((operation, where)) for part in _constants(part)})
+
+        def body() -> None:
+            scope = Scope({}, {})
+            for number in numbers:
+                name = writer.name("c")
+                writer.emit(f"{name} = constants[{number}]")
+                scope = scope.binding(Constant(number), name)
+            writer.produce(where, scope, solution)
+
+        def solution(scope: Scope) -> None:
+            for patterns, target in ((operation.delete, "deletes"), (operation.insert, "inserts")):
+                fresh: dict[Variable | Constant, str] = {}
+                for pattern in patterns:
+                    for part in pattern:
+                        if isinstance(part, Variable) and part.name.startswith("_:") and part not in fresh:
+                            fresh[part] = writer.name("blank")
+                            writer.emit(f"{fresh[part]} = new_blank_node()")
+                for pattern in patterns:
+                    self._instance(writer, pattern, Scope({**scope.bound, **fresh}, scope.maybe), target, nodes)
+
+        nodes = _nodes(where)
+        self._share(writer)
+        return writer.compiled("instantiate", "constants, deletes, inserts, new_blank_node", body)
+
+    @staticmethod
+    def _share(writer: Writer) -> None:
+        writer.space["Quad"] = Quad
+        writer.space["new"] = tuple.__new__
+
+    @staticmethod
+    def _instance(writer: Writer, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]) -> None:
+        """The quad of a template's pattern; one with an unbound or misplaced term is left out."""
+        tests: list[str] = []
+        for place, part in zip("spog", pattern, strict=True):
+            if not isinstance(part, Variable) or part.name.startswith("_:"):
+                continue
+            name = scope.name(part)
+            if part not in scope.bound:
+                tests.append(f"{name} is not None")
+            if place == "p":
+                tests.append(f"{name}[0] == '<' and {name}[1] != '<'")
+            elif place in "sg" and part not in nodes:
+                tests.append(f"{name}[0] in '<_' and {name}[1] != '<'")
+        names = ["None" if part is None else writer.part(part, scope) for part in pattern]
+        line = f"{target}.append(new(Quad, {tuple_text(names)}))"
+        if tests:
+            with writer.block(f"if {' and '.join(dict.fromkeys(tests))}:"):
+                writer.emit(line)
+        else:
+            writer.emit(line)
+
+
+def _constants(node: Any) -> Iterable[Constant]:
+    if isinstance(node, Constant):
+        yield node
+    elif isinstance(node, Pattern):
+        yield from (part for part in node if isinstance(part, Constant))
+    elif isinstance(node, Expression):
+        yield from (part for part in node.parts if isinstance(part, Constant))
+
+
+def _nodes(where: Node) -> frozenset[Variable]:
+    """Variables that are never literals, since they stand for a subject or a graph in every solution."""
+    if not isinstance(where, Bgp):
+        return frozenset()
+    found = (part for pattern in where.patterns for part in (pattern.s, pattern.graph))
+    return frozenset(part for part in found if isinstance(part, Variable)) & certain(where)
+
+
+def _fixed(operations: Iterable[_Operation]) -> set[int]:
+    """Numbers of the constants that a plan is made with: predicates, tables of values, functions."""
+    free: set[int] = set()
+    fixed: set[int] = set()
+    for node in walk(tuple(operations)):
+        if isinstance(node, Pattern):
+            free |= {part.number for part in (node.s, node.o, node.graph) if isinstance(part, Constant)}
+            fixed |= {part.number for part in (node.p,) if isinstance(part, Constant)}
+        elif isinstance(node, Function):
+            fixed.add(node.number)
+    for node in walk(tuple(operation.where for operation in operations)):
+        if hasattr(node, "rows"):
+            fixed |= {part.number for row in node.rows for part in row if isinstance(part, Constant)}
+    return fixed
+
+
+class _Reader:
+    """Cuts a request into operations, as `engine.sparql` does, down to their algebra."""
+
+    def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
+        self._found = found
+        self._reader = UpdateReader(found, resolve)
+
+    def operations(self) -> list[_Operation]:
+        found = []
+        position = 0
+        for token, following in zip(self._found, [*self._found[1:], None], strict=True):
+            if token.is_word(*_DEPENDENT) and following is not None and following.text == "(":
+                raise Unsupported(f"{token.text.upper()}()")
+        while position < len(self._found):
+            if self._found[position].text == ";":
+                position += 1
+                continue
+            operation, position = self._operation(position)
+            found.append(operation)
+        if not found:
+            raise Unsupported("no operation")
+        return found
+
+    def _operation(self, position: int) -> tuple[_Operation, int]:
+        words = self._found
+        if words[position].is_word("PREFIX", "BASE", "VERSION"):
+            raise Unsupported("declarations between operations")
+        if words[position].is_word(*_GRAPH_VERBS):
+            raise Unsupported("graph management")
+        verb = words[position].text.upper()
+        if words[position + 1].is_word("DATA"):
+            patterns = self._reader.template(position + 2)
+            delete, insert = (patterns, ()) if verb == "DELETE" else ((), patterns)
+            return _Operation(delete, insert, Bgp(())), self._after(position + 2)
+        if words[position + 1].is_word("WHERE"):
+            patterns = self._reader.template(position + 2)
+            return _Operation(patterns, (), Bgp(patterns)), self._after(position + 2)
+        delete, insert = (), ()
+        graph: Part | None = None
+        default: Part | None = None
+        while not words[position].is_word("WHERE") and words[position].text != "{":
+            if words[position].is_word("WITH"):
+                graph = default = self._reader.name(position + 1)
+                position += 2
+            elif words[position].is_word("USING"):
+                raise Unsupported("USING")
+            else:
+                patterns = self._reader.template(position + 1)
+                if words[position].is_word("DELETE"):
+                    delete = patterns
+                else:
+                    insert = patterns
+                position = self._after(position + 1)
+        if words[position].is_word("WHERE"):
+            position += 1
+        where = self._reader.group(position, default)
+        end = self._after(position)
+        if graph is not None:
+            delete, insert = (_in_graph(patterns, graph) for patterns in (delete, insert))
+        return _Operation(delete, insert, where), end
+
+    def _after(self, position: int) -> int:
+        """What follows the block whose brace is at position."""
+        depth = 0
+        for index in range(position, len(self._found)):
+            if self._found[index].kind == "sign":
+                depth += {"{": 1, "}": -1}.get(self._found[index].text, 0)
+            if depth == 0:
+                return index + 1
+        raise UnknownSyntaxError("braces that do not balance")
+
+
+def _in_graph(patterns: tuple[Pattern, ...], graph: Part) -> tuple[Pattern, ...]:
+    return tuple(pattern if pattern.graph is not None else pattern._replace(graph=graph) for pattern in patterns)

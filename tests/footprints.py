@@ -1,0 +1,17 @@
+"""The footprint of a query text, as subscribing to it would put it into the LUTT."""
+
+from engine.cts import Cts
+from engine.grammar import constant_spans
+from engine.lutt import Footprint
+from engine.shapes import Dataset, Shape, read_spelling
+from engine.sparql import canonical, declarations_and_body, subscribable
+
+
+def footprint(text: str, dataset: Dataset | None = None) -> Footprint:
+    columns = subscribable(text).columns
+    prologue, body = declarations_and_body(text)
+    raws = ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
+    terms = [canonical(prologue, raw) for raw in raws]
+    spelling = read_spelling(body, columns, lambda raw: canonical("", raw))
+    shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset)
+    return shape.footprint(shape.constants(terms))

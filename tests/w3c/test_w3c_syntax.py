@@ -1,0 +1,83 @@
+"""The syntax tests of the W3C suites: the engine accepts what the store accepts, and refuses the rest as bad syntax.
+
+Every accepted SELECT query is also subscribed to, unless it is one that has to be refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyoxigraph as ox
+import pytest
+
+from engine import Engine
+from engine.errors import GatewayError, RequestSyntaxError, UnsupportedRequestError
+from tests.w3c import suite
+from tests.w3c.pair import Pair
+from tests.w3c.suite import SyntaxTest
+
+REFUSED = re.compile(r"\b(?:SERVICE|LOAD|(?:NOW|RAND|UUID|STRUUID|BNODE)\s*\()", re.I)
+SOME_QUADS = tuple(
+    ox.Quad(ox.NamedNode(f"http://example.org/{s}"), ox.NamedNode(f"http://example.org/{p}"), ox.Literal(o), *graph)
+    for s, p, o, *graph in (("s", "p", 1), ("a", "b", "x"), ("s", "q", 2.5, ox.NamedNode("http://example.org/g")))
+)
+
+
+def raw_outcome(test: SyntaxTest) -> type[Exception] | None:
+    """What the store says to the text; where it would have to fetch something, what the suite wants it to say."""
+    if re.search(r"\b(?:LOAD|SERVICE)\b", suite.bare(test.text), re.I):
+        return None if test.accepted else SyntaxError
+    store = ox.Store()
+    try:
+        if test.update:
+            store.update(test.text)
+        else:
+            store.query(test.text)
+    except (SyntaxError, RuntimeError) as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("test", suite.found(suite.syntax_tests), ids=lambda test: test.name)
+def test_accepted_language_is_that_of_the_store(test: SyntaxTest) -> None:
+    outcome = raw_outcome(test)
+    with Engine() as engine:
+        send = engine.update if test.update else engine.query
+        if outcome is SyntaxError:
+            with pytest.raises(RequestSyntaxError):
+                send(test.text)
+            if not test.update:
+                with pytest.raises(RequestSyntaxError):
+                    engine.subscribe(test.text)
+        elif outcome is not None:  # a function or a graph that is not there
+            with pytest.raises(GatewayError) as caught:
+                send(test.text)
+            assert not isinstance(caught.value, SyntaxError)
+        elif re.search(r"\b(?:LOAD|SERVICE)\b", suite.bare(test.text), re.I):
+            with pytest.raises(UnsupportedRequestError):
+                send(test.text)
+        else:
+            send(test.text)
+
+
+def subscribable(test: SyntaxTest) -> bool:
+    bare = suite.bare(test.text)
+    return (
+        not test.update
+        and re.search(r"\b(?:SELECT|ASK|CONSTRUCT|DESCRIBE)\b", bare, re.I) is not None
+        and re.findall(r"\b(?:SELECT|ASK|CONSTRUCT|DESCRIBE)\b", bare, re.I)[0].upper() == "SELECT"
+        and not REFUSED.search(bare)
+        and raw_outcome(test) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "test", [test for test in suite.found(suite.syntax_tests) if subscribable(test)], ids=lambda test: test.name
+)
+def test_accepted_select_can_be_subscribed_to(test: SyntaxTest) -> None:
+    pair = Pair()
+    suite.CLASS_COUNTS[pair.subscribe(test.text).spu_class] += 1
+    for quad in SOME_QUADS:
+        pair.insert([quad], as_document=False)
+    pair.update("DROP ALL")
+    pair.engine.close()
