@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults lint format bench lock clean
+.PHONY: help run test test-faults soak lint format bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for
 test-faults: $(VENV)/test.stamp ## kills, restarts and damaged files
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
+
+soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff and mypy --strict
 	@$(BIN)/ruff check .

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
 
 import pyoxigraph as ox
 
-from engine.algebra import Aggregate
+from engine.algebra import Aggregate, Expression, Variable
 from engine.expressions import number, term_text
+from engine.expressions import value as evaluated
 from engine.terms import XSD, Term, is_blank
 
 _EMPTY = ox.Store()
@@ -24,6 +27,9 @@ class UnsupportedAggregateError(Exception):
 
 class OrderMattersError(Exception):
     """Values came up whose aggregate depends on their order: sums of xsd:double, equal numbers of two types."""
+
+    def __init__(self) -> None:
+        super().__init__("an aggregate of values whose order matters")
 
 
 def compiled(aggregate: Aggregate) -> Callable[[Values], Term | None]:
@@ -93,3 +99,69 @@ def _check_order(name: str, values: Values) -> None:
             if all(value.endswith(_COMPARABLE) for value in different) or all(value[0] == "<" for value in different):
                 return
             raise OrderMattersError
+
+
+_EXACT = Context(prec=100)
+_SIZE_MAX = 10**15
+"""Sums of numbers smaller than this together are left to nobody else: nothing overflows, whatever the order."""
+_quotient = evaluated(Expression((Variable("sum"), "/", Variable("count"))))
+
+
+class Accumulator:
+    """One aggregate of one group whose values come and go.
+
+    The value is had without looking at all the others where that is possible: counts always, sums and averages of
+    integers and decimals. Else the values are kept with their multiplicity, and looked at again.
+    """
+
+    __slots__ = ("_aggregate", "_compute", "_counts", "_decimals", "_size", "_strange", "_total", "_values")
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        self._aggregate = aggregate
+        self._compute = compiled(aggregate)
+        self._values: Counter[Term | None] = Counter()
+        self._counts = 0  # values that are no errors
+        self._total = Decimal(0)
+        self._size = Decimal(0)  # of all numbers, without their signs
+        self._decimals = 0
+        self._strange = 0  # values that are neither integer nor decimal
+
+    def add(self, value: Term | None, times: int) -> None:
+        """times: 1 for a value that comes, -1 for one that goes."""
+        known = self._values[value] + times
+        if known:
+            self._values[value] = known
+        else:
+            del self._values[value]
+        if self._aggregate.distinct and known != (times > 0):  # neither the first one nor the last
+            return
+        self._counts += times * (value is not None)
+        found = None if value is None else number(value)
+        if found is None:
+            self._strange += times
+            return
+        self._total = _EXACT.add(self._total, times * Decimal(found))
+        self._size = _EXACT.add(self._size, times * abs(Decimal(found)))
+        self._decimals += times * isinstance(found, Decimal)
+
+    def result(self, rows: int) -> Term | None:
+        """rows: how many solutions the group has. Raises OrderMattersError."""
+        aggregate = self._aggregate
+        if aggregate.argument is None:
+            return _integer(rows)
+        if aggregate.name == "COUNT":
+            return _integer(self._counts)
+        if aggregate.name in ("SUM", "AVG") and not self._strange and self._size < _SIZE_MAX:
+            total = self._sum()
+            if aggregate.name == "SUM" or not self._counts:
+                return total
+            return _quotient(total, _integer(self._counts))
+        return self._compute(list(self._values) if aggregate.distinct else list(self._values.elements()))
+
+    def _sum(self) -> Term:
+        if not self._decimals:
+            return _integer(int(self._total))
+        text = f"{self._total:f}"
+        if "." in text:
+            text = text.rstrip("0").rstrip(".")
+        return f'"{text or "0"}"^^<{XSD}decimal>'

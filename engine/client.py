@@ -58,12 +58,16 @@ class UpdateAnswer:
 @dataclass(frozen=True)
 class Notification:
     """Sequence 0 holds the whole result in ``added`` and replaces what was known before; it comes first
-    and again after each interruption. Later ones hold the change since the one before."""
+    and again after each interruption. Later ones hold the change since the one before.
+
+    spu_class: how the gateway keeps the subscription true, with sequence 0, if the gateway tells.
+    """
 
     spuid: str
     sequence: int
     added: Bag
     removed: Bag
+    spu_class: str | None = None
 
 
 @dataclass
@@ -192,12 +196,13 @@ class EngineClient:
     async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
         """Notifications of a query, the first result first; ends only by `aclose` or an error.
 
-        Raises RefusedError when the gateway refuses the query, UpstreamError when the client is closed.
+        Raises RefusedError when the gateway refuses the query or ends it for its cost, UpstreamError when the client
+        is closed.
         """
         if self._closed:
             raise UpstreamError("the client was closed")
         alias = next(self._aliases)
-        message = msgspec.json.encode({"subscribe": {"sparql": sparql, "alias": alias}})
+        message = msgspec.json.encode({"subscribe": {"sparql": sparql, "alias": alias, "class": True}})
         subscription = _Subscription(alias, message)
         self._subscriptions[alias] = subscription
         try:
@@ -314,13 +319,18 @@ class EngineClient:
                 body["sequence"],
                 Bag.from_json(body["addedResults"]),
                 Bag.from_json(body["removedResults"]),
+                body.get("class"),
             )
             return _put(target, notification)
         if "status_code" in message:
             error = RefusedError(message["error"], message["status_code"], message["error_description"])
             alias = message.get("alias", "")
             if alias in self._subscriptions:
-                return _put(self._subscriptions[alias], error)
+                ended = self._subscriptions[alias]
+                if "spuid" in message:  # it was under way
+                    self._by_spuid.pop(message["spuid"], None)
+                    ended.spuid = None
+                return _put(ended, error)
             self._answer(alias, error)
         for kind in ("updated", "answer"):
             if kind in message:

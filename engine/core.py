@@ -13,17 +13,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import NamedTuple
 
 import pyoxigraph as ox
 
+from engine.clock_function import microseconds, query_at
 from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import UnknownSpuidError
 from engine.lifting import Lifter
+from engine.shapes import Dataset
 from engine.sparql import canonical, parse_query
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
-from engine.subscriptions import Change, Subscriptions
+from engine.subscriptions import Change, Subscriptions, Timings
 from engine.terms import Bag, Quad, Term
 from engine.update import UsingGraphs
 from engine.updates import Updates
@@ -47,12 +50,13 @@ class Commit(NamedTuple):
 
     sequence: its number, one more than the commit before unless the caller gave another. added, removed:
     the net delta. notifications: one for each subscription whose result changed, in the order in which
-    they subscribed.
+    they subscribed. timings: where the time went, if the engine was told to measure.
     """
 
     sequence: int
     delta: QuadDelta
     notifications: tuple[Notification, ...]
+    timings: Timings | None = None
 
     @property
     def added(self) -> tuple[Quad, ...]:
@@ -69,6 +73,16 @@ class Subscription(NamedTuple):
     spuid: str
     first: Bag
     spu_class: str
+
+
+class SubscriptionInfo(NamedTuple):
+    """spu_class: telescoped, seeded or re-evaluated; reason: why no plan follows it, empty where one does; text: the
+    query with full IRIs and with variables renamed."""
+
+    spuid: str
+    spu_class: str
+    reason: str
+    text: str
 
 
 class QueryResult:
@@ -94,7 +108,7 @@ class Engine:
     """A dataset, the subscriptions on it, and the step that keeps them true.
 
     clock: gives the time that NOW() stands for. new_identifier: gives the unique part of spuids and of
-    the labels of new blank nodes; letters and digits only.
+    the labels of new blank nodes; letters and digits only. timings: whether each commit tells where its time went.
     """
 
     def __init__(
@@ -102,7 +116,9 @@ class Engine:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_identifier: Callable[[], str] = lambda: uuid.uuid4().hex,
+        timings: bool = False,
     ) -> None:
+        self._timings = timings
         self._clock = clock
         self._new_identifier = new_identifier
         self._identity = new_identifier()
@@ -110,7 +126,7 @@ class Engine:
         self._cts = Cts(self._store.quads_with)
         lifter = Lifter(canonical)
         self._updates = Updates(self._store, self._cts, lifter)
-        self._subscriptions = Subscriptions(self._store, self._cts, lifter)
+        self._subscriptions = Subscriptions(self._store, self._cts, lifter, lambda: microseconds(self._clock()))
         self.sequence = 0
         """Number of the last commit."""
         self.quad_count = 0
@@ -129,7 +145,15 @@ class Engine:
 
         Raises RequestSyntaxError (a SyntaxError too), UnsupportedRequestError or StoreError; then nothing changed.
         """
-        return self.commit(self.prepare(sparql))
+        if not self._timings:
+            return self.commit(self.prepare(sparql))
+        started = perf_counter()
+        delta = self.prepare(sparql)
+        prepared = perf_counter() - started
+        commit = self.commit(delta)
+        assert commit.timings is not None
+        commit.timings.t_update += prepared
+        return commit
 
     def load(self, data: bytes, media_type: str = "application/n-triples") -> Commit:
         """Adds an RDF document (N-Triples, N-Quads, Turtle or TriG) in one commit, blank nodes made fresh."""
@@ -140,13 +164,15 @@ class Engine:
 
         now: what NOW() stands for, instead of the engine's clock. Raises as `update`.
         """
-        instant = (now or self._clock()).astimezone(UTC)
         return self._updates.delta(
             sparql,
-            now=instant,
-            new_blank_node=lambda: f"_:{self._new_identifier()}",
+            now=lambda: (now or self._clock()).astimezone(UTC),
+            new_blank_node=self._new_blank_node,
             using=using,
         )
+
+    def _new_blank_node(self) -> Term:
+        return f"_:{self._new_identifier()}"
 
     def prepare_load(self, data: bytes, media_type: str) -> QuadDelta:
         """The delta of `load`. Raises RequestSyntaxError, UnsupportedRequestError."""
@@ -165,10 +191,15 @@ class Engine:
 
         sequence: the number of the change-log record, if there is one.
         """
-        changes = self._subscriptions.follow(delta)
+        timings = Timings(perf_counter) if self._timings else None
+        changes = self._subscriptions.follow(delta, timings)
         self.quad_count += len(delta.added) - len(delta.removed)
         self.sequence = self.sequence + 1 if sequence is None else sequence
-        return Commit(self.sequence, delta, self._notifications(changes) if changes else ())
+        started = 0.0 if timings is None else perf_counter()
+        notifications = self._notifications(changes) if changes else ()
+        if timings is not None:
+            timings.t_notify = perf_counter() - started
+        return Commit(self.sequence, delta, notifications, timings)
 
     def _notifications(self, changes: Iterable[Change]) -> tuple[Notification, ...]:
         found = []
@@ -201,27 +232,28 @@ class Engine:
         default_graphs, named_graphs: the dataset, if the protocol names one. Raises RequestSyntaxError, or
         UnsupportedRequestError for what could not be kept true (SERVICE, NOW(), RAND() and the like).
         """
-        dataset = None
-        if default_graphs is not None or named_graphs is not None:
-            dataset = (
-                None if default_graphs is None else tuple(default_graphs),
-                None if named_graphs is None else tuple(named_graphs),
-            )
+        dataset = _dataset(default_graphs, named_graphs)
         entered = self._subscriptions.subscribe(sparql, dataset)
         return Subscription(self._spuid(entered.number), Bag(entered.columns, entered.rows), entered.spu_class)
 
     def unsubscribe(self, spuid: str) -> None:
         """Ends a subscription; no notification of it follows. Raises UnknownSpuidError."""
+        self._subscriptions.unsubscribe(self._number(spuid))
+
+    def _number(self, spuid: str) -> int:
         prefix, _, number = spuid.rpartition("-")
-        try:
-            if prefix != f"{_SPUID}{self._identity}":
-                raise KeyError(spuid)
-            self._subscriptions.unsubscribe(int(number))
-        except (KeyError, ValueError):
-            raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already") from None
+        if prefix == f"{_SPUID}{self._identity}" and number.isdigit() and int(number) in self._subscriptions:
+            return int(number)
+        raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
 
     def _spuid(self, number: int) -> str:
         return f"{_SPUID}{self._identity}-{number}"
+
+    def describe(self, spuid: str) -> SubscriptionInfo:
+        """How a subscription is kept up to date, and why not in a better way. Raises UnknownSpuidError."""
+        unit = self._subscriptions.unit(self._number(spuid))
+        reason = "" if unit.spu is None else unit.shape.reason
+        return SubscriptionInfo(spuid, unit.spu_class, reason, unit.shape.text(unit.key))
 
     @property
     def subscription_count(self) -> int:
@@ -243,6 +275,7 @@ class Engine:
     ) -> QueryResult:
         """The answer of any SPARQL 1.1 query, without limits of time or size. Raises RequestSyntaxError, StoreError."""
         query = parse_query(sparql)
+        sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":
             return QueryResult(self._store.select(sparql, default_graphs, named_graphs))
         answer = query_native(self._store.native, sparql, default_graphs, named_graphs)
@@ -250,6 +283,34 @@ class Engine:
             return QueryResult(bool(answer))
         assert isinstance(answer, ox.QueryTriples)
         return QueryResult(tuple(quad_from_native(ox.Quad(t.subject, t.predicate, t.object)) for t in answer))
+
+    def evaluations(self, sparql: str) -> list[str]:
+        """The SELECT queries that the store would have to run for an update. Raises as `update`.
+
+        There are none for a shape that has a plan: those are bounded in themselves. Whoever cannot wait for long
+        makes sure of the others' cost before the engine is asked.
+        """
+        return self._updates.evaluations(sparql)
+
+    def evaluation_of_subscription(
+        self,
+        sparql: str,
+        *,
+        default_graphs: Sequence[Term] | None = None,
+        named_graphs: Sequence[Term] | None = None,
+    ) -> str | None:
+        """The query that the store would run again and again for a subscription, None if a plan follows it."""
+        dataset = _dataset(default_graphs, named_graphs)
+        return self._subscriptions.evaluation(sparql, dataset)
+
+    def flush(self) -> None:
+        """Brings the store up to date, which otherwise happens when it is read or when enough is waiting."""
+        self._store.flush()
+
+    @property
+    def cts(self) -> Cts:
+        """The index that matching and planning look things up in, for reading between two steps."""
+        return self._cts
 
     @property
     def store(self) -> QuadStore:
@@ -263,3 +324,12 @@ class Engine:
     def close(self) -> None:
         """Ends all subscriptions and lets go of the dataset."""
         self.__init__(clock=self._clock, new_identifier=self._new_identifier)  # type: ignore[misc]
+
+
+def _dataset(default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None) -> Dataset | None:
+    if default_graphs is None and named_graphs is None:
+        return None
+    return (
+        None if default_graphs is None else tuple(default_graphs),
+        None if named_graphs is None else tuple(named_graphs),
+    )

@@ -160,15 +160,20 @@ class Cts:
 
     def add(self, quad: Quad) -> None:
         s, p, o, g = quad
-        if self._everything:
+        tables = self.tables.get(p)
+        if tables is None:
+            if self._everything:
+                self._table(p, g).add(s, o)
+            return
+        if g is not None:
             self._table(p, g).add(s, o)
             return
-        tables = self.tables.get(p)
-        if tables is not None:
-            if g is None:
-                tables.default.add(s, o)
-            else:
-                self._table(p, g).add(s, o)
+        table = tables.default
+        sp = table.sp
+        if table.po is None and s not in sp:  # what happens most: a value that has been replaced
+            sp[s] = (o,)
+        else:
+            table.add(s, o)
 
     def remove(self, quad: Quad) -> None:
         s, p, o, g = quad
@@ -178,8 +183,12 @@ class Cts:
         table = tables.default if g is None else tables.named.get(g)
         if table is None:
             return
-        table.remove(s, o)
-        if not table.sp:
+        sp = table.sp
+        if table.po is None and sp.get(s) == (o,):
+            del sp[s]
+        else:
+            table.remove(s, o)
+        if not sp:
             if g is not None:
                 del tables.named[g]
             if not tables.uses and not tables.named and not tables.default.sp:
@@ -199,10 +208,14 @@ class Cts:
 
     def contains(self, quad: Quad) -> bool:
         """Whether an indexed quad is in the dataset."""
+        return self.find(quad) is True
+
+    def find(self, quad: Quad) -> bool | None:
+        """Whether a quad is in the dataset, None if its predicate is not indexed."""
         s, p, o, g = quad
         tables = self.tables.get(p)
         if tables is None:
-            return False
+            return False if self._everything else None
         table = tables.default if g is None else tables.named.get(g)
         return table is not None and o in table.sp.get(s, ())
 

@@ -36,7 +36,9 @@ from engine.algebra import (
     Union,
     Values,
     Variable,
+    certain,
     visible,
+    walk,
 )
 from engine.lexer import Token
 from engine.terms import Term
@@ -163,6 +165,33 @@ def _joined(left: Node, right: Node) -> Node:
     return Join(left, right)
 
 
+def _needs_its_graph(node: Node, name: Part) -> bool:
+    """Whether every solution has a quad of the graph, and the variable of GRAPH tells nothing inside that is new."""
+    if not _certain_pattern(node):
+        return False
+    if not isinstance(name, Variable):
+        return True
+    inside = list(walk(node))
+    hidden = any(isinstance(part, (Project, Group, Distinct, Minus)) for part in inside)
+    told = any(isinstance(part, Expression) and name in part.variables for part in inside)
+    return name in certain(node) and not hidden and not told
+
+
+def _certain_pattern(node: Node) -> bool:
+    match node:
+        case Bgp(patterns):
+            return bool(patterns)
+        case Join(left, right):
+            return _certain_pattern(left) or _certain_pattern(right)
+        case Union(left, right):
+            return _certain_pattern(left) and _certain_pattern(right)
+        case LeftJoin(left, _, _) | Minus(left, _) | Filter(left, _) | Extend(left, _, _):
+            return _certain_pattern(left)
+        case Project(inner, _) | Distinct(inner):
+            return _certain_pattern(inner)
+    return False
+
+
 # --- entry points ---
 
 
@@ -197,6 +226,7 @@ class _Reader:
         self.position = 0
         self._constants = {start: (number, end) for number, (start, end) in enumerate(constant_spans(found))}
         self._fresh = 0
+        self._graph: Part | None = None  # of the GRAPH around the position
         self._aggregates: list[tuple[Variable, Aggregate]] = []
 
     # --- tokens ---
@@ -242,6 +272,7 @@ class _Reader:
 
     def _select(self, graph: Part | None) -> tuple[Node, list[Part], list[Part]]:
         outer, self._aggregates = self._aggregates, []
+        around, self._graph = self._graph, graph
         self._expect("SELECT")
         distinct = self._take("DISTINCT")
         reduced = not distinct and self._take("REDUCED")
@@ -278,7 +309,7 @@ class _Reader:
             node = Distinct(node)
         if reduced or sliced:
             node = Slice(node, tuple(ordered))
-        self._aggregates = outer
+        self._aggregates, self._graph = outer, around
         return node, default_graphs, named_graphs
 
     def _modified(
@@ -356,6 +387,12 @@ class _Reader:
 
     def _group(self, graph: Part | None) -> tuple[Node, list[Expression]]:
         """A group and the filters that stand directly in it."""
+        around, self._graph = self._graph, graph
+        found = self._elements(graph)
+        self._graph = around
+        return found
+
+    def _elements(self, graph: Part | None) -> tuple[Node, list[Expression]]:
         self._expect("{")
         if self._word("SELECT"):
             selected, _, _ = self._select(graph)
@@ -374,13 +411,12 @@ class _Reader:
             elif self._take("GRAPH"):
                 name = self.term()
                 inner = self.group(name)
-                covered = isinstance(inner, Bgp) and inner.patterns
-                node = _joined(node, inner if covered else Graph(name, inner))
+                node = _joined(node, inner if _needs_its_graph(inner, name) else Graph(name, inner))
             elif self._take("FILTER"):
-                filters += self._conjuncts(graph)
+                filters += self._conjuncts()
             elif self._take("BIND"):
                 self._expect("(")
-                expression = self._expression_until("AS", graph)
+                expression = self._expression_until("AS")
                 variable = self._variable()
                 self._expect(")")
                 node = Extend(node, variable, expression)
@@ -624,19 +660,19 @@ class _Reader:
 
     # --- expressions ---
 
-    def _conjuncts(self, graph: Part | None = None) -> list[Expression]:
+    def _conjuncts(self) -> list[Expression]:
         """The constraint that is next, taken apart at ``&&``."""
         start = self.position
         if self._text == "(":
             end = self._closing()
             self.position = end + 1
-            return self._split(start + 1, end, graph)
+            return self._split(start + 1, end)
         while self._text not in ("(", "{"):
             self.position += 1
         self.position = self._closing() + 1
-        return [self._parts(start, self.position, graph)]
+        return [self._parts(start, self.position)]
 
-    def _split(self, start: int, end: int, graph: Part | None) -> list[Expression]:
+    def _split(self, start: int, end: int) -> list[Expression]:
         depth, cuts, disjunction = 0, [start], False
         for position in range(start, end):
             token = self.found[position]
@@ -646,22 +682,22 @@ class _Reader:
                 if depth == 0 and token.text == "&&":
                     cuts.append(position + 1)
         if disjunction or len(cuts) == 1:
-            return [self._parts(start, end, graph)]
+            return [self._parts(start, end)]
         ends = [cut - 1 for cut in cuts[1:]] + [end]
-        return [self._parts(first, last, graph) for first, last in zip(cuts, ends, strict=True)]
+        return [self._parts(first, last) for first, last in zip(cuts, ends, strict=True)]
 
-    def _expression_until(self, word: str, graph: Part | None = None) -> Expression:
+    def _expression_until(self, word: str) -> Expression:
         """The expression up to a word outside of brackets, which is stepped over."""
         start, depth = self.position, 0
         while depth or not self._word(word):
             if self.found[self.position].kind == "sign":
                 depth += (self._text in _CLOSING) - (self._text in _CLOSING.values())
             self.position += 1
-        expression = self._parts(start, self.position, graph)
+        expression = self._parts(start, self.position)
         self.position += 1
         return expression
 
-    def _parts(self, start: int, end: int, graph: Part | None = None) -> Expression:
+    def _parts(self, start: int, end: int) -> Expression:
         """The tokens as an expression; aggregates become variables. Leaves the position as it was."""
         before, self.position = self.position, start
         parts: list[str | Variable | Constant | Function | Exists] = []
@@ -682,7 +718,9 @@ class _Reader:
                 if negated:
                     parts.pop()
                 self.position += 1
-                parts.append(Exists(self.group(graph), negated))
+                parts.append(Exists(self.group(self._graph), negated))
+            elif token.text == "<" and following is not None and (following.text, following.start) == ("<", token.end):
+                raise UnknownSyntaxError("a triple term")
             else:
                 parts.append(token.text)
                 self.position += 1

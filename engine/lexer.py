@@ -23,7 +23,7 @@ _TOKEN = re.compile(
   | (?P<variable>[?$]{_CHAR}+)
   | (?P<blank>_:{_CHAR}(?:(?:{_CHAR}|[.\-])*(?:{_CHAR}|-))?)
   | (?P<name>(?:[^\W\d_](?:(?:{_CHAR}|[.\-])*(?:{_CHAR}|-))?)?:(?:{_LOCAL}(?:(?:{_LOCAL}|[.\-])*(?:{_LOCAL}|-))?)?)
-  | (?P<number>\d+\.\d*[eE][+-]?\d+|\.?\d+[eE][+-]?\d+|\d*\.\d+|\d+)
+  | (?P<number>[0-9]+\.[0-9]*[eE][+-]?[0-9]+|\.?[0-9]+[eE][+-]?[0-9]+|[0-9]*\.[0-9]+|[0-9]+)
   | (?P<language>@[A-Za-z]+(?:-[A-Za-z0-9-]+)*)
   | (?P<word>[A-Za-z]\w*)
   | (?P<sign>\^\^|&&|\|\||!=|<=|>=|[{{}}()\[\].,;*/|^!=<>+\-&?$~])
@@ -80,7 +80,7 @@ def joined(texts: Iterable[str]) -> str:
     """Tokens as a text again. A function's name and its bracket stay together: Oxigraph 0.5 insists for some."""
     parts: list[str] = []
     for text in texts:
-        if text == "(" and parts and parts[-1].isidentifier() and parts[-1].upper() not in _BEFORE_BRACKET:
+        if text[0] == "(" and parts and parts[-1].isidentifier() and parts[-1].upper() not in _BEFORE_BRACKET:
             parts[-1] += text
         else:
             parts.append(text)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from engine.errors import LimitExceededError
 from engine.lexer import Token
 from engine.terms import XSD, Term
 
@@ -30,20 +29,20 @@ _CONSTANT = re.compile(
          | (?:"(?!"")(?:[^"\\\n\r]|\\.)*"|'(?!'')(?:[^'\\\n\r]|\\.)*')
            (?:@[A-Za-z][\w-]*|\^\^(?:{_IRI}|[A-Za-z][\w-]*:[A-Za-z][\w-]*))?
          | (?<![\w?$.])(?:[A-Za-z][\w-]*)?:(?:\w(?:[\w-]*\w)?)?
-         | (?<![\w?$:.+%\\-])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?
+         | (?<![\w?$:.+%\\-])[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?
          )""",
     re.X,
 )
 # Absolute IRIs that no resolution changes, and literals that are canonical as they stand.
 _PLAIN_IRI = re.compile(
-    r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::\d{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
+    r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
     r"|urn:[a-z0-9]+:[A-Za-z0-9_:-]+)(?:\#[A-Za-z0-9_.-]*)?>"
 )
 _PLAIN_STRING = re.compile(r'"[ !#-\[\]-~]*"')
-_INTEGER = re.compile(r"0|[1-9]\d{0,17}")
-_DECIMAL = re.compile(r"(?:0|[1-9]\d{0,11})\.\d{0,5}[1-9]")
+_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
+_DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,11})\.[0-9]{0,5}[1-9]")
 _INSTANT = re.compile(
-    r'"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{0,8}[1-9])?Z"'
+    r'"[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{0,8}[1-9])?Z"'
     rf"\^\^<{re.escape(XSD)}dateTime>"
 )
 
@@ -56,22 +55,28 @@ class Lifted(NamedTuple):
     terms: list[Term]
 
 
+Known = dict[str, tuple[str, Term]]
+"""Constant as written -> what stands for it in a skeleton, and its canonical term."""
+
+
 class Lifter:
     """Lifts constants out of texts. canonical: the term of a constant as written under a prologue; may raise."""
 
     def __init__(self, canonical: Callable[[str, str], Term]) -> None:
         self._canonical = canonical
-        self._known: dict[str, dict[str, tuple[str, Term]]] = {}
+        self._known: dict[str, Known] = {}
 
     def lift(self, text: str) -> Lifted:
-        """Raises LimitExceededError for a text with too many constants, and what `canonical` raises."""
+        """Raises ValueError for a text that has no skeleton, and what `canonical` raises."""
+        if "\x01" in text:
+            raise ValueError("the sign that stands for constants in skeletons")
         found = _PROLOGUE.match(text)
         assert found is not None
         prologue = found.group()
         pieces = _CONSTANT.split(text[found.end() :])
         count = len(pieces) // 2
         if count > CONSTANTS_MAX:
-            raise LimitExceededError(f"more than {CONSTANTS_MAX} constants")
+            raise ValueError(f"more than {CONSTANTS_MAX} constants")
         known = self._known.get(prologue)
         if known is None:
             if len(self._known) >= PROLOGUES_MAX:
@@ -87,7 +92,16 @@ class Lifter:
             terms.append(term)
         return Lifted(prologue, "".join(pieces), terms)
 
-    def _entry(self, prologue: str, raw: str, known: dict[str, tuple[str, Term]]) -> tuple[str, Term]:
+    def term(self, prologue: str, raw: str) -> Term:
+        """The canonical term of one constant."""
+        known = self.known(prologue)
+        return (known.get(raw) or self._entry(prologue, raw, known))[1]
+
+    def known(self, prologue: str) -> Known:
+        """What is remembered of the constants under a prologue that has been seen."""
+        return self._known.setdefault(prologue, {})
+
+    def _entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         if len(known) >= TERMS_MAX:
             known.clear()
         kind = kind_of(raw)
@@ -103,9 +117,12 @@ def kind_of(raw: str) -> str:
     """What stands in a skeleton for a constant as it is written."""
     if raw[0] in "\"'":
         return STRING if raw[-1] == raw[0] else TYPED
-    if raw[0].isdigit():
+    if raw[0] in _DIGITS:
         return INTEGER if raw.isdigit() else NUMBER
     return IRI
+
+
+_DIGITS = frozenset("0123456789")
 
 
 def _plain(raw: str) -> Term | None:
@@ -129,3 +146,68 @@ def skeleton_of(text: str, start: int, found: Sequence[Token], spans: Sequence[t
         parts.append(kind_of(text[found[first].start : found[end - 1].end]))
         start = found[end - 1].end
     return "".join([*parts, text[start:]])
+
+
+_GROUPS = {IRI: rf"({_IRI})", STRING: r'("[^"\\\n\r]*")', TYPED: rf'("[^"\\\n\r]*"\^\^{_IRI})', INTEGER: r"([0-9]+)"}
+_NAME = r"([A-Za-z][\w-]*:\w+)"
+_DECIMAL_GROUP = r"([0-9]+\.[0-9]+)"
+_AFTER = frozenset(" \t\r\n;,)}")
+
+
+class Recogniser:
+    """One expression for the texts of a skeleton that agree in some constants, and have the same ones equal.
+
+    Cheaper than `Lifter.lift`, which does not know what is to come.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], term: Callable[[str], Term], known: Known, sources: list[Any]) -> None:
+        self._match = pattern.fullmatch
+        self._term = term
+        self._known = known
+        self._sources = sources
+
+    def terms(self, text: str) -> list[Term] | None:
+        """The constants of a text, None for a text that is no such one. May raise as `Lifter.lift`."""
+        found = self._match(text)
+        if found is None:
+            return None
+        known = self._known
+        try:
+            values = [known[raw][1] for raw in found.groups()]
+        except KeyError:
+            values = [self._term(raw) for raw in found.groups()]
+        return [values[source] if type(source) is int else source for source in self._sources]
+
+
+def recogniser(
+    text: str, lifted: Lifted, lifter: Lifter, spans: Sequence[tuple[int, int]], fixed: set[int]
+) -> Recogniser | None:
+    """A recogniser made after a text. spans: the places of its constants; fixed: numbers of those that stay the same.
+
+    None for texts with constants that are delimited by nothing but their own characters.
+    """
+    parts: list[str] = []
+    sources: list[Any] = []
+    groups: dict[str, int] = {}
+    position = 0
+    for number, (start, end) in enumerate(spans):
+        raw = text[start:end]
+        parts.append(re.escape(text[position:start]))
+        position = end
+        if number in fixed:
+            parts.append(re.escape(raw))
+            sources.append(lifted.terms[number])
+        elif raw in groups:
+            parts.append(rf"(?:\{groups[raw] + 1})")
+            sources.append(groups[raw])
+        else:
+            group = _NAME if kind_of(raw) == IRI and raw[0] != "<" else _GROUPS.get(kind_of(raw), _DECIMAL_GROUP)
+            if text[end : end + 1] not in _AFTER or re.fullmatch(group, raw) is None:
+                return None
+            groups[raw] = len(groups)
+            parts.append(group)
+            sources.append(groups[raw])
+    parts.append(re.escape(text[position:]))
+    prologue = lifted.prologue
+    known = lifter.known(prologue)
+    return Recogniser(re.compile("".join(parts)), lambda raw: lifter.term(prologue, raw), known, sources)

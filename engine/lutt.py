@@ -82,6 +82,11 @@ class Lutt(Generic[Owner]):
         if not filed:
             del self.matchers[predicate]
 
+    @property
+    def owners(self) -> int:
+        """How many have been added with a footprint."""
+        return len(self._order)
+
     def add(self, owner: Owner, footprint: Footprint) -> None:
         self._order[owner] = self._next
         self._next += 1
@@ -106,8 +111,6 @@ class Lutt(Generic[Owner]):
 
     def touched(self, delta: QuadDelta) -> list[Owner]:
         """Owners whose result the delta can change, in the order in which they were added."""
-        if not self._order:
-            return []
         found: dict[Owner, None] = {}
         for quads in (delta.removed, delta.added):
             self._collect(quads, found)

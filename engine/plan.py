@@ -10,6 +10,8 @@ How a plan follows a change of the dataset depends on its class:
 - *seeded*: everything else that can be compiled. A changed quad is joined with the patterns around the one
   that it fits, which gives bindings, the seeds (`Plan.seeders`); the rows that agree with them are evaluated
   before and after the change, and compared (`Plan.evaluators`).
+- *counted*: aggregates whose groups no seed can tell, a total over everything above all. The rows below the
+  grouping are telescoped, and each group's aggregates go along (`Counting`).
 
 Sources: Roffia 2016, III.C, where the BOOSTER runs one query per changed triple over each SPU's own CTS.
 """
@@ -21,13 +23,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.algebra import (
+    Aggregate,
     Bgp,
     Constant,
     Distinct,
+    Extend,
+    Filter,
+    Group,
     Node,
     Pattern,
     Project,
     Variable,
+    certain,
+    visible,
     walk,
 )
 from engine.cts import Cts
@@ -36,7 +44,7 @@ from engine.trees import Leaf, Unsupported, branches, check, leaves, monotone
 from engine.units import Units
 from engine.writer import UNIT, Scope, Writer, tuple_text
 
-TELESCOPED, SEEDED = "telescoped", "seeded"
+TELESCOPED, SEEDED, COUNTED = "telescoped", "seeded", "counted"
 
 Matcher = Callable[..., None]
 """(s, p, o, g, found, sign): found maps a unit to its rows ([removed], [added]); sign chooses the list."""
@@ -54,6 +62,22 @@ class Seeding:
     evaluators: tuple[Evaluator, ...]
 
 
+@dataclass(frozen=True)
+class Counting:
+    """A branch that is a grouping of telescoped rows, with what stands around the grouping.
+
+    first: (unit's key, pairs) -> None, matchers: as those of a plan; both give pairs of group key and arguments.
+    aggregates: of the grouping. rows: (unit's key, group key, values, rows) -> None, the rows of a group.
+    everything: whether there is one group, which is there when it is empty too.
+    """
+
+    first: tuple[Callable[..., None], ...]
+    matchers: tuple[tuple[Term | None, Matcher], ...]
+    aggregates: tuple[Aggregate, ...]
+    rows: Callable[..., None]
+    everything: bool
+
+
 class Plan:
     """The functions of one shape, and the predicates that it holds in the CTS until `close`.
 
@@ -67,6 +91,7 @@ class Plan:
         self._columns = tuple(columns)
         self.matchers: list[tuple[Term | None, Matcher]] = []
         self.seedings: list[Seeding] = []
+        self.countings: list[Counting] = []
         check(root)
         inner = root.node if isinstance(root, Project) else root
         if not isinstance(root, (Project, Distinct)):
@@ -76,13 +101,15 @@ class Plan:
             self._first = [self._compile_first(branch) for branch in found]
             for branch in found:
                 if monotone(branch):
-                    self._compile_matchers(branch)
-                else:
+                    self.matchers += self._compile_matchers(branch)
+                elif _has_seeds(branch):
                     self._compile_seeding(branch)
+                else:
+                    self._compile_counting(branch)
         except Unsupported:
             self.close()
             raise
-        self.spu_class = SEEDED if self.seedings else TELESCOPED
+        self.spu_class = SEEDED if self.seedings else COUNTED if self.countings else TELESCOPED
 
     def close(self) -> None:
         """Lets go of the CTS."""
@@ -109,23 +136,23 @@ class Plan:
     def _row(self, scope: Scope) -> str:
         return tuple_text([scope.name(column) for column in self._columns])
 
-    def _compile_first(self, branch: Node) -> Callable[[Any, list[Binding]], None]:
+    def _compile_first(
+        self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
+    ) -> Callable[[Any, list[Any]], None]:
         writer = self._writer(None)
-        constants = self.units.constants
-        names = ["key"] if len(constants) == 1 else [f"key[{position}]" for position in range(len(constants))]
+        row = given(writer) if given else self._row
 
         def body() -> None:
-            scope = Scope({}, {})
-            for constant, name in zip(constants, names, strict=True):
-                local = writer.name("c")
-                writer.emit(f"{local} = {name}")
-                scope = scope.binding(constant, local)
-            writer.produce(branch, scope, lambda found: writer.emit(f"rows.append({self._row(found)})"))
+            scope = self._constants_of_key(writer)
+            writer.produce(branch, scope, lambda found: writer.emit(f"rows.append({row(found)})"))
 
         return writer.compiled("first", "key, rows", body)
 
-    def _compile_matchers(self, branch: Node) -> None:
+    def _compile_matchers(
+        self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
+    ) -> list[tuple[Term | None, Matcher]]:
         """For each pattern the rows that a quad has a part in by it, with the exclusion of the patterns before."""
+        compiled = []
         bgps = (node for node in walk(branch) if isinstance(node, Bgp))
         numbered = list(dict.fromkeys(pattern for node in bgps for pattern in node.patterns))
         for number, pattern in enumerate(numbered):
@@ -139,18 +166,81 @@ class Plan:
                     writer.emit(f"rows = found.get({unit})")
                     with writer.block("if rows is None:"):
                         writer.emit(f"rows = found[{unit}] = ([], [])")
-                    writer.emit(f"rows[sign].append({self._row(scope)})")
+                    writer.emit(f"rows[sign].append({(given(writer) if given else self._row)(scope)})")
 
                 writer.quad(pattern, lambda scope: writer.produce(branch, scope, hit))
 
             function = writer.compiled("match", "s, p, o, g, found, sign", body)
-            self.matchers.append((pattern.p if isinstance(pattern.p, str) else None, function))
+            compiled.append((pattern.p if isinstance(pattern.p, str) else None, function))
+        return compiled
+
+    def _compile_counting(self, branch: Node) -> None:
+        group, around = branch, []
+        while isinstance(group, (Extend, Filter)):
+            around.append(group)
+            group = group.node
+        inner = branches(group.node) if isinstance(group, Group) else []
+        expressions_around = [part.condition if isinstance(part, Filter) else part.expression for part in around]
+        if (
+            not isinstance(group, Group)
+            or not all(monotone(part) for part in inner)
+            or any(expression.exists for expression in expressions_around)
+        ):
+            raise Unsupported("a pattern that has no certain variable in common with the result")
+        first = []
+        matchers: list[tuple[Term | None, Matcher]] = []
+        for part in inner:
+            seen = visible(part)
+
+            def pair(writer: Writer, seen: frozenset[Variable] = seen) -> Callable[[Scope], str]:
+                assert isinstance(group, Group)
+                return lambda scope: writer.group_pair(group, seen, scope)
+
+            first.append(self._compile_first(part, pair))
+            matchers += self._compile_matchers(part, pair)
+        self.countings.append(
+            Counting(
+                tuple(first),
+                tuple(matchers),
+                tuple(aggregate for _, aggregate in group.aggregates),
+                self._compile_group_rows(branch, group),
+                not group.keys,
+            )
+        )
+
+    def _compile_group_rows(self, branch: Node, group: Group) -> Callable[..., None]:
+        writer = self._writer(None)
+
+        def body() -> None:
+            scope = self._constants_of_key(writer)
+            maybe: dict[Any, str] = {}
+            sure = certain(group)
+            for names, variables in (("group", group.keys), ("values", [variable for variable, _ in group.aggregates])):
+                for position, variable in enumerate(variables):
+                    local = writer.name("v")
+                    writer.emit(f"{local} = {names}[{position}]")
+                    if variable in sure:
+                        scope = scope.binding(variable, local)
+                    else:
+                        maybe[variable] = local
+            writer.given(group)
+            writer.produce(branch, Scope(scope.bound, maybe), lambda it: writer.emit(f"rows.append({self._row(it)})"))
+
+        return writer.compiled("group_rows", "key, group, values, rows", body)
+
+    def _constants_of_key(self, writer: Writer) -> Scope:
+        constants = self.units.constants
+        names = ["key"] if len(constants) == 1 else [f"key[{position}]" for position in range(len(constants))]
+        scope = Scope({}, {})
+        for constant, name in zip(constants, names, strict=True):
+            local = writer.name("c")
+            writer.emit(f"{local} = {name}")
+            scope = scope.binding(constant, local)
+        return scope
 
     def _compile_seeding(self, branch: Node) -> None:
         found = [leaf for leaf in leaves(branch) if leaf.patterns]
         keys = [[*leaf.seeds, *_constants(leaf)] for leaf in found]
-        if not all(keys):
-            raise Unsupported("a pattern that has no certain variable in common with the result")
         self.seedings.append(
             Seeding(
                 tuple(self._compile_seeders(leaf, key) for leaf, key in zip(found, keys, strict=True)),
@@ -200,9 +290,14 @@ class Plan:
                     hit(found)
 
             with writer.block(f"for {tuple_text(names)} in seeds:"):
+                writer.emit("left = STEPS_MAX")
                 writer.produce(branch, scope, once)
 
         return writer.compiled("evaluate", "seeds, earlier, found", body)
+
+
+def _has_seeds(branch: Node) -> bool:
+    return all(leaf.seeds or _constants(leaf) for leaf in leaves(branch) if leaf.patterns)
 
 
 def _constants(leaf: Leaf) -> list[Constant]:

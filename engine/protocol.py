@@ -5,17 +5,20 @@ Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and
 - ``{"update": {"sparql", "alias", "request_id", "delay", "at", "cause"}}`` is answered by
   ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each a
   commit with an answer of its own;
-- ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``.
+- ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
+- ``{"subscribe": {..., "class": true}}`` has the member ``class`` in its first notification, and a subscription that
+  the gateway ends has its ``spuid`` in the error.
 """
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from engine.errors import GatewayError, MalformedRequestError
-from engine.terms import Bag, Term, iri
+from engine.terms import Bag, Binding, Term, iri, term_to_json
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -24,10 +27,14 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 class SubscribeRequest(_Member, frozen=True):
-    """``subscribe``: members that are not named here are ignored (protocol 2.2)."""
+    """``subscribe``: members that are not named here are ignored (protocol 2.2).
+
+    tell_class: ``"class": true`` asks for the class of the subscription with the first notification.
+    """
 
     default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
     named_graph_uri: str | list[str] | None = msgspec.field(name="named-graph-uri", default=None)
+    tell_class: Any = msgspec.field(name="class", default=None)
 
 
 class QueryRequest(SubscribeRequest, frozen=True):
@@ -72,6 +79,11 @@ _KINDS: dict[str, type[WireRequest]] = {
     "update": UpdateRequest,
     "query": QueryRequest,
 }
+
+TERM_TEXTS_MAX = 16_384
+"""Terms whose JSON is remembered: the same ones go out again and again."""
+TERM_CHARACTERS_MAX = 200
+"""Longer ones are not remembered, so that little memory is taken."""
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # begins with a scheme (RFC 3987, 2.2)
 
@@ -141,13 +153,76 @@ def dataset(
 # --- messages ---------------------------------------------------------------------------------------
 
 
+class Results:
+    """The results of a notification, which become JSON when they are first asked for, and once for all subscribers."""
+
+    def __init__(self, added: Bag, removed: Bag) -> None:
+        self.added = added
+        self.removed = removed
+
+    @cached_property
+    def members(self) -> str:
+        return f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}'
+
+
 def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:
     """A notification (protocol 2.3 and 2.4); the alias goes with the first one, sequence 0."""
-    body: dict[str, Any] = {"spuid": spuid}
-    if alias is not None:
-        body["alias"] = alias
-    body |= {"sequence": sequence, "addedResults": added.to_json(), "removedResults": removed.to_json()}
-    return msgspec.json.encode({"notification": body})
+    return results_message(spuid, sequence, Results(added, removed), alias)
+
+
+def results_message(
+    spuid: str, sequence: int, results: Results, alias: str | None = None, spu_class: str | None = None
+) -> bytes:
+    """A notification whose results others are told, too; spu_class goes with the first one, if it was asked for."""
+    named = "" if alias is None else f'"alias":{_text(alias)},'
+    classed = "" if spu_class is None else f',"class":{_text(spu_class)}'
+    return (
+        f'{{"notification":{{"spuid":{_text(spuid)},{named}"sequence":{sequence},{results.members}{classed}}}}}'
+    ).encode()
+
+
+def results_text(bag: Bag) -> str:
+    """`Bag.to_json` as JSON text: put together from the texts of the terms, which come again and again."""
+    head, rows = ",".join(map(_text, bag.variables)), bag.rows
+    if not rows:
+        return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[]}}}}'
+    names = [f"{_text(name)}:" for name in bag.variables]
+    row = "{" + ",".join([f"{name}%s" for name in names]) + "}"  # no variable has a % in its name
+    try:
+        texts = [row % tuple(map(_term_text, binding)) for binding in rows]  # type: ignore[arg-type]
+    except TypeError:  # a variable is unbound
+        texts = [_row_text(names, binding) for binding in rows]
+    return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[{",".join(texts)}]}}}}'
+
+
+def _row_text(names: Sequence[str], binding: Binding) -> str:
+    members = [f"{name}{_term_text(term)}" for name, term in zip(names, binding, strict=True) if term is not None]
+    return "{" + ",".join(members) + "}"
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _uncached_term_text(term: Term) -> str:
+    if term[0] == "<" and term[1] != "<":
+        return f'{{"type":"uri","value":{_text(term[1:-1])}}}'
+    return _text(term_to_json(term))
+
+
+class _TermTexts(dict[Term, str]):
+    """Term -> JSON text, as far as it is remembered. Raises TypeError for None."""
+
+    def __missing__(self, term: Term) -> str:
+        text = _uncached_term_text(term)
+        if len(term) <= TERM_CHARACTERS_MAX:
+            if len(self) >= TERM_TEXTS_MAX:
+                self.clear()
+            self[term] = text
+        return text
+
+
+_term_text = _TermTexts().__getitem__
 
 
 def unsubscribed_message(spuid: str) -> bytes:
@@ -174,8 +249,11 @@ def error_members(error: GatewayError) -> dict[str, Any]:
     return {"error": error.code, "status_code": error.status, "error_description": str(error)}
 
 
-def error_message(error: GatewayError, alias: str | None) -> bytes:
+def error_message(error: GatewayError, alias: str | None, spuid: str | None = None) -> bytes:
+    """An error; spuid: the subscription that it ends."""
     members = error_members(error)
     if alias is not None:
         members["alias"] = alias
+    if spuid is not None:
+        members["spuid"] = spuid
     return msgspec.json.encode(members)

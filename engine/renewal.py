@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -53,21 +53,28 @@ class RenewalPolicy:
 class Ageing:
     """Counts the removed quads that a native store still carries."""
 
+    SAMPLE = 8
+
     def __init__(self, policy: RenewalPolicy) -> None:
         self._policy = policy
         self.dead = 0
+        self._turn = 0
         self._hot = False
         self._subjects, self._predicates, self._objects = _Heavy(), _Heavy(), _Heavy()
 
-    def count(self, removed: Collection[Quad], live: int) -> None:
+    def count(self, removed: Sequence[Quad], live: int) -> None:
         """Takes note of quads that are removed from a store which has so many left."""
         self.dead += len(removed)
         # Many rows share a predicate or an object, and whoever reads these reads many rows anyway.
         subject_max = self._policy.hot_dead_max(live)
         shared_max = max(subject_max, live // 2)
         hot = self._subjects.count([quad[0] for quad in removed]) > subject_max
-        hot |= self._predicates.count([quad[1] for quad in removed]) > shared_max
-        hot |= self._objects.count([quad[2] for quad in removed]) > shared_max
+        # These limits are far off, so that of large writes every eighth, for eight, is near enough.
+        self._turn += 1
+        if len(removed) <= self.SAMPLE or self._turn % self.SAMPLE == 0:
+            weight = 1 if len(removed) <= self.SAMPLE else self.SAMPLE
+            hot |= self._predicates.count([quad[1] for quad in removed], weight) > shared_max
+            hot |= self._objects.count([quad[2] for quad in removed], weight) > shared_max
         self._hot |= hot
 
     def due(self, live: int) -> bool:
@@ -83,11 +90,13 @@ class _Heavy:
     def __init__(self) -> None:
         self._counts: Counter[Term] = Counter()
 
-    def count(self, terms: Iterable[Term]) -> int:
-        """Counts the terms; the largest count among them."""
-        terms = list(terms)
+    def count(self, terms: Sequence[Term], weight: int = 1) -> int:
+        """Counts the terms; the largest count among them. weight: for how many each stands."""
         counts = self._counts
-        counts.update(terms)
+        if weight == 1:
+            counts.update(terms)
+        else:
+            counts.update({term: count * weight for term, count in Counter(terms).items()})
         largest = max(map(counts.__getitem__, terms), default=0)
         if len(counts) > 2 * TRACKED_MAX:
             common = sorted(counts.values(), reverse=True)[TRACKED_MAX]

@@ -7,6 +7,7 @@ quad is matched once for all of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ from engine.lutt import ANY, EVERYTHING, Footprint, TriplePattern
 from engine.plan import Plan
 from engine.spu import RE_EVALUATED, ReevaluatingSpu
 from engine.terms import XSD, Binding, Term, is_iri
-from engine.trees import Unsupported, rewritten, with_equalities
+from engine.trees import Unsupported, in_graph, rewritten, with_equalities
 from engine.units import Units
 
 _INTEGER = f'"^^<{XSD}integer>'
@@ -61,6 +62,8 @@ class Spelling:
     parts: tuple[str | int, ...]
     prologue: str = ""
     """The declarations, where the function IRI() makes BASE matter to more than the constants."""
+    clocks: tuple[int, ...] = ()
+    """Indexes of the columns that say when a row appeared; they are in columns, and in nothing else here."""
 
     def render(self, terms: Sequence[Term]) -> str:
         """The query with these constants."""
@@ -100,10 +103,14 @@ def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Calla
         renamed.append(token._replace(text=text))
         position += 1
         if token.kind == "number":  # with a sign before it, or it would be a constant
-            text = f"{parts.pop()}{text}"
-            texts.pop()
-        parts.append(text)
+            parts.append(f"{parts.pop()}{text}")
+            texts.append(f"{texts.pop()}{text}")
+            continue
         texts.append(text)
+        before = found[position - 2] if position > 1 else None
+        if token.kind == "sign" and before is not None and (before.kind, before.end) == ("sign", token.start):
+            text = f"{parts.pop()}{text}"  # `<<(` and the like are one sign to the store
+        parts.append(text)
     order = tuple(names[f"?{column}"][1:] for column in columns)
     select = _read(renamed, order, resolve)
     text = " ".join([*texts, *order])
@@ -148,7 +155,7 @@ class Unit:
     have theirs in a dict that is made when they come. spu: for units that are re-evaluated.
     """
 
-    __slots__ = ("columns", "key", "number", "others", "sequence", "shape", "spu")
+    __slots__ = ("columns", "key", "number", "others", "sequence", "shape", "spu", "times")
 
     def __init__(self, shape: Shape, key: Any) -> None:
         self.shape = shape
@@ -158,11 +165,12 @@ class Unit:
         self.columns: tuple[str, ...] = ()
         self.others: dict[int, list[Any]] | None = None
         self.spu: ReevaluatingSpu | None = None
+        self.times: dict[Binding, list[int]] | None = {} if shape.spelling.clocks else None
 
     @property
     def spu_class(self) -> str:
         """How the result is kept up to date, told to the subscriber."""
-        return RE_EVALUATED if self.spu is not None or self.shape.plan is None else self.shape.plan.spu_class
+        return self.shape.spu_class
 
     def rows(self) -> Sequence[Binding]:
         """The current result."""
@@ -170,6 +178,40 @@ class Unit:
             return self.spu.rows
         assert self.shape.plan is not None
         return self.shape.plan.first(self.key)
+
+    def timed(self, rows: Sequence[Binding], now: int) -> list[Binding]:
+        """The whole result with the time at which each row appeared: now, for those that are new."""
+        assert self.times is not None
+        found = []
+        for row, count in Counter(rows).items():
+            known = self.times.setdefault(row, [])
+            known += [now] * (count - len(known))
+            found += [self._with_time(row, time) for time in known]
+        return found
+
+    def entered(self, rows: Sequence[Binding], now: int) -> list[Binding]:
+        """Rows that come now, with the time."""
+        assert self.times is not None
+        for row in rows:
+            self.times.setdefault(row, []).append(now)
+        return [self._with_time(row, now) for row in rows]
+
+    def untimed(self, rows: Sequence[Binding]) -> list[Binding]:
+        """Rows that go, with the time at which each appeared; of equal ones the oldest goes first."""
+        assert self.times is not None
+        found = []
+        for row in rows:
+            known = self.times[row]
+            found.append(self._with_time(row, known.pop(0)))
+            if not known:
+                del self.times[row]
+        return found
+
+    def _with_time(self, row: Binding, time: int) -> Binding:
+        values = list(row)
+        for index in self.shape.spelling.clocks:
+            values.insert(index, f'"{time}{_INTEGER}')
+        return tuple(values)
 
     def enter(self, number: int, columns: tuple[str, ...]) -> None:
         if self.number is None:
@@ -196,6 +238,7 @@ class Shape:
 
     def __init__(self, spelling: Spelling, terms: Sequence[Term], cts: Cts, dataset: Dataset | None) -> None:
         self.key: Any = None
+        self.subscribers = 0
         self.spelling = spelling
         self.dataset = dataset
         first_with: dict[Term, int] = {}
@@ -223,17 +266,39 @@ class Shape:
             return is_iri(terms[part.number]) if isinstance(part, Constant) else isinstance(part, str) and is_iri(part)
 
         self.tree = rewritten(select.node, change)
+        tree = self.tree
         if dataset is not None or select.default_graphs or select.named_graphs:
-            self.reason = "a dataset of chosen graphs"
-            return
+            graph = self._only_graph(select, terms)
+            if graph is None:
+                self.reason = "a dataset of several chosen graphs, or GRAPH in one"
+                return
+            tree = in_graph(tree, graph)
         if spelling.prologue:
             self.reason = "IRI() with a BASE"
             return
         try:
             columns = [Variable(name) for name in spelling.order]
-            self.plan = Plan(with_equalities(self.tree, named), columns, self.units, cts)
+            self.plan = Plan(with_equalities(tree, named), columns, self.units, cts)
         except Unsupported as unsupported:
             self.reason = str(unsupported)
+
+    @property
+    def spu_class(self) -> str:
+        return RE_EVALUATED if self.plan is None else self.plan.spu_class
+
+    def _only_graph(self, select: Select, terms: Sequence[Term]) -> Term | None:
+        """The graph that alone is the dataset: its triples are the default graph, and there is no other."""
+        if any(
+            isinstance(node, Graph) or (isinstance(node, Pattern) and node.graph is not None) for node in walk(select)
+        ):
+            return None
+        if self.dataset is not None:
+            default_graphs, named_graphs = self.dataset
+            return default_graphs[0] if default_graphs and len(default_graphs) == 1 and not named_graphs else None
+        if len(select.default_graphs) != 1 or select.named_graphs:
+            return None
+        [graph] = select.default_graphs
+        return terms[graph.number] if isinstance(graph, Constant) else None
 
     def constants(self, terms: Sequence[Term]) -> Any:
         """The key of the unit with these constants."""
@@ -273,9 +338,14 @@ class Shape:
                 case Pattern(s, p, o, graph):
                     patterns[TriplePattern(term(s), term(p), term(o), place(graph))] = None
                 case OpaquePath(s, steps, o, graph, zero_length):
+                    # A path of length zero joins every node of the graph to itself, a constant while it is one.
                     joins_nodes = zero_length and isinstance(s, Variable) and isinstance(o, Variable)
                     for step in (None,) if joins_nodes else steps:
                         patterns[TriplePattern(ANY, ANY if step is None else term(step), ANY, place(graph))] = None
+                    for end in (s, o) if zero_length and not joins_nodes else ():
+                        if not isinstance(end, Variable):
+                            patterns[TriplePattern(term(end), ANY, ANY, place(graph))] = None
+                            patterns[TriplePattern(ANY, ANY, term(end), place(graph))] = None
                 case Graph():
                     graph_names = True
         return Footprint(tuple(patterns), graph_names)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import pairwise
 
 import pyoxigraph as ox
 
+from engine.clock_function import FUNCTIONS, at_instant
 from engine.errors import RequestSyntaxError, UnsupportedRequestError
 from engine.lexer import Token, line_and_column, tokens
 from engine.limits import check_limits
@@ -99,7 +101,7 @@ def parse_query(text: str) -> Query:
     query = query_outline(text)
     try:
         # Evaluation is lazy and the store empty: this is parser and planner alone.
-        answer = _EMPTY.query(text)
+        answer = _EMPTY.query(text, custom_functions=FUNCTIONS)
     except SyntaxError as error:
         raise _syntax_error(error, text) from error
     except (RuntimeError, ValueError) as error:
@@ -175,10 +177,10 @@ class GraphOperation:
 Operation = DataOperation | ModifyOperation | GraphOperation
 
 
-def parse_update(text: str, now: str) -> list[Operation]:
+def parse_update(text: str, now: datetime) -> list[Operation]:
     """The operations of an update request, in order.
 
-    now: the xsd:dateTime that NOW() stands for, one instant for the whole request.
+    now: what NOW() and the clock function stand for, one instant for the whole request.
     Raises RequestSyntaxError with the place, UnsupportedRequestError (SERVICE, LOAD).
     """
     found = _checked(text)
@@ -238,7 +240,7 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
     raise AssertionError("the operation that was put in did not fail")
 
 
-def _operation(text: str, prologue: str, body: Sequence[Token], now: str) -> Operation:
+def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -> Operation:
     """Cuts up one operation, which the parser has accepted."""
     words = [token.text.upper() for token in body]
     if words[0] == "LOAD" and words[1] == "SILENT":
@@ -279,7 +281,8 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: str) -> Ope
             position = end + 1
     if words[position] == "WHERE":
         position += 1
-    where = _with_instant(text, body[position:], now)
+    where = at_instant(text, prologue, body[position:], now)
+    where = _with_instant(where, list(tokens(where)), now)
     return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
 
 
@@ -305,9 +308,9 @@ def _block_end(body: Sequence[Token], position: int) -> int:
     raise AssertionError("braces that the parser accepted do not balance")
 
 
-def _with_instant(text: str, body: Sequence[Token], now: str) -> str:
+def _with_instant(text: str, body: Sequence[Token], now: datetime) -> str:
     """The text of the tokens with each NOW() replaced by the instant."""
-    instant = f'"{now}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
+    instant = f'"{now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
     parts, position = [], body[0].start
     for index, token in enumerate(body):
         if token.is_word("NOW"):

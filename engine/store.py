@@ -44,7 +44,9 @@ class QuadStore:
         retire: Callable[[object], None] = lambda native: None,
     ) -> None:
         self._policy = policy
-        self._retire = retire
+        self.retire = retire
+        self.around_select: Callable[[str, Callable[[], Bag]], Bag] = lambda text, select: select()
+        """Is given the text of each `select` and what runs it, and returns the result: for whoever measures."""
         self._native = ox.Store()
         self._pending: dict[Quad, bool] = {}
         self._pending_graphs: dict[Term, bool] = {}
@@ -73,6 +75,11 @@ class QuadStore:
         """Removed quads that the native store still carries."""
         return self._ageing.dead
 
+    @property
+    def renewing(self) -> bool:
+        """Whether `step` has something to copy."""
+        return self._renewal is not None or self._ageing.due(self._count)
+
     def select(
         self,
         text: str,
@@ -84,10 +91,15 @@ class QuadStore:
         default_graphs, named_graphs: the dataset that the protocol asks for; None leaves it to the query.
         Raises RequestSyntaxError, StoreError.
         """
-        solutions = query_native(self.native, text, default_graphs, named_graphs)
-        assert isinstance(solutions, ox.QuerySolutions), "callers pass SELECT queries"
-        variables = [variable.value for variable in solutions.variables]
-        return Bag(variables, [_binding(solution) for solution in solutions])
+        native = self.native
+
+        def run() -> Bag:
+            solutions = query_native(native, text, default_graphs, named_graphs)
+            assert isinstance(solutions, ox.QuerySolutions), "callers pass SELECT queries"
+            variables = [variable.value for variable in solutions.variables]
+            return Bag(variables, [_binding(solution) for solution in solutions])
+
+        return self.around_select(text, run)
 
     def contains(self, quads: Sequence[Quad]) -> list[bool]:
         """For each quad, whether the dataset holds it."""
@@ -192,7 +204,7 @@ class QuadStore:
         old = self._native
         self._native, self._ageing, self._renewal = self._renewal.fresh, self._renewal.ageing, None
         self.renewals += 1
-        self._retire(old)
+        self.retire(old)
         return False
 
     def dump(self, media_type: str) -> bytes:
@@ -236,13 +248,15 @@ def query_native(
     default_graphs: Sequence[Term] | None = None,
     named_graphs: Sequence[Term] | None = None,
 ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-    """Runs a query of any form. Raises StoreError when the evaluation fails."""
+    """Runs a query of any form. Raises StoreError when the evaluation fails, RequestSyntaxError for no query."""
     try:
         return store.query(
             text,
             default_graph=None if default_graphs is None else [native_name(name) for name in default_graphs],
             named_graphs=None if named_graphs is None else [native_name(name) for name in named_graphs],
         )
+    except SyntaxError as error:
+        raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
     except (RuntimeError, ValueError, OSError) as error:
         raise StoreError(str(error)) from error
 

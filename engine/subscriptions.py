@@ -10,31 +10,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.aggregates import OrderMattersError
+from engine.aggregates import Accumulator, OrderMattersError
+from engine.clock_function import without_clock
 from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import RequestError
 from engine.grammar import constant_spans
+from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
 from engine.lutt import Lutt, Matcher
-from engine.plan import Seeding
+from engine.plan import Counting, Seeding
 from engine.shapes import Dataset, Shape, Spelling, Unit, read_spelling
 from engine.sparql import canonical, declarations_and_body, subscribable
 from engine.spu import ReevaluatingSpu
 from engine.store import QuadStore
 from engine.terms import Binding, Term
+from engine.writer import TooManySteps
 
 SPELLINGS_MAX = 1024
 """Skeletons of queries that are remembered, the last used ones."""
 
+_NOT_BY_PLAN = (OrderMattersError, TooManySteps)
+"""What keeps a plan from telling the rows; the store can."""
+
 Rows = list[Binding]
 Change = tuple[Unit, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
+
+
+class Timings:
+    """The paper's timing components of one update, in seconds (Roffia 2016, V.B). clock: monotonic, in seconds.
+
+    t_update: the delta and its way into CTS and store; t_lutt: finding who is touched; t_booster: computing
+    what changes for them; t_notify: making the notifications.
+    """
+
+    __slots__ = ("clock", "t_booster", "t_lutt", "t_notify", "t_update")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.t_update = self.t_lutt = self.t_booster = self.t_notify = 0.0
 
 
 class Entered(NamedTuple):
@@ -46,10 +66,134 @@ class Entered(NamedTuple):
     spu_class: str
 
 
-class Subscriptions:
-    """The units, by shape and constants, and the subscribers, by number. Numbers grow and are never used again."""
+class _Counts:
+    """The groups of one branch of a plan, for each unit: how many solutions each has, and its aggregates."""
 
-    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter) -> None:
+    def __init__(self, shape: Shape, counting: Counting) -> None:
+        self.shape = shape
+        self._counting = counting
+        self._groups: dict[Unit, dict[Any, tuple[list[int], list[Accumulator]]]] = {}
+        self._pairs: dict[Unit, tuple[list[Any], list[Any]]] = {}
+
+    def collector(self, matcher: Callable[..., None], touched: dict[_Counts, None]) -> Matcher:
+        pairs = self._pairs
+
+        def collect(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            matcher(s, p, o, g, pairs, sign)
+            if pairs:
+                touched[self] = None
+
+        return collect
+
+    def enter(self, unit: Unit) -> None:
+        pairs: list[Any] = []
+        for first in self._counting.first:
+            first(unit.key, pairs)
+        groups = self._groups[unit] = {}
+        if self._counting.everything:
+            groups[()] = self._new()
+        self._add(groups, pairs, 1)
+
+    def leave(self, unit: Unit) -> None:
+        self._groups.pop(unit, None)
+
+    def _new(self) -> tuple[list[int], list[Accumulator]]:
+        return [0], [Accumulator(aggregate) for aggregate in self._counting.aggregates]
+
+    def _add(self, groups: dict[Any, tuple[list[int], list[Accumulator]]], pairs: Iterable[Any], times: int) -> None:
+        for group, arguments in pairs:
+            known = groups.get(group)
+            if known is None:
+                known = groups[group] = self._new()
+            size, accumulators = known
+            size[0] += times
+            for accumulator, argument in zip(accumulators, arguments, strict=True):
+                accumulator.add(argument, times)
+
+    def rows(self, unit: Unit, groups: Iterable[Any] | None = None) -> Rows:
+        """The rows of some groups of a unit, of all if none are named. Raises OrderMattersError."""
+        known = self._groups[unit]
+        rows: Rows = []
+        for group in known if groups is None else groups:
+            found = known.get(group)
+            if found is not None:
+                (size,), accumulators = found
+                values = [accumulator.result(size) for accumulator in accumulators]
+                self._counting.rows(unit.key, group, values, rows)
+        return rows
+
+    def follow(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+        """What the telescoped rows of a commit change. Raises OrderMattersError."""
+        for unit, (removed, added) in self._pairs.items():
+            groups = self._groups[unit]
+            touched = dict.fromkeys(group for group, _ in (*removed, *added))
+            before = self.rows(unit, touched)
+            self._add(groups, added, 1)
+            self._add(groups, removed, -1)
+            for group in touched:
+                if not groups[group][0][0] and not self._counting.everything:
+                    del groups[group]
+            rows = found.setdefault(unit, ([], []))
+            rows[0].extend(before)
+            rows[1].extend(self.rows(unit, touched))
+
+    def clear(self) -> None:
+        self._pairs.clear()
+
+
+class _Numbered:
+    """Units by number, in little more room than the references need. Numbers grow and are never used again."""
+
+    CHUNK = 256
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, list[Unit | None]] = {}
+        self._next = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, number: int) -> bool:
+        chunk = self._chunks.get(number // self.CHUNK, [])
+        place = number % self.CHUNK
+        return place < len(chunk) and chunk[place] is not None
+
+    def __getitem__(self, number: int) -> Unit:
+        if number not in self:
+            raise KeyError(number)
+        unit = self._chunks[number // self.CHUNK][number % self.CHUNK]
+        assert unit is not None
+        return unit
+
+    def __iter__(self) -> Iterator[Unit]:
+        return (unit for chunk in self._chunks.values() for unit in chunk if unit is not None)
+
+    def add(self, unit: Unit) -> int:
+        number = self._next
+        self._next += 1
+        self._count += 1
+        self._chunks.setdefault(number // self.CHUNK, []).append(unit)
+        return number
+
+    def pop(self, number: int) -> Unit:
+        unit = self[number]
+        self._count -= 1
+        chunk = self._chunks[number // self.CHUNK]
+        chunk[number % self.CHUNK] = None
+        if len(chunk) == self.CHUNK and not any(chunk):
+            del self._chunks[number // self.CHUNK]
+        return unit
+
+
+class Subscriptions:
+    """The units, by shape and constants, and the subscribers, by number.
+
+    now: the clock function's time.
+    """
+
+    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter, now: Callable[[], int]) -> None:
+        self._now = now
         self._store = store
         self._cts = cts
         self._lifter = lifter
@@ -57,14 +201,29 @@ class Subscriptions:
         self._spellings: dict[str, Spelling] = {}
         self._shapes: dict[Any, Shape] = {}
         self._matchers: dict[Shape, list[tuple[Term | None, Matcher]]] = {}
-        self._units: dict[int, Unit] = {}
+        self._units = _Numbered()
         self._touched: dict[_Seeds, None] = {}
-        self._next = 0
+        self._counts: dict[Shape, list[_Counts]] = {}
+        self._touched_counts: dict[_Counts, None] = {}
+        self._doubtful: dict[Shape, Exception] = {}
+        self._timed = 0
 
     def __len__(self) -> int:
         return len(self._units)
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._units
+
     # --- subscribing ---
+
+    def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
+        """The query that the store would evaluate for a subscriber, None where a plan serves. Raises RequestError."""
+        spelling, terms = self._read(text)
+        key = self._key(spelling, terms, dataset)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset)
+        return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Raises RequestError."""
@@ -72,24 +231,33 @@ class Subscriptions:
         unit = self._unit(spelling, terms, dataset)
         try:
             rows = unit.rows()
-        except OrderMattersError:
-            self._demote(unit.shape)
+        except _NOT_BY_PLAN as reason:
+            self._demote(unit.shape, reason)
             rows = unit.rows()
-        number = self._next
-        self._next += 1
+        if spelling.clocks:
+            rows = unit.timed(rows, self._now())
+        number = self._units.add(unit)
         unit.enter(number, spelling.columns)
-        self._units[number] = unit
+        unit.shape.subscribers += 1
         return Entered(number, spelling.columns, rows, unit.spu_class)
 
     def unsubscribe(self, number: int) -> None:
         """Raises KeyError."""
         unit = self._units.pop(number)
+        unit.shape.subscribers -= 1
         if not unit.leave(number):
             self._drop(unit)
 
+    def unit(self, number: int) -> Unit:
+        """Raises KeyError."""
+        return self._units[number]
+
     def classes(self) -> dict[str, int]:
         """How many subscriptions there are of each class."""
-        return dict(Counter(unit.spu_class for unit in self._units.values()))
+        found: Counter[str] = Counter()
+        for shape in self._shapes.values():
+            found[shape.spu_class] += shape.subscribers
+        return dict(found)
 
     def _read(self, text: str) -> tuple[Spelling, list[Term]]:
         lifted: Lifted | None = None
@@ -102,9 +270,16 @@ class Subscriptions:
                 return known, lifted.terms
         columns = subscribable(text).columns
         prologue, body = declarations_and_body(text)
+        if "clock" in text:
+            body, clocks = without_clock(text, prologue, body, columns)
+            if clocks:
+                rest = [column for index, column in enumerate(columns) if index not in clocks]
+                terms = [canonical(prologue, raw) for raw in _raws(body)]
+                spelling = read_spelling(body, rest, lambda raw: canonical("", raw))
+                text = f"{spelling.text} with the time in {sorted(clocks)}"
+                return replace(spelling, text=text, columns=columns, clocks=tuple(sorted(clocks))), terms
         spans = constant_spans(body)
-        raws = ["".join(token.text for token in body[start:end]) for start, end in spans]
-        terms = [canonical(prologue, raw) for raw in raws]
+        terms = [canonical(prologue, raw) for raw in _raws(body)]
         spelling = read_spelling(body, columns, lambda raw: canonical("", raw))
         if any(token.is_word("IRI", "URI") for token in body):
             if "BASE" in prologue.upper():
@@ -115,12 +290,17 @@ class Subscriptions:
             self._spellings[lifted.skeleton] = spelling
         return spelling, terms
 
-    def _unit(self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None) -> Unit:
+    @staticmethod
+    def _key(spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None) -> Any:
+        """What queries of one shape have in common: all but the lifted constants, and which of these are equal."""
         lifted = spelling.lifted
-        fixed = tuple(term for number, term in enumerate(terms) if number not in lifted)
+        fixed = tuple([term for number, term in enumerate(terms) if number not in lifted])
         free = [term for number, term in enumerate(terms) if number in lifted]
-        equal = None if len(set(free)) == len(free) else tuple(free.index(term) for term in free)
-        key = (spelling.text, dataset, fixed, equal)
+        equal = None if len(set(free)) == len(free) else tuple([free.index(term) for term in free])
+        return spelling.text, dataset, fixed, equal
+
+    def _unit(self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None) -> Unit:
+        key = self._key(spelling, terms, dataset)
         shape = self._shapes.get(key)
         if shape is None:
             shape = Shape(spelling, terms, self._cts, dataset)
@@ -134,27 +314,52 @@ class Subscriptions:
             try:
                 if shape.plan is None:
                     self._re_evaluate(unit)
+                for counts in self._counts.get(shape, ()):
+                    counts.enter(unit)
             except BaseException:
                 if not shape.units.all:
                     self._drop_shape(shape)
                 raise
             shape.units.add(constants, unit)
+            if spelling.clocks:
+                self._timed += 1
         return unit
 
     def _file(self, shape: Shape) -> None:
         """Puts the matchers and seeders of a shape into the LUTT."""
         filed: list[tuple[Term | None, Matcher]] = []
         if shape.plan is not None:
-            filed += shape.plan.matchers
+            for predicate, matcher in shape.plan.matchers:
+                filed.append((predicate, self._watched(shape, matcher, matcher)))
             for seeding in shape.plan.seedings:
                 seeds = _Seeds(shape, seeding)
                 for leaf, seeders in enumerate(seeding.seeders):
                     filed += [
                         (predicate, seeds.collector(leaf, seeder, self._touched)) for predicate, seeder in seeders
                     ]
+            for counting in shape.plan.countings:
+                counts = _Counts(shape, counting)
+                self._counts.setdefault(shape, []).append(counts)
+                for predicate, matcher in counting.matchers:
+                    collector = counts.collector(matcher, self._touched_counts)
+                    filed.append((predicate, self._watched(shape, collector, matcher)))
         for predicate, matcher in filed:
             self._lutt.add_matcher(predicate, matcher)
         self._matchers[shape] = filed
+
+    def _watched(self, shape: Shape, matcher: Matcher, compiled: Any) -> Matcher:
+        """A matcher that could look at too many quads gives up, and leaves its shape to the store."""
+        if not compiled.may_exceed:
+            return matcher
+        doubtful = self._doubtful
+
+        def match(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            try:
+                matcher(s, p, o, g, found, sign)
+            except _NOT_BY_PLAN as reason:
+                doubtful[shape] = reason
+
+        return match
 
     def _re_evaluate(self, unit: Unit) -> None:
         """Makes a unit one that the store evaluates, with its result as the store is now."""
@@ -168,6 +373,9 @@ class Subscriptions:
     def _drop(self, unit: Unit) -> None:
         if unit.spu is not None:
             self._lutt.remove(unit, unit.shape.footprint(unit.key))
+        self._timed -= unit.times is not None
+        for counts in self._counts.get(unit.shape, ()):
+            counts.leave(unit)
         unit.shape.units.remove(unit.key)
         if not unit.shape.units.all:
             self._drop_shape(unit.shape)
@@ -175,16 +383,62 @@ class Subscriptions:
     def _drop_shape(self, shape: Shape) -> None:
         for predicate, matcher in self._matchers.pop(shape):
             self._lutt.remove_matcher(predicate, matcher)
+        self._counts.pop(shape, None)
         shape.close()
         del self._shapes[shape.key]
 
     # --- following the dataset ---
 
-    def follow(self, delta: QuadDelta) -> list[Change]:
-        """Applies a delta to the CTS and to the store, and tells what it changes."""
+    def follow(self, delta: QuadDelta, timings: Timings | None = None) -> list[Change]:
+        """Applies a delta to the CTS and to the store, and tells what it changes. timings: to be added to."""
+        found: dict[Unit, tuple[Rows, Rows]] = {}
+        if timings is None:
+            self._match(delta, found)
+        else:
+            self._match_timed(delta, found, timings)
+        started = 0.0 if timings is None else timings.clock()
+        if self._touched:
+            self._follow_seeds(delta, found)
+        if self._touched_counts:
+            self._follow_counts(found)
+        if self._doubtful:
+            self._follow_doubtful(found)
+        if timings is not None:
+            timings.t_booster += timings.clock() - started
+            started = timings.clock()
+        self._store.apply(delta)
+        if timings is not None:
+            timings.t_update += timings.clock() - started
+        changes = []
+        for unit, (removed, added) in found.items():
+            removed, added = _netted(removed, added)
+            if removed or added:
+                changes.append((unit, removed, added))
+        if self._lutt.owners:
+            started = 0.0 if timings is None else timings.clock()
+            touched = self._lutt.touched(delta)
+            if timings is not None:
+                timings.t_lutt += timings.clock() - started
+                started = timings.clock()
+            for unit in touched:
+                assert unit.spu is not None
+                change = unit.spu.follow()
+                if change:
+                    changes.append((unit, list(change.removed), list(change.added)))
+            if timings is not None:
+                timings.t_booster += timings.clock() - started
+        if self._timed:
+            changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
+        return changes
+
+    def _with_times(self, change: Change) -> Change:
+        unit, removed, added = change
+        return unit, unit.untimed(removed), unit.entered(added, self._now())
+
+    def _match(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+        """The telescoping rule: each quad is matched while it is in the CTS, and the CTS goes along."""
         matchers, wildcards = self._lutt.matchers, self._lutt.wildcards
         add, remove = self._cts.add, self._cts.remove
-        found: dict[Unit, tuple[Rows, Rows]] = {}
         for quad in delta.removed:
             s, p, o, g = quad
             for matcher in matchers.get(p, ()):
@@ -199,20 +453,27 @@ class Subscriptions:
                 matcher(s, p, o, g, found, 1)
             for matcher in wildcards:
                 matcher(s, p, o, g, found, 1)
-        if self._touched:
-            self._follow_seeds(delta, found)
-        self._store.apply(delta)
-        changes = []
-        for unit, (removed, added) in found.items():
-            removed, added = _netted(removed, added)
-            if removed or added:
-                changes.append((unit, removed, added))
-        for unit in self._lutt.touched(delta):
-            assert unit.spu is not None
-            change = unit.spu.follow()
-            if change:
-                changes.append((unit, list(change.removed), list(change.added)))
-        return changes
+
+    def _match_timed(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]], timings: Timings) -> None:
+        """As `_match`, with a look at the clock between its parts."""
+        clock = timings.clock
+        for sign, quads in ((0, delta.removed), (1, delta.added)):
+            for quad in quads:
+                t0 = clock()
+                if sign:
+                    self._cts.add(quad)
+                t1 = clock()
+                s, p, o, g = quad
+                matchers = [*self._lutt.matchers.get(p, ()), *self._lutt.wildcards]
+                t2 = clock()
+                for matcher in matchers:
+                    matcher(s, p, o, g, found, sign)
+                t3 = clock()
+                if not sign:
+                    self._cts.remove(quad)
+                timings.t_update += t1 - t0 + clock() - t3
+                timings.t_lutt += t2 - t1
+                timings.t_booster += t3 - t2
 
     def _follow_seeds(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         """Evaluates what the seeds tell, after the change and, with the change taken back, before it."""
@@ -222,25 +483,39 @@ class Subscriptions:
         self._cts.apply(delta.invert())
         before = [seeds.evaluated() for seeds in touched]
         self._cts.apply(delta)
-        doubtful: dict[Shape, None] = {}
         for seeds, old, new in zip(touched, before, after, strict=True):
             seeds.clear()
-            if old is None or new is None:
-                doubtful[seeds.shape] = None
-                continue
             for sign, rows_of in ((0, old), (1, new)):
-                for unit, rows in rows_of.items():
-                    found.setdefault(unit, ([], []))[sign].extend(rows)
-        for shape in doubtful:
+                if isinstance(rows_of, Exception):
+                    self._doubtful[seeds.shape] = rows_of
+                else:
+                    for unit, rows in rows_of.items():
+                        found.setdefault(unit, ([], []))[sign].extend(rows)
+
+    def _follow_counts(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+        for counts in self._touched_counts:
+            try:
+                counts.follow(found)
+            except _NOT_BY_PLAN as reason:
+                self._doubtful[counts.shape] = reason
+            counts.clear()
+        self._touched_counts.clear()
+
+    def _follow_doubtful(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+        """What plans could not tell, the store will."""
+        for shape, reason in self._doubtful.items():
             for unit in shape.units.all.values():
                 found.pop(unit, None)
-            self._demote(shape)
+            self._demote(shape, reason)
+        self._doubtful.clear()
 
-    def _demote(self, shape: Shape) -> None:
+    def _demote(self, shape: Shape, reason: Exception) -> None:
         """From now on the store, which has not taken a change yet, evaluates the units of a shape."""
+        shape.reason = str(reason)
         for predicate, matcher in self._matchers[shape]:
             self._lutt.remove_matcher(predicate, matcher)
         self._matchers[shape] = []
+        self._counts.pop(shape, None)
         shape.close()
         shape.plan = None
         for unit in shape.units.all.values():
@@ -265,20 +540,25 @@ class _Seeds:
 
         return collect
 
-    def evaluated(self) -> dict[Unit, Rows] | None:
-        """The rows that agree with the seeds, by unit; None where they depend on their order."""
+    def evaluated(self) -> dict[Unit, Rows] | Exception:
+        """The rows that agree with the seeds, by unit, or why the plan cannot tell."""
         rows: dict[Unit, Rows] = {}
         try:
             for seeds, evaluate in zip(self._seeds, self._seeding.evaluators, strict=True):
                 if seeds:
                     evaluate(seeds, self._seeds, rows)
-        except OrderMattersError:
-            return None
+        except _NOT_BY_PLAN as reason:
+            return reason
         return rows
 
     def clear(self) -> None:
         for seeds in self._seeds:
             seeds.clear()
+
+
+def _raws(body: Sequence[Token]) -> list[str]:
+    """The constants as they are written."""
+    return ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
 
 
 def _netted(removed: Rows, added: Rows) -> tuple[Rows, Rows]:

@@ -35,6 +35,7 @@ from engine.algebra import (
     visible,
     walk,
 )
+from engine.terms import Term
 
 BRANCHES_MAX = 16
 """Branches that a tree's unions may be multiplied out to; beyond, a union is evaluated as a whole."""
@@ -60,6 +61,17 @@ def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
         return tuple(rewritten(member, change) for member in tree)
     if hasattr(tree, "__dataclass_fields__"):
         return replace(tree, **{field.name: rewritten(getattr(tree, field.name), change) for field in fields(tree)})
+    return tree
+
+
+def in_graph(tree: Any, graph: Term) -> Any:
+    """The tree with the patterns of the default graph matched in a named one."""
+    if isinstance(tree, Pattern):
+        return tree if tree.graph is not None else tree._replace(graph=graph)
+    if isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant, Function)):
+        return tuple(in_graph(member, graph) for member in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        return replace(tree, **{field.name: in_graph(getattr(tree, field.name), graph) for field in fields(tree)})
     return tree
 
 

@@ -9,6 +9,7 @@ inserts that were not: SPARQL 1.1 Update, 3.1.3, deletes before inserts.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from engine.delta import QuadDelta, compose
 from engine.errors import MalformedRequestError, StoreError
@@ -45,13 +46,13 @@ def quad_delta(
     text: str,
     store: QuadStore,
     *,
-    now: str,
+    now: datetime,
     new_blank_node: Callable[[], Term],
     using: UsingGraphs = UsingGraphs(),  # frozen
 ) -> QuadDelta:
     """The net effect that an update request would have on the store, which is left as it was.
 
-    now: the xsd:dateTime of the request. Raises RequestSyntaxError, UnsupportedRequestError,
+    now: the time of the request, UTC. Raises RequestSyntaxError, UnsupportedRequestError,
     MalformedRequestError (graphs named both in the text and by the protocol) and StoreError (an
     operation fails, for instance CREATE of an existing graph); the whole request then has no effect.
     """
@@ -125,15 +126,25 @@ def _modify_delta(
         default_graphs, named_graphs = using.default, using.named
     elif with_graph is not None:
         default_graphs = [with_graph]
-    # Without variables the number of solutions still counts: each makes blank nodes of its own.
-    projection = " ".join(f"?{name}" for name in variables) or "*"
-    solutions = store.select(f"{prologue} SELECT {projection} WHERE {operation.where}", default_graphs, named_graphs)
+    solutions = store.select(solutions_query(operation), default_graphs, named_graphs)
     return _delta(
         store,
         _instances(deletes, variables, solutions, with_graph, new_blank_node),
         _instances(inserts, variables, solutions, with_graph, new_blank_node),
         (),
     )
+
+
+def solutions_query(operation: ModifyOperation) -> str:
+    """The query for the solutions of an operation's WHERE, with the variables of its templates, sorted."""
+    prologue = operation.prologue
+    variables: set[str] = set()
+    for block in (operation.delete, operation.insert):
+        if block:
+            variables |= set(template(prologue, block)[1])
+    # Without variables the number of solutions still counts: each makes blank nodes of its own.
+    projection = " ".join(f"?{name}" for name in sorted(variables)) or "*"
+    return f"{prologue} SELECT {projection} WHERE {operation.where}"
 
 
 def _instances(

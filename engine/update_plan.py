@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.algebra import Bgp, Constant, Expression, Function, Node, Part, Pattern, Variable, certain, walk
+from engine.algebra import Bgp, Constant, Expression, Function, Group, Node, Part, Pattern, Variable, certain, walk
+from engine.clock_function import CLOCK
 from engine.cts import Cts
 from engine.delta import QuadDelta, compose
 from engine.grammar import Resolve, UnknownSyntaxError, UpdateReader, constant_spans
@@ -56,19 +57,23 @@ class UpdatePlan:
 
         def change(part: Any) -> Any:
             if isinstance(part, Function):
+                if terms[part.number] == CLOCK:
+                    raise Unsupported("the clock function")
                 return terms[part.number]
             return terms[part.number] if isinstance(part, Constant) and part.number in fixed else part
 
         def named(part: Part) -> bool:
             return part.number in iris if isinstance(part, Constant) else isinstance(part, str) and part[0] == "<"
 
-        self._functions: list[Instantiate] = []
+        self._functions: list[tuple[Instantiate, bool]] = []
         try:
             for operation in operations:
                 changed = rewritten(operation, change)
                 check(changed.where)
+                if any(isinstance(node, Group) for node in walk(changed.where)):
+                    raise Unsupported("an aggregate, which may depend on the order of the solutions")
                 where = with_equalities(changed.where, named)
-                self._functions.append(self._compiled(changed, where))
+                self._functions.append((self._compiled(changed, where), _matched(changed)))
         except Unsupported:
             self.close()
             raise
@@ -82,15 +87,16 @@ class UpdatePlan:
     def delta(self, terms: Sequence[Term], store: QuadStore, new_blank_node: Callable[[], Term]) -> QuadDelta:
         """The net effect on the dataset, which is left as it was."""
         if len(self._functions) == 1:
-            return self._one(self._functions[0], terms, store, new_blank_node)
+            [(function, matched)] = self._functions
+            return self._one(function, matched, terms, store, new_blank_node)
         done: list[QuadDelta] = []
         try:
-            for function in self._functions:
+            for function, matched in self._functions:
                 if done:
                     # Later operations have to see the effect of earlier ones; nobody else may.
                     self._cts.apply(done[-1])
                     store.apply(done[-1])
-                done.append(self._one(function, terms, store, new_blank_node))
+                done.append(self._one(function, matched, terms, store, new_blank_node))
         finally:
             applied = done if len(done) < len(self._functions) else done[:-1]
             for delta in reversed(applied):
@@ -100,38 +106,44 @@ class UpdatePlan:
         return compose(done)
 
     def _one(
-        self, function: Instantiate, terms: Sequence[Term], store: QuadStore, new_blank_node: Callable[[], Term]
+        self,
+        function: Instantiate,
+        matched: bool,
+        terms: Sequence[Term],
+        store: QuadStore,
+        new_blank_node: Callable[[], Term],
     ) -> QuadDelta:
+        """The effect of one operation. matched: whether all it deletes are quads that its WHERE has found."""
         deletes: list[Quad] = []
         inserts: list[Quad] = []
         function(terms, deletes, inserts, new_blank_node)
+        wanted: Any = inserts
+        unwanted: Any = deletes
         if len(inserts) > 1:
-            inserts = list(dict.fromkeys(inserts))
+            wanted = dict.fromkeys(inserts)
         if len(deletes) > 1:
-            deletes = list(dict.fromkeys(deletes))
-        if deletes and inserts:
-            wanted: Any = inserts if len(inserts) < 4 else set(inserts)
-            deletes = [quad for quad in deletes if quad not in wanted]
-        removed = self._present(deletes, store)[0] if deletes else ()
-        kept, added = self._present(inserts, store) if inserts else ((), ())
+            unwanted = dict.fromkeys(deletes)
+        find = self._cts.find
+        removed, added, kept = [], [], []
+        if matched:
+            removed = [quad for quad in unwanted if quad not in wanted]
+        else:
+            for quad in unwanted:
+                if quad not in wanted:
+                    there = find(quad)
+                    if store.contains((quad,))[0] if there is None else there:
+                        removed.append(quad)
         created: tuple[Term, ...] = ()
-        for quad in added:
-            if quad[3] is not None and quad[3] not in created and not store.has_graph(quad[3]):
-                created = (*created, quad[3])
-        return QuadDelta(removed, added, kept, created)
-
-    def _present(self, quads: list[Quad], store: QuadStore) -> tuple[tuple[Quad, ...], tuple[Quad, ...]]:
-        """The quads that the dataset has, and those that it has not."""
-        cts = self._cts
-        unknown = [quad for quad in quads if not cts.holds(quad[1])]
-        there = {quad for quad, found in zip(unknown, store.contains(unknown), strict=True) if found}
-        present, absent = [], []
-        for quad in quads:
-            if cts.contains(quad) or quad in there:
-                present.append(quad)
+        for quad in wanted:
+            there = find(quad)
+            if store.contains((quad,))[0] if there is None else there:
+                kept.append(quad)
             else:
-                absent.append(quad)
-        return tuple(present), tuple(absent)
+                added.append(quad)
+                g = quad[3]
+                if g is not None and g not in created and not store.has_graph(g):
+                    created = (*created, g)
+        return QuadDelta(tuple(removed), tuple(added), tuple(kept), created)
 
     # --- compiling ---
 
@@ -179,6 +191,8 @@ class UpdatePlan:
             if not isinstance(part, Variable) or part.name.startswith("_:"):
                 continue
             name = scope.name(part)
+            if part not in scope.bound and part not in scope.maybe:
+                return
             if part not in scope.bound:
                 tests.append(f"{name} is not None")
             if place == "p":
@@ -201,6 +215,10 @@ def _constants(node: Any) -> Iterable[Constant]:
         yield from (part for part in node if isinstance(part, Constant))
     elif isinstance(node, Expression):
         yield from (part for part in node.parts if isinstance(part, Constant))
+
+
+def _matched(operation: _Operation) -> bool:
+    return isinstance(operation.where, Bgp) and set(operation.delete) <= set(operation.where.patterns)
 
 
 def _nodes(where: Node) -> frozenset[Variable]:

@@ -8,19 +8,22 @@ from datetime import datetime
 
 from engine.cts import Cts
 from engine.delta import QuadDelta
-from engine.errors import RequestError
+from engine.errors import LimitExceededError, RequestError
 from engine.grammar import constant_spans
 from engine.lexer import tokens
-from engine.lifting import Lifted, Lifter, skeleton_of
-from engine.sparql import REQUEST_BYTES_MAX, canonical
+from engine.lifting import Lifted, Lifter, Recogniser, recogniser, skeleton_of
+from engine.sparql import REQUEST_BYTES_MAX, ModifyOperation, canonical, parse_update
 from engine.store import QuadStore
 from engine.terms import Term
 from engine.trees import Unsupported
-from engine.update import UsingGraphs, quad_delta
+from engine.update import UsingGraphs, quad_delta, solutions_query
 from engine.update_plan import UpdatePlan
+from engine.writer import TooManySteps
 
 SHAPES_MAX = 512
 """Shapes of updates that are remembered, the last used ones."""
+RECOGNISED_MAX = 8
+"""Shapes that are tried before a text is taken apart."""
 PLANS_MAX = 64
 """Plans for one shape, which differ in predicates."""
 
@@ -43,11 +46,16 @@ class Updates:
         self._cts = cts
         self._lifter = lifter
         self._shapes: dict[str, _Shape] = {}
+        self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
 
     def delta(
-        self, text: str, *, now: datetime, new_blank_node: Callable[[], Term], using: UsingGraphs | None
+        self, text: str, *, now: Callable[[], datetime], new_blank_node: Callable[[], Term], using: UsingGraphs | None
     ) -> QuadDelta:
         """The net effect that a request would have now. Raises RequestError, StoreError."""
+        if not using:
+            recognised = self._recognised_as(text)
+            if recognised is not None:
+                return self._by_plan(*recognised, new_blank_node)
         lifted = None if using else self._lift(text)
         shape = None
         if lifted is not None:
@@ -55,11 +63,12 @@ class Updates:
             if shape is not None:
                 plan = self._plan(text, lifted, shape)
                 if plan is not None:
-                    return plan.delta(lifted.terms, self._store, new_blank_node)
+                    self._recognise(text, lifted, plan)
+                    return self._by_plan(plan, lifted.terms, new_blank_node)
         delta = quad_delta(
             text,
             self._store,
-            now=now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            now=now(),
             new_blank_node=new_blank_node,
             using=using or UsingGraphs(),
         )
@@ -68,6 +77,35 @@ class Updates:
                 self._forget(next(iter(self._shapes)))
             self._shapes[lifted.skeleton] = _Shape()
         return delta
+
+    def _recognised_as(self, text: str) -> tuple[UpdatePlan, list[Term]] | None:
+        for known, plan in self._recognised:
+            try:
+                terms = known.terms(text)
+            except (SyntaxError, ValueError, RuntimeError):
+                return None  # a constant is none; the parser says better why
+            if terms is not None:
+                return plan, terms
+        return None
+
+    def _by_plan(self, plan: UpdatePlan, terms: list[Term], new_blank_node: Callable[[], Term]) -> QuadDelta:
+        try:
+            return plan.delta(terms, self._store, new_blank_node)
+        except TooManySteps as error:
+            raise LimitExceededError(
+                f"the WHERE of the update needs {error}; join its patterns by more variables or name constants"
+            ) from error
+
+    def evaluations(self, text: str) -> list[str]:
+        """The SELECT queries that the store would run for an update now; none where there is a plan."""
+        if self._recognised_as(text) is not None:
+            return []
+        lifted = self._lift(text)
+        shape = None if lifted is None else self._shapes.get(lifted.skeleton)
+        if lifted is not None and shape is not None and self._plan(text, lifted, shape) is not None:
+            return []
+        operations = parse_update(text, datetime(1970, 1, 1))
+        return [solutions_query(operation) for operation in operations if isinstance(operation, ModifyOperation)]
 
     def _lift(self, text: str) -> Lifted | None:
         if len(text) <= REQUEST_BYTES_MAX:
@@ -102,13 +140,26 @@ class Updates:
         shape.plans[tuple(lifted.terms[number] for number in fixed)] = plan
         return plan
 
+    def _recognise(self, text: str, lifted: Lifted, plan: UpdatePlan) -> None:
+        """Puts the shape of a text that no recogniser knew in the place of one that came longer ago."""
+        if any(known is plan for _, known in self._recognised):
+            # Its constants were new; or it has others in common than the text before, and they take turns.
+            return
+        start = len(lifted.prologue)
+        body = [token for token in tokens(text) if token.start >= start]
+        spans = [(body[first].start, body[end - 1].end) for first, end in constant_spans(body)]
+        found = recogniser(text, lifted, self._lifter, spans, set(plan.fixed))
+        if found is not None:
+            self._recognised.insert(0, (found, plan))
+            del self._recognised[RECOGNISED_MAX:]
+
     def _forget(self, skeleton: str) -> None:
         shape = self._shapes.pop(skeleton)
         for key in list(shape.plans):
             self._close(key, shape)
 
-    @staticmethod
-    def _close(key: tuple[Term, ...], shape: _Shape) -> None:
+    def _close(self, key: tuple[Term, ...], shape: _Shape) -> None:
         plan = shape.plans.pop(key)
         if plan is not None:
             plan.close()
+            self._recognised = [known for known in self._recognised if known[1] is not plan]

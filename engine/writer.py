@@ -38,9 +38,18 @@ from engine.algebra import (
 )
 from engine.cts import Cts
 from engine.grammar import RDF_TYPE
+from engine.limits import STEPS_MAX
 from engine.terms import Term
 from engine.trees import Unsupported
 from engine.units import Units
+
+
+class TooManySteps(Exception):
+    """An evaluation that looks at more quads than `STEPS_MAX`: a product of patterns that are hardly connected."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {STEPS_MAX} quads to be looked at for one evaluation")
+
 
 Key = Variable | Constant
 UNIT = Variable("unit of the shape")
@@ -84,9 +93,14 @@ class Writer:
         self._ambient: frozenset[Variable] = frozenset()
         self._numbers: dict[Pattern, int] = {}
         self._match: int | None = None
+        self._given: Node | None = None
+        self._loops = 0
+        self._counted = False
 
     def compiled(self, title: str, signature: str, body: Callable[[], None]) -> Callable[..., Any]:
+        self.space.update(STEPS_MAX=STEPS_MAX, TooManySteps=TooManySteps)
         with self.block(f"def {title}({signature}):"):
+            self.emit("left = STEPS_MAX")
             body()
         source = "\n".join(self._lines)
         try:
@@ -95,12 +109,17 @@ class Writer:
             raise Unsupported("patterns nested too deeply") from error
         function = self.space[title]
         function.source = source
+        function.may_exceed = self._counted
         return function  # type: ignore[no-any-return]
 
     def match(self, numbered: Sequence[Pattern], number: int) -> None:
         """From now on, the quad s, p, o, g stands in one of a tree's patterns, and not in those before it."""
         self._numbers = {pattern: numbered.index(pattern) for pattern in numbered}
         self._match = self._numbers[numbered[number]]
+
+    def given(self, node: Node) -> None:
+        """From now on, the solution of this node is in the scope already."""
+        self._given = node
 
     def _exclusion(self, number: int, pattern: Pattern, scope: Scope) -> str | None:
         """The condition that a matched pattern has not taken the quad that stands in a later one."""
@@ -122,10 +141,28 @@ class Writer:
         self._lines.append(" " * self._depth + line)
 
     @contextmanager
+    def loop(self, name: str, members: str) -> Iterator[None]:
+        """A loop over members; all but the outermost count their steps, which could multiply."""
+        if self._loops:
+            counted = self.name("members")
+            self.emit(f"{counted} = {members}")
+            self.emit(f"left -= len({counted})")
+            self._counted = True
+            with self.block("if left < 0:"):
+                self.emit("raise TooManySteps")
+            members = counted
+        self._loops += 1
+        with self.block(f"for {name} in {members}:"):
+            yield
+        self._loops -= 1
+
+    @contextmanager
     def block(self, line: str) -> Iterator[None]:
         self.emit(line)
         self._depth += 1
         self._functions += line.startswith("def ")
+        if line.startswith("def ") and self._functions > 1:
+            self.emit("nonlocal left")
         before = len(self._lines)
         yield
         if len(self._lines) == before:
@@ -151,6 +188,9 @@ class Writer:
 
     def produce(self, node: Node, scope: Scope, consume: Consume) -> None:
         """Writes loops over the node's solutions that agree with the scope, and consume's text inside."""
+        if node is self._given:
+            consume(scope)
+            return
         match node:
             case Bgp(patterns) if patterns:
                 left = [(self._numbers.get(it, number), it) for number, it in enumerate(dict.fromkeys(patterns))]
@@ -365,6 +405,20 @@ class Writer:
 
         self.produce(node, scope, once)
 
+    def group_pair(self, node: Group, seen: frozenset[Variable], scope: Scope) -> str:
+        """The group that a solution belongs to and what it gives to the aggregates, as a Python tuple."""
+        return tuple_text(list(self._grouped(node, seen, scope)))
+
+    def _grouped(self, node: Group, seen: frozenset[Variable], scope: Scope) -> tuple[str, str]:
+        arguments = []
+        for _, aggregate in node.aggregates:
+            if aggregate.argument is None:
+                arguments.append("None")
+            else:
+                arguments.append(self._expression(aggregate.argument, seen, scope, expressions.value))
+        keys = [scope.name(key) if key in seen else "None" for key in node.keys]
+        return tuple_text(keys), tuple_text(arguments)
+
     def _group(self, node: Group, scope: Scope, consume: Consume) -> None:
         groups = self.name("groups")
         key_name, rows_name = self.name("key"), self.name("rows")
@@ -374,15 +428,8 @@ class Writer:
         seen = visible(node.node)
 
         def collect(found: Scope) -> None:
-            arguments = []
-            for _, aggregate in node.aggregates:
-                if aggregate.argument is None:
-                    arguments.append("None")
-                else:
-                    arguments.append(self._expression(aggregate.argument, seen, found, expressions.value))
-            key = "".join(found.name(key) + ", " for key in node.keys)
-            row = "".join(argument + ", " for argument in arguments)
-            self.emit(f"{groups}.setdefault(({key}), []).append(({row}))")
+            key, arguments = self._grouped(node, seen, found)
+            self.emit(f"{groups}.setdefault({key}, []).append({arguments})")
 
         self.produce(node.node, Scope({**known, **scope.constants()}, {}), collect)
         with self.block(f"for {key_name}, {rows_name} in {groups}.items():"):
@@ -612,25 +659,25 @@ class Writer:
         elif known(s):
             assert isinstance(o, (Variable, Constant))
             name = self.name("v")
-            with self.block(f"for {name} in {half('sp')}.get({subject}, ()):"):
+            with self.loop(name, f"{half('sp')}.get({subject}, ())"):
                 consume(scope.binding(o, name))
         elif known(o):
             assert isinstance(s, (Variable, Constant))
             self._hold(pattern.p if isinstance(pattern.p, str) else None, True)
             name = self.name("v")
-            with self.block(f"for {name} in {half('po')}.get({object_}, ()):"):
+            with self.loop(name, f"{half('po')}.get({object_}, ())"):
                 consume(scope.binding(s, name))
         else:
             assert isinstance(s, (Variable, Constant)) and isinstance(o, (Variable, Constant))
             name, members = self.name("v"), self.name("members")
-            with self.block(f"for {name}, {members} in {half('sp')}.items():"):
+            with self.loop(f"{name}, {members}", f"{half('sp')}.items()"):
                 inner = scope.binding(s, name)
                 if s == o:
                     with self.block(f"if {name} in {members}:"):
                         consume(inner)
                 else:
                     other = self.name("v")
-                    with self.block(f"for {other} in {members}:"):
+                    with self.loop(other, members):
                         consume(inner.binding(o, other))
 
     def quad(self, pattern: Pattern, consume: Consume) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import sys
+import urllib.request
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from engine.errors import GatewayError
+from engine.errors import GatewayError, UpstreamError
 from gateway.log_writer import Recovery
 from gateway.service import Addresses, Configuration, run_coap, run_gateway, run_mqtt, run_until, stop_on_signals
 
@@ -26,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
-    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "rdflib", "asyncio"):
+    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     try:
         return int(options.command(options))
@@ -56,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     command("mqtt", "run the MQTT adapter alone", _mqtt)
     command("coap", "run the CoAP adapter alone", _coap)
     command("check", "read and check the configuration, and start nothing", _check)
+    command("subscriptions", "list what a running gateway is subscribed to, and how it is kept true", _subscriptions)
     demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
     return parser
@@ -120,6 +124,47 @@ def _check(options: argparse.Namespace) -> int:
     for application in configuration.applications:
         print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
     return 0
+
+
+def _subscriptions(options: argparse.Namespace) -> int:
+    settings = _configuration(options).settings
+    url = f"http://{settings.http.host}:{settings.http.port}/subscriptions"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            answered = json.load(answer)
+            found, total = answered["subscriptions"], answered["total"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UpstreamError(
+            f"no gateway answers at {url}: {error}; is it running, and with this configuration?"
+        ) from error
+    print(_table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
+    if total > len(found):
+        print(f"and {total - len(found)} more")
+    return 0
+
+
+_TITLES = ("SPUID", "CLASS", "SHARED BY", "EVALUATION MS", "SINCE", "CLIENT", "REASON FOR RE-EVALUATION")
+
+
+def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
+    evaluation_ms = subscription["evaluation_ms"]
+    return (
+        subscription["spuid"],
+        subscription["class"],
+        str(subscription["subscribers"]),
+        "" if evaluation_ms is None else f"{evaluation_ms:.1f}",
+        (subscription["since"] or "")[:19],
+        subscription["client"],
+        subscription["reason"],
+    )
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    """Columns as wide as their widest cell, two spaces between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -30,6 +30,7 @@ from engine.errors import (
 from engine.protocol import dataset, error_members, graph_names
 from engine.sparql import REQUEST_BYTES_MAX, Query, query_outline
 from engine.update import UsingGraphs
+from gateway.metrics import MEDIA_TYPE, prometheus_text
 from gateway.reader import GRAPH_FORMATS, SOLUTION_FORMATS
 from gateway.runner import Runner, UpdateCall
 from gateway.settings import HttpSettings
@@ -154,6 +155,8 @@ class _Gate:
         yield Route("/delayed", self._answering(self.delayed))
         yield Route("/delayed/{id}", self._answering(self.cancel), methods=["DELETE"])
         yield Route("/health", self._answering(self.health))
+        yield Route("/metrics", self._answering(self.metrics))
+        yield Route("/subscriptions", self._answering(self.subscriptions))
 
     def _answering(self, handler: Any) -> Any:
         async def answer(request: Request) -> Response:
@@ -224,6 +227,12 @@ class _Gate:
     async def health(self, request: Request) -> Response:
         status = self._runner.status()
         return _json(status, 200 if status["status"] == "ok" else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(prometheus_text(self._runner.status()), media_type=MEDIA_TYPE)
+
+    async def subscriptions(self, request: Request) -> Response:
+        return _json(self._runner.subscriptions())
 
 
 class _Cors:

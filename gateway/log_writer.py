@@ -251,17 +251,23 @@ class LogWriter:
         self._unsynced = True
         return record
 
+    @property
+    def waits(self) -> bool:
+        """Whether `sync` waits for the disk."""
+        return self._durability == "fsync"
+
     def sync(self) -> None:
         """Makes what was appended as durable as the policy says. Raises ChangeLogError: the disk is no good."""
         if self._unsynced and self._durability == "fsync":
             assert self._file is not None
+            self._unsynced = False  # before, since records may be appended while the disk works
             try:
                 os.fdatasync(self._file)
             except OSError as error:
+                self._unsynced = True
                 raise ChangeLogError(
                     str(error.strerror), path=self._path, hint="check the disk", sequence=self.sequence
                 ) from error
-        self._unsynced = False
 
     def close(self) -> None:
         """Lets go of the files."""

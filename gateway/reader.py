@@ -1,4 +1,4 @@
-"""Ad-hoc queries in processes of their own, where they can be killed.
+"""Ad-hoc queries in processes of their own, where they can be killed, and trials of what the engine is to evaluate.
 
 pyoxigraph cannot cancel a query, and the engine's loop never runs a client's unbounded one (design 4.9).
 So each is run by a fork of the gateway: it has the dataset as it stood at that moment, copy on write, and
@@ -14,9 +14,10 @@ import os
 import resource
 import signal
 import warnings
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 import msgspec
 import pyoxigraph as ox
@@ -32,7 +33,7 @@ from engine.errors import (
 from engine.sparql import Query, parse_query
 from engine.store import query_native
 from engine.terms import Term
-from gateway.settings import QuerySettings
+from gateway.settings import LimitSettings, QuerySettings
 
 SOLUTION_FORMATS = {
     "application/sparql-results+json": ox.QueryResultsFormat.JSON,
@@ -52,14 +53,45 @@ GRAPH_FORMATS = {
 
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 64 * 1024
+_TRIAL_WAIT = 20
+"""How many times its processor time a trial may take by the clock: the machine may be busy."""
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Limits of one reader. late, hungry: what is said when it goes over its time and over its memory."""
+
+    time_ms_max: int
+    cpu_ms_max: int | None
+    memory_bytes_max: int
+    late: str
+    hungry: str
 
 
 class Reader:
     """Starts readers and keeps their number and their cost within the limits."""
 
-    def __init__(self, settings: QuerySettings) -> None:
+    def __init__(self, settings: QuerySettings, limits: LimitSettings) -> None:
         self._settings = settings
         self._running: set[int] = set()
+        self._trying: set[int] = set()
+        memory = settings.memory_bytes_max
+        hungry = f"needs more than query.memory_bytes_max = {memory}; narrow it down"
+        self._query_bounds = _Bounds(
+            settings.time_ms_max,
+            None,
+            memory,
+            f"the query takes longer than query.time_ms_max = {settings.time_ms_max}; narrow it down",
+            f"the query {hungry}",
+        )
+        evaluation_ms = limits.evaluation_ms_max
+        self._trial_bounds = _Bounds(
+            _TRIAL_WAIT * evaluation_ms,
+            evaluation_ms,
+            memory,
+            f"the evaluation takes longer than limits.evaluation_ms_max = {evaluation_ms}; narrow the WHERE down",
+            f"the evaluation {hungry}",
+        )
 
     def start(
         self,
@@ -72,21 +104,47 @@ class Reader:
         """Forks a reader of the store as it is now. Raises QueueFullError when too many are running."""
         if len(self._running) >= self._settings.concurrent_max:
             raise QueueFullError(f"{self._settings.concurrent_max} queries are running already; try again")
+
+        def answer(out: BinaryIO) -> None:
+            _answer(store, query, media_type, default_graphs, named_graphs, out, self._settings)
+
+        return self._forked(answer, self._query_bounds, self._running)
+
+    async def trial(self, work: Callable[[], object]) -> None:
+        """Does a work in a fork, with no effect here, to see whether it can be done within the limits.
+
+        Raises LimitExceededError. Whatever else `work` raises it will soon raise again where it is meant to be done.
+        """
+
+        def tried(out: BinaryIO) -> None:
+            try:
+                work()
+            except (LimitExceededError, MemoryError):
+                raise
+            except Exception:
+                out.write(b"!")
+            else:
+                out.write(b"+")
+
+        async for _ in self._forked(tried, self._trial_bounds, self._trying).chunks():
+            pass
+
+    def _forked(self, work: Callable[[BinaryIO], None], bounds: _Bounds, running: set[int]) -> Answer:
         source, sink = os.pipe()
         with warnings.catch_warnings():
             # Python warns of forks beside threads. The only other thread waits for the disk, and the child
-            # uses nothing but the store, which no other thread has touched.
+            # uses nothing but the engine, which no other thread has touched.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
-            _read(store, query, media_type, default_graphs, named_graphs, sink, self._settings)
+            _read(work, sink, bounds)
         os.close(sink)
-        self._running.add(child)
-        return Answer(child, source, self._settings, self._running)
+        running.add(child)
+        return Answer(child, source, bounds, running)
 
     def close(self) -> None:
         """Ends the readers that are running."""
-        for child in self._running:
+        for child in self._running | self._trying:
             os.kill(child, signal.SIGKILL)
 
 
@@ -97,10 +155,10 @@ class Answer:
     ends with the iteration, or at its time limit: that also holds for a client that does not read.
     """
 
-    def __init__(self, child: int, source: int, settings: QuerySettings, running: set[int]) -> None:
+    def __init__(self, child: int, source: int, bounds: _Bounds, running: set[int]) -> None:
         self._child = child
         self._source = source
-        self._settings = settings
+        self._bounds = bounds
         self._running = running
         self._iterated = False
         self._late = False
@@ -110,7 +168,7 @@ class Answer:
         self._status: asyncio.Future[int] = loop.create_future()
         self._watch = os.pidfd_open(child)
         loop.add_reader(self._watch, self._ended, loop)
-        self._limit = loop.call_later(settings.time_ms_max / 1000, self._expire)
+        self._limit = loop.call_later(bounds.time_ms_max / 1000, self._expire)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         self._iterated = True
@@ -125,18 +183,14 @@ class Answer:
                     yield chunk
             members = await stream.read()
             await asyncio.wait([self._status])
-            if self._late:
-                raise LimitExceededError(
-                    f"the query takes longer than query.time_ms_max = {self._settings.time_ms_max}; narrow it down"
-                )
+            status = self._status.result()
+            if self._late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF):
+                raise LimitExceededError(self._bounds.late)
             if first == b"-":
                 raise _error(members)
             if not first:
-                raise LimitExceededError(
-                    f"the query needs more than query.memory_bytes_max = {self._settings.memory_bytes_max}; "
-                    "narrow it down"
-                )
-            if self._status.result() != 0:
+                raise LimitExceededError(self._bounds.hungry)
+            if status != 0:
                 raise StoreError("the answer broke off; the query went over its memory limit while it was sent")
         finally:
             transport.close()
@@ -178,16 +232,8 @@ def _error(members: bytes) -> GatewayError:
 # --- in the child -----------------------------------------------------------------------------------
 
 
-def _read(
-    store: ox.Store,
-    query: Query,
-    media_type: str,
-    default_graphs: Sequence[Term] | None,
-    named_graphs: Sequence[Term] | None,
-    sink: int,
-    settings: QuerySettings,
-) -> NoReturn:
-    """The life of a reader: limits, query, answer, end. Nothing of the parent's is run or closed down."""
+def _read(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds) -> NoReturn:
+    """The life of a reader: limits, work, end. Nothing of the parent's is run or closed down."""
     status = 1
     try:
         gc.disable()  # a collection would touch, and so copy, every page
@@ -198,12 +244,15 @@ def _read(
         signal.set_wakeup_fd(-1)
         os.closerange(3, sink)
         os.closerange(sink + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        address_space = _address_space() + settings.memory_bytes_max
+        address_space = _address_space() + bounds.memory_bytes_max
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if bounds.cpu_ms_max is not None:
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, bounds.cpu_ms_max / 1000)
         with os.fdopen(sink, "wb", buffering=_CHUNK) as out:
             try:
-                _answer(store, query, media_type, default_graphs, named_graphs, out, settings)
+                work(out)
             except GatewayError as error:
                 members = {"error": error.code, "status_code": error.status, "error_description": str(error)}
                 out.write(b"-" + msgspec.json.encode(members))
@@ -218,7 +267,7 @@ def _answer(
     media_type: str,
     default_graphs: Sequence[Term] | None,
     named_graphs: Sequence[Term] | None,
-    out: object,
+    out: BinaryIO,
     settings: QuerySettings,
 ) -> None:
     parse_query(query.text)  # here, since the planner may take its time
@@ -235,12 +284,11 @@ def _answer(
                     f"the answer has more than query.rows_max = {settings.rows_max} rows; use LIMIT and OFFSET"
                 )
     result = run()
-    write = out.write  # type: ignore[attr-defined]
-    write(b"+")
+    out.write(b"+")
     if isinstance(result, ox.QueryTriples):
-        result.serialize(out, format=GRAPH_FORMATS[media_type])  # type: ignore[arg-type]
+        result.serialize(out, format=GRAPH_FORMATS[media_type])
     else:
-        result.serialize(out, format=SOLUTION_FORMATS[media_type])  # type: ignore[arg-type]
+        result.serialize(out, format=SOLUTION_FORMATS[media_type])
 
 
 def _address_space() -> int:

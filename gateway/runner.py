@@ -6,10 +6,16 @@
                                                                  │
                                         update: prepare, append, commit, then the applications' reactions
 
+A request whose evaluation by the store nobody knows the cost of is on trial first (`gateway.trials`), beside the
+loop; what follows it on its lane waits behind it, and everybody else goes on.
+
 What waits in the queue when the disk is free is the next group: alone when the gateway is idle, many under
 load. Nothing is released, neither answer nor notification, before every record that it saw is durable
 (design 4.5). A step that fails has changed nothing, and its requester is told; a disk that cannot sync
 leaves no state to go on from, so the gateway ends and recovers from the log at its next start.
+
+In parallel mode (``engine.parallel``) the steps of the next groups run while the disk works for the one before.
+They are released in order all the same, after a sync of their own.
 """
 
 from __future__ import annotations
@@ -19,10 +25,14 @@ import logging
 import uuid
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from time import thread_time
 from typing import Any, Protocol
 
 from engine.change_log import Cause, Record, Timer
+from engine.clock_function import query_at
 from engine.core import Commit, Engine, Notification, Subscription
 from engine.delta import QuadDelta
 from engine.errors import (
@@ -36,8 +46,10 @@ from engine.errors import (
     UnknownDelayedError,
     UnknownSpuidError,
 )
+from engine.protocol import Results
 from engine.sparql import Query, parse_update
-from engine.terms import Term
+from engine.spu import RE_EVALUATED
+from engine.terms import Bag, Term
 from engine.update import UsingGraphs
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
@@ -46,6 +58,8 @@ from gateway.delayed import DelayedUpdates, Scheduler, at_moment, delay_us
 from gateway.log_writer import LogWriter, Recovery
 from gateway.reader import Answer, Reader
 from gateway.settings import Settings
+from gateway.trials import Trial, Trials
+from gateway.upkeep import PAUSE_S, Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +68,14 @@ REQUEST_IDS_MAX = 50_000
 _REACT_AGAIN_S = 1.0
 GROUP_MAX = 1000
 """Steps between two syncs at most, so that the first of them does not wait for long."""
+OVERRUNS_MAX = 3
+"""Evaluations over the limit, one after the other, that end a subscription."""
+MEASURED_MAX = 10_000
+"""Evaluated queries whose last time is remembered."""
+LISTED_MAX = 1000
+"""Subscriptions that are listed at once, in a few milliseconds."""
+GROUPS_MAX = 64
+"""Groups that may wait for the disk in parallel mode; those that wait are synced together."""
 
 
 @dataclass(frozen=True)
@@ -85,22 +107,72 @@ class UpdateCall:
     delay: str | None = None
     at: str | None = None
     batch: Batch | None = None
+    lane: Lane | None = None
 
 
 class Sink(Protocol):
-    """Where the notifications of a subscription go. Called in order, and never before they may leave."""
+    """Where the notifications of a subscription go. Called in order, and never before they may leave.
+
+    client: who it is, for people; since: when the subscription began, set by the runner.
+    """
+
+    client: str
+    since: datetime | None
 
     def subscribed(self, subscription: Subscription) -> None: ...
 
-    def notify(self, notification: Notification) -> None: ...
+    def notify(self, notification: Notification, results: Results) -> None:
+        """results: those of the notification, shared with others who are told the same."""
+        ...
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        """The gateway has ended the subscription; nothing of it follows."""
+        ...
 
 
 @dataclass
 class _Step:
-    """One entry of the queue: what to do, and who waits for the outcome."""
+    """One entry of the queue: what to do, and who waits for the outcome.
+
+    lane: whose order it keeps; trial: what has to pass before it is run; refused: what to do instead when that
+    fails, nothing but to tell who waits if there is none.
+    """
 
     run: Callable[[], Any]
     outcome: asyncio.Future[Any]
+    lane: Lane | None = None
+    trial: Callable[[], Trial | None] | None = None
+    refused: Callable[[GatewayError], Any] | None = None
+
+
+class Lane:
+    """Requests that keep their order, such as those of one connection. waiting: the first of them is on trial."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Step] = deque()
+
+
+@dataclass
+class _Group:
+    """Steps that were run together. appended: whether they wrote records."""
+
+    releases: list[Callable[[], None]]
+    appended: bool
+    rearm: bool
+
+    def follow(self, other: _Group) -> None:
+        """Takes in a group that was run after this one."""
+        self.releases += other.releases
+        self.appended |= other.appended
+        self.rearm |= other.rearm
+
+
+@dataclass
+class _Evaluation:
+    """A query that is evaluated again and again. ms: processor time of the last one; overruns: how many in a row."""
+
+    ms: float = 0.0
+    overruns: int = 0
 
 
 @dataclass
@@ -118,6 +190,7 @@ class Counters:
     reactions: int = 0
     delayed_fired: int = 0
     syncs: int = 0
+    ended: int = 0
 
 
 @dataclass
@@ -138,12 +211,24 @@ class Runner:
         self._log = log
         self._applications = applications
         self._engine = Engine(clock=clock.wall)
-        self._reader = Reader(settings.query)
+        self._reader = Reader(settings.query, settings.limits)
+        self._trials = Trials(self._engine, self._reader, settings.limits)
+        self._evaluations: OrderedDict[str, _Evaluation] = OrderedDict()
+        self._too_slow: dict[str, None] = {}  # queries whose subscriptions are to be ended
+        self._following = False  # whether the engine is matching a commit
+        self._prepared_s = 0.0
+        self._engine.store.around_select = self._measured
         self._delayed = DelayedUpdates(clock)
         self._scheduler = Scheduler(self._delayed, clock, self._fire)
         self._rearm = False
         self._queue: asyncio.Queue[_Step] = asyncio.Queue()
         self._releases: list[Callable[[], None]] = []
+        self._waiting = 0  # steps in lanes
+        self._timers = Lane()
+        self._groups: asyncio.Queue[_Group] = asyncio.Queue(GROUPS_MAX)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._working = False
+        self._taken = 0
         self._sinks: dict[str, Sink] = {}
         self._request_ids: OrderedDict[str, Accepted] = OrderedDict()
         self._register = Register()
@@ -154,6 +239,7 @@ class Runner:
         self._reacts_again = False  # another try is under way
         self.counters = Counters()
         self.health = Health()
+        self._upkeep = Upkeep(self._engine, self.health.problems.append)
 
     # --- start ---
 
@@ -247,31 +333,112 @@ class Runner:
     async def run(self) -> None:
         """Takes steps until cancelled. Raises ChangeLogError when the disk cannot be trusted any more."""
         async with asyncio.TaskGroup() as group:
+            self._tasks = group
             group.create_task(self._scheduler.run(), name="delayed updates")
             group.create_task(self._steps(), name="engine")
+            group.create_task(self._keep_up(), name="upkeep")
+            if self._settings.engine.parallel:
+                group.create_task(self._finish_groups(), name="releases")
 
     async def _steps(self) -> None:
         while True:
+            self._working = False
             steps = [await self._queue.get()]
+            self._working = True
             while len(steps) < GROUP_MAX and not self._queue.empty():
                 steps.append(self._queue.get_nowait())
             before = self._log.sequence
             for step in steps:
                 self._take(step)
-            if self._log.sequence != before:
-                self.counters.syncs += 1
+            self._taken += len(steps)
+            group = _Group(self._releases, self._log.sequence != before, self._rearm)
+            self._releases, self._rearm = [], False
+            if self._settings.engine.parallel:
+                await self._groups.put(group)
+            else:
+                await self._finish(group)
+
+    async def _finish_groups(self) -> None:
+        while True:
+            group = await self._groups.get()
+            while not self._groups.empty():  # one sync for all that were run meanwhile
+                group.follow(self._groups.get_nowait())
+            await self._finish(group)
+
+    async def _finish(self, group: _Group) -> None:
+        """Syncs what a group wrote, and lets out what came of it."""
+        if group.appended:
+            self.counters.syncs += 1
+            if self._log.waits:
                 await asyncio.to_thread(self._log.sync)
-            for release in self._releases:
-                release()
-            self._releases.clear()
-            if self._rearm:
-                self._rearm = False
-                self._scheduler.rearm()
+            else:
+                self._log.sync()
+        for release in group.releases:
+            release()
+        if group.rearm:
+            self._scheduler.rearm()
+
+    async def _keep_up(self) -> None:
+        """Gives the dataset a little time now and then, when nobody waits."""
+        pause, taken = PAUSE_S, self._taken
+        while True:
+            await asyncio.sleep(pause)
+            if not self._working and self._queue.empty() and self._groups.empty():
+                pause = self._upkeep.turn(quiet=taken == self._taken)
+            taken = self._taken
 
     def _take(self, step: _Step) -> None:
-        """Runs a step; its outcome goes out with the group."""
+        """Runs a step, or puts it on trial before; its outcome goes out with the group."""
         if step.outcome.cancelled():
             return
+        if step.lane is not None and step.lane.waiting:
+            self._wait(step, step.lane)
+            return
+        trial = None if step.trial is None else step.trial()
+        if trial is None or trial.passed or self._tasks is None:
+            self._run(step, trial)
+            return
+        lane = step.lane or Lane()
+        self._wait(step, lane)
+        self._tasks.create_task(self._try(trial, lane), name="trial")
+
+    def _wait(self, step: _Step, lane: Lane) -> None:
+        lane.waiting.append(step)
+        self._waiting += 1
+
+    async def _try(self, trial: Trial, lane: Lane) -> None:
+        """Has the first step of a lane on trial, and then lets the lane go on."""
+        refused: GatewayError | None = None
+        try:
+            await trial.run()
+        except GatewayError as error:
+            refused = error
+        except OSError as error:
+            refused = StoreError(f"there is no process to try the evaluation in: {error.strerror}")
+
+        def go_on() -> None:
+            steps, lane.waiting = lane.waiting, deque()
+            self._waiting -= len(steps)
+            first = steps.popleft()
+            if refused is None:
+                self._run(first, trial)
+            else:
+                self._refuse(first, refused)
+            for step in steps:
+                self._take(step)
+
+        self._enqueue(go_on)
+
+    def _refuse(self, step: _Step, error: GatewayError) -> None:
+        refused = step.refused
+        if refused is not None:
+            self._run(_Step(lambda: refused(error), step.outcome), None)
+            return
+        self.counters.refused += 1
+        self._releases.append(lambda: _fail(step.outcome, error))
+
+    def _run(self, step: _Step, trial: Trial | None) -> None:
+        self._prepared_s = 0.0
         try:
             result = step.run()
         except GatewayError as error:
@@ -279,6 +446,9 @@ class Runner:
             failure = error
             self._releases.append(lambda: _fail(step.outcome, failure))
             return
+        finally:
+            if trial is not None:
+                trial.took(self._prepared_s)
         self._releases.append(lambda: _fulfil(step.outcome, result))
         self._try_to_react()
 
@@ -296,20 +466,28 @@ class Runner:
         """A step that does nothing: reactions that are owed follow each step."""
         self._reacts_again = False
 
-    def _enqueue(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
+    def _enqueue(
+        self,
+        run: Callable[[], Any],
+        lane: Lane | None = None,
+        trial: Callable[[], Trial | None] | None = None,
+        refused: Callable[[GatewayError], Any] | None = None,
+    ) -> asyncio.Future[Any]:
         """A step that the gateway itself asks for; it takes no room from the clients."""
-        step = _Step(run, asyncio.get_running_loop().create_future())
+        step = _Step(run, asyncio.get_running_loop().create_future(), lane, trial, refused)
         self._queue.put_nowait(step)
         return step.outcome
 
-    def submit(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
+    def submit(
+        self, run: Callable[[], Any], lane: Lane | None = None, trial: Callable[[], Trial | None] | None = None
+    ) -> asyncio.Future[Any]:
         """Puts a step into the queue. Raises QueueFullError (SEPA protocol 5.1: refused at once, never waiting)."""
         self.check_room(1)
-        return self._enqueue(run)
+        return self._enqueue(run, lane, trial)
 
     def check_room(self, count: int) -> None:
         """Raises QueueFullError unless the queue has room for so many requests."""
-        if self._queue.qsize() + count > self._settings.gateway.queue_max:
+        if self._queue.qsize() + self._waiting + count > self._settings.gateway.queue_max:
             self.counters.queue_full += 1
             raise QueueFullError(
                 f"gateway.queue_max = {self._settings.gateway.queue_max} requests are waiting; try a little later"
@@ -319,7 +497,13 @@ class Runner:
 
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
-        return self.submit(lambda: self._update(call))
+
+        def trial() -> Trial | None:
+            if call.delay is not None or call.at is not None or call.request_id in self._request_ids:
+                return None
+            return self._trials.of_update(call.sparql, call.using)
+
+        return self.submit(lambda: self._update(call), call.lane, trial)
 
     def query(
         self,
@@ -327,15 +511,17 @@ class Runner:
         media_type: str,
         default_graphs: Sequence[Term] | None,
         named_graphs: Sequence[Term] | None,
+        lane: Lane | None = None,
     ) -> asyncio.Future[Answer]:
         """The outcome is an Answer to iterate over, of the dataset as it was in the query's turn."""
 
         def start() -> Answer:
             self.counters.queries += 1
             store = self._engine.store.native
-            return self._reader.start(store, query, media_type, default_graphs, named_graphs)
+            asked = replace(query, text=query_at(query.text, self._clock.wall()))
+            return self._reader.start(store, asked, media_type, default_graphs, named_graphs)
 
-        return self.submit(start)
+        return self.submit(start, lane)
 
     def subscribe(
         self,
@@ -343,19 +529,28 @@ class Runner:
         sink: Sink,
         default_graphs: Sequence[Term] | None,
         named_graphs: Sequence[Term] | None,
+        lane: Lane | None = None,
     ) -> asyncio.Future[str]:
         """The outcome is the spuid; the sink has the first result by then."""
 
         def start() -> str:
+            begun = thread_time()
             subscription = self._engine.subscribe(sparql, default_graphs=default_graphs, named_graphs=named_graphs)
+            self._prepared_s = thread_time() - begun
+            try:
+                self._trials.check_rows(subscription.first)
+            except LimitExceededError:
+                self._engine.unsubscribe(subscription.spuid)
+                raise
             self.counters.subscribes += 1
+            sink.since = self._clock.wall()
             self._sinks[subscription.spuid] = sink
             self._releases.append(lambda: sink.subscribed(subscription))
             return subscription.spuid
 
-        return self.submit(start)
+        return self.submit(start, lane, lambda: self._trials.of_subscription(sparql, default_graphs, named_graphs))
 
-    def unsubscribe(self, spuid: str, sink: Sink) -> asyncio.Future[None]:
+    def unsubscribe(self, spuid: str, sink: Sink, lane: Lane | None = None) -> asyncio.Future[None]:
         """Ends a subscription of this sink."""
 
         def end() -> None:
@@ -365,7 +560,7 @@ class Runner:
             self._engine.unsubscribe(spuid)
             self.counters.unsubscribes += 1
 
-        return self.submit(end)
+        return self.submit(end, lane)
 
     def disconnect(self, sink: Sink, spuids: Sequence[str]) -> None:
         """Ends what a connection that is gone had; takes no room in the queue, since the gateway itself asks."""
@@ -404,10 +599,88 @@ class Runner:
             "clock_trusted": self._clock.trusted(),
             "quads": self._engine.quad_count,
             "subscriptions": len(self._sinks),
+            "subscription_classes": self._engine.subscription_classes,
             "delayed": len(self._delayed),
-            "queue": self._queue.qsize(),
+            "queue": self._queue.qsize() + self._waiting,
+            "trials": self._trials.runs,
+            "renewals": self._engine.store.renewals,
+            "audit_rounds": self._upkeep.rounds,
             "counters": {name: getattr(self.counters, name) for name in self.counters.__dataclass_fields__},
         }
+
+    def subscriptions(self) -> dict[str, Any]:
+        """The oldest subscriptions, those of the applications too, for people and programs to look at; total: how
+        many there are.
+
+        subscribers: how many of those that are listed share the query. evaluation_ms: processor time that the
+        store took for it last, None for those that it does not evaluate.
+        """
+        names = [
+            *(
+                (spuid, f"application {application.name}", None)
+                for spuid, (application, _) in self._aggregators.items()
+            ),
+            *((spuid, sink.client, sink.since) for spuid, sink in self._sinks.items()),
+        ][:LISTED_MAX]
+        found = [(self._engine.describe(spuid), client, since) for spuid, client, since in names]
+        shared = Counter((info.text, info.spu_class) for info, _, _ in found)
+        listed = [
+            {
+                "spuid": info.spuid,
+                "class": info.spu_class,
+                "reason": info.reason,
+                "subscribers": shared[info.text, info.spu_class],
+                "client": client,
+                "since": None if since is None else iso(since),
+                "evaluation_ms": self._evaluation_ms(info.text) if info.spu_class == RE_EVALUATED else None,
+                "text": info.text,
+            }
+            for info, client, since in found
+        ]
+        return {"total": len(self._aggregators) + len(self._sinks), "subscriptions": listed}
+
+    def _evaluation_ms(self, text: str) -> float | None:
+        evaluation = self._evaluations.get(text)
+        return None if evaluation is None else round(evaluation.ms, 3)
+
+    # --- what evaluations cost ---
+
+    def _measured(self, text: str, select: Callable[[], Bag]) -> Bag:
+        """Runs a SELECT of the engine's; takes the time of those that a commit makes necessary."""
+        if not self._following:
+            return select()
+        begun = thread_time()
+        result = select()
+        evaluation = self._evaluations.setdefault(text, _Evaluation())
+        evaluation.ms = (thread_time() - begun) * 1000
+        evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > self._settings.limits.evaluation_ms_max else 0
+        if evaluation.overruns >= OVERRUNS_MAX:
+            self._too_slow[text] = None
+        if len(self._evaluations) > MEASURED_MAX:
+            self._evaluations.popitem(last=False)
+        return result
+
+    def _end_slow_ones(self) -> None:
+        """Ends the subscriptions that slow down everybody. Those of applications are the operator's to look after."""
+        for text in self._too_slow:
+            ms = self._evaluations.pop(text).ms
+            error = LimitExceededError(
+                f"the subscription was ended: {OVERRUNS_MAX} evaluations in a row took longer than "
+                f"limits.evaluation_ms_max = {self._settings.limits.evaluation_ms_max}; narrow it down"
+            )
+            for spuid in [*self._aggregators, *self._sinks]:
+                if self._engine.describe(spuid).text != text:
+                    continue
+                if spuid in self._aggregators:
+                    name = self._aggregators[spuid][0].name
+                    logger.warning("application's subscription is slow name=%s evaluation_ms=%.0f", name, ms)
+                    continue
+                sink = self._sinks.pop(spuid)
+                self._engine.unsubscribe(spuid)
+                self.counters.ended += 1
+                logger.warning("subscription ended client=%s spuid=%s evaluation_ms=%.0f", sink.client, spuid, ms)
+                self._releases.append(partial(sink.ended, spuid, error))
+        self._too_slow.clear()
 
     # --- steps ---
 
@@ -445,28 +718,38 @@ class Runner:
         record = self._log.append("commit", cause=cause, request=request_id, delta=delta)
         self._delayed.follow(record)
         self._register.follow(record)
-        commit = self._engine.commit(delta, record.seq)
+        self._following = True
+        try:
+            commit = self._engine.commit(delta, record.seq)
+        finally:
+            self._following = False
         self.counters.commits += 1
         self._owe(commit)
+        if self._too_slow:
+            self._end_slow_ones()
         return commit
 
     def _owe(self, commit: Commit) -> None:
         """Sorts the notifications of a commit: to the applications' triggers, or to their sinks on release."""
+        shared: dict[tuple[int, int], Results] = {}
         for notification in commit.notifications:
             aggregator = self._aggregators.get(notification.spuid)
             if aggregator is not None:
                 self._owed.extend(triggers(*aggregator, commit.sequence, notification.added, notification.removed))
             elif notification.spuid in self._sinks:
                 self.counters.notifications += 1
-                sink = self._sinks[notification.spuid]
-                self._releases.append(lambda sink=sink, notification=notification: sink.notify(notification))  # type: ignore[misc]
+                key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
+                results = shared.get(key)
+                if results is None:
+                    results = shared[key] = Results(notification.added, notification.removed)
+                self._releases.append(partial(self._sinks[notification.spuid].notify, notification, results))
 
     def _delay(self, sparql: str, delay: str | None, at: str | None, cause: Cause, request_id: str | None) -> Accepted:
         if delay is not None and at is not None:
             raise MalformedRequestError("delay and at exclude each other")
         if len(self._delayed) >= self._settings.delayed.pending_max:
             raise LimitExceededError(f"delayed.pending_max = {self._settings.delayed.pending_max} updates are pending")
-        parse_update(sparql, now=iso(self._clock.wall()))  # its errors belong to whoever asks now, not to the timer
+        parse_update(sparql, now=self._clock.wall())  # its errors belong to whoever asks now, not to the timer
         timer = Timer(
             id=uuid.uuid4().hex,
             update=sparql,
@@ -491,7 +774,20 @@ class Runner:
             self._commit(delta, Cause("timer", name, pending.sequence))
             self.counters.delayed_fired += 1
 
-        await self._enqueue(fire)
+        def trial() -> Trial | None:
+            pending = self._delayed.get(name)
+            return None if pending is None else self._trials.of_update(pending.timer.update, None)
+
+        def refused(error: GatewayError) -> None:
+            pending = self._delayed.get(name)
+            if pending is None:
+                return
+            logger.error("update failed id=delayed update %s reason=%s", name, error)
+            self._react()
+            self._commit(QuadDelta(), Cause("timer", name, pending.sequence))
+            self.counters.delayed_fired += 1
+
+        await self._enqueue(fire, self._timers, trial, refused)
 
     def _react(self) -> None:
         """Runs the reactions that are owed, in order. Raises ChangeLogError; they are owed still."""
@@ -521,6 +817,7 @@ class Runner:
 
     def _prepared(self, sparql: str, using: UsingGraphs | None = None) -> QuadDelta:
         """The delta of an update. Whatever goes wrong here changed nothing, so it is the request's trouble alone."""
+        begun = thread_time()
         try:
             return self._engine.prepare(sparql, using=using)
         except GatewayError:
@@ -528,6 +825,8 @@ class Runner:
         except Exception as error:
             logger.exception("update could not be prepared")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
+        finally:
+            self._prepared_s = thread_time() - begun
 
     def _effect(self, sparql: str, name: str) -> QuadDelta:
         """The delta of an update that nobody waits for; one that fails has none, and that is said."""

@@ -121,7 +121,9 @@ def _about() -> str:
         "  /query     SPARQL 1.1 query (GET, POST)\n"
         "  /update    SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> for later\n"
         "  /delayed   delayed updates that are pending; DELETE /delayed/<id> cancels one\n"
-        "  /health    state and figures of the gateway\n\n"
+        "  /health    state and figures of the gateway\n"
+        "  /metrics   the figures for Prometheus\n"
+        "  /subscriptions  who waits for what, and how it is kept true\n\n"
         f"Subscriptions are taken by WebSocket at the path {PATH} of the other port.\n"
     )
 

@@ -66,6 +66,24 @@ class QuerySettings(_Table, frozen=True):
     concurrent_max: Positive = 4
 
 
+class EngineSettings(_Table, frozen=True):
+    """``[engine]``. parallel: whether the next updates are executed while the records and notifications of those
+    before are on their way to the disk and to the subscribers."""
+
+    parallel: bool = False
+
+
+class LimitSettings(_Table, frozen=True):
+    """``[limits]``: what one request may cost the engine's loop, where nothing can be cancelled.
+
+    evaluation_ms_max: processor time of what the store evaluates for an update, or for a subscription at once or
+    again; first_result_rows_max: rows of a subscription's first result.
+    """
+
+    evaluation_ms_max: Positive = 500
+    first_result_rows_max: Positive = 100_000
+
+
 class DelayedSettings(_Table, frozen=True):
     """``[delayed]``: how many delayed updates may be pending."""
 
@@ -79,6 +97,8 @@ class Settings(_Table, frozen=True):
     http: HttpSettings = HttpSettings()
     websocket: WebsocketSettings = WebsocketSettings()
     query: QuerySettings = QuerySettings()
+    engine: EngineSettings = EngineSettings()
+    limits: LimitSettings = LimitSettings()
     delayed: DelayedSettings = DelayedSettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()

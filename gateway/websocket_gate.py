@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 
@@ -18,6 +19,7 @@ from engine.core import Notification, Subscription
 from engine.errors import ConfigurationError, GatewayError, LimitExceededError, QueueFullError
 from engine.protocol import (
     QueryRequest,
+    Results,
     SubscribeRequest,
     UnsubscribeRequest,
     UpdateRequest,
@@ -25,8 +27,8 @@ from engine.protocol import (
     answer_message,
     dataset,
     error_message,
-    notification_message,
     requests,
+    results_message,
     unsubscribed_message,
     updated_message,
 )
@@ -34,7 +36,7 @@ from engine.sparql import query_outline
 from engine.terms import Bag
 from gateway.outbox import Outbox
 from gateway.reader import Answer
-from gateway.runner import Accepted, Batch, Runner, UpdateCall
+from gateway.runner import Accepted, Batch, Lane, Runner, UpdateCall
 from gateway.settings import WebsocketSettings
 
 logger = logging.getLogger(__name__)
@@ -47,18 +49,29 @@ QUERIES_PER_CLIENT_MAX = 4
 class _Sink:
     """One subscription's way into its connection's outbox; knows the alias for the first message."""
 
-    def __init__(self, outbox: Outbox, alias: str | None) -> None:
+    __slots__ = ("_alias", "_connection", "_outbox", "_tell_class", "client", "over", "since")
+
+    def __init__(self, connection: _Connection, outbox: Outbox, alias: str | None, tell_class: bool = False) -> None:
+        self._connection = connection
         self._outbox = outbox
         self._alias = alias
+        self._tell_class = tell_class
+        self.client = connection.name
+        self.since: datetime | None = None
+        self.over = False
 
     def subscribed(self, subscription: Subscription) -> None:
-        nothing = Bag(subscription.first.variables)
-        self._outbox.put(notification_message(subscription.spuid, 0, subscription.first, nothing, self._alias))
+        results = Results(subscription.first, Bag(subscription.first.variables))
+        spu_class = subscription.spu_class if self._tell_class else None
+        self._outbox.put(results_message(subscription.spuid, 0, results, self._alias, spu_class))
 
-    def notify(self, notification: Notification) -> None:
-        self._outbox.put(
-            notification_message(notification.spuid, notification.sequence, notification.added, notification.removed)
-        )
+    def notify(self, notification: Notification, results: Results) -> None:
+        self._outbox.put(results_message(notification.spuid, notification.sequence, results))
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        self.over = True
+        self._connection.ended(spuid)
+        self._outbox.put(error_message(error, self._alias, spuid))
 
 
 class _Connection:
@@ -74,7 +87,9 @@ class _Connection:
         self._subscribing = 0
         self._queries: set[asyncio.Task[None]] = set()
         address = socket.remote_address
-        self._cause = Cause("ws", f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local")
+        self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self._cause = Cause("ws", self.name)
+        self._lane = Lane()
 
     async def serve(self) -> None:
         sender = asyncio.create_task(self._send())
@@ -132,7 +147,7 @@ class _Connection:
                 self._subscribe(request)
             case UnsubscribeRequest():
                 sink = self._sinks.get(request.spuid)
-                outcome = self._runner.unsubscribe(request.spuid, sink or _Sink(self._outbox, None))
+                outcome = self._runner.unsubscribe(request.spuid, sink or _Sink(self, self._outbox, None), self._lane)
                 outcome.add_done_callback(partial(self._unsubscribed, request))
             case UpdateRequest():
                 declared = request.cause
@@ -143,6 +158,7 @@ class _Connection:
                     delay=request.delay,
                     at=request.at,
                     batch=batch,
+                    lane=self._lane,
                 )
                 self._runner.update(call).add_done_callback(partial(self._updated, request.alias))
 
@@ -158,11 +174,12 @@ class _Connection:
         limit = self._settings.subscriptions_per_client_max
         if len(self._sinks) + self._subscribing >= limit:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
-        sink = _Sink(self._outbox, request.alias)
+        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True)
         outcome = self._runner.subscribe(
             request.sparql,
             sink,
             *dataset(request.default_graph_uri, request.named_graph_uri),
+            self._lane,
         )
         self._subscribing += 1
         outcome.add_done_callback(partial(self._subscribed, request, sink))
@@ -174,8 +191,12 @@ class _Connection:
             self._outbox.put(error_message(error, request.alias))
         elif self._closed:
             self._runner.disconnect(sink, [outcome.result()])
-        else:
+        elif not sink.over:
             self._sinks[outcome.result()] = sink
+
+    def ended(self, spuid: str) -> None:
+        """The gateway has ended a subscription."""
+        self._sinks.pop(spuid, None)
 
     def _unsubscribed(self, request: UnsubscribeRequest, outcome: asyncio.Future[None]) -> None:
         error = outcome.exception()
@@ -194,6 +215,7 @@ class _Connection:
             query,
             "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
             *dataset(request.default_graph_uri, request.named_graph_uri),
+            self._lane,
         )
         task = asyncio.create_task(self._answer(request, outcome))
         self._queries.add(task)

@@ -66,6 +66,8 @@ def test_engine_does_no_io_but_in_its_client() -> None:
         tops = {name.partition(".")[0] for name in imports(path)}
         if path.name == "errors.py":
             tops -= {"pathlib"}  # the type of an attribute
+        if path.name == "core.py":
+            tops -= {"time"}  # to measure itself, when it is told to
         if path.name != "client.py":
             assert not tops & doing_io, f"{path.name} imports {tops & doing_io}"
             assert "engine.client" not in imports(path), path.name

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.errors import GatewayError, MalformedRequestError, QueueFullError, RequestSyntaxError, UnknownSpuidError
 from engine.protocol import (
     DeclaredCause,
     QueryRequest,
+    Results,
     SubscribeRequest,
     UnsubscribeRequest,
     UpdateRequest,
@@ -21,6 +23,8 @@ from engine.protocol import (
     graph_names,
     notification_message,
     requests,
+    results_message,
+    results_text,
     unsubscribed_message,
     updated_message,
 )
@@ -139,6 +143,39 @@ def test_a_notification_has_both_members_and_the_alias_only_where_given() -> Non
     assert json.loads(notification_message("s", 1, ONE, NONE)) == {"notification": body}
     assert json.loads(notification_message("s", 1, ONE, NONE, "a")) == {"notification": {**body, "alias": "a"}}
     assert json.loads(notification_message("s", 1, NONE, ONE))["notification"]["removedResults"] == one_row
+
+
+@pytest.mark.parametrize(
+    "bag",
+    [
+        NONE,
+        Bag([]),
+        Bag([], [(), ()]),
+        Bag(["a", "ნათურა"], [("<http://a>", "<http://ä/ნ?x=%s>"), (None, "_:b0"), ("_:b0", None), (None, None)]),
+        Bag(
+            ["a"], [(term,) for term in ('"%s"', '"a\\"b\\\\c\\n\\u0001"', '"x"@en', '"x"@ar--rtl', '"1"^^<http://t>')]
+        ),
+        Bag(["a"], [('<<( <http://s> <http://p> "o" )>>',), ("<http://" + "long" * 100 + ">",)]),
+    ],
+)
+def test_results_put_together_from_parts_are_the_same_bytes(bag: Bag) -> None:
+    for _ in range(2):  # new terms, then known ones
+        assert results_text(bag).encode() == msgspec.json.encode(bag.to_json())
+
+
+def test_a_message_of_results_is_the_same_bytes_for_each_subscriber() -> None:
+    results = Results(ONE, NONE)
+    for spuid, sequence in (("s", 1), ('t"', 2)):
+        members = {
+            "spuid": spuid,
+            "sequence": sequence,
+            "addedResults": ONE.to_json(),
+            "removedResults": NONE.to_json(),
+        }
+        assert results_message(spuid, sequence, results) == msgspec.json.encode({"notification": members})
+    first = {"notification": {"spuid": "s", "alias": 'a"', "sequence": 0, **json.loads(f"{{{results.members}}}")}}
+    first["notification"]["class"] = "seeded"
+    assert results_message("s", 0, results, 'a"', "seeded") == msgspec.json.encode(first)
 
 
 def test_answers_leave_out_what_there_is_not() -> None:

@@ -34,7 +34,7 @@ Q = "<a:q>"
         ("{ ?s <a:p>/^<a:q> ?o }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
         ("{ ?s <a:p>/<a:q>* ?o }", {(ANY, P, ANY, None), (ANY, Q, ANY, None)}),
         ("{ ?s <a:p>+ ?o }", {(ANY, P, ANY, None)}),
-        ("{ <a:a> <a:p>* ?o }", {(ANY, P, ANY, None)}),
+        ("{ <a:a> <a:p>* ?o }", {(ANY, P, ANY, None), (A, ANY, ANY, None), (ANY, ANY, A, None)}),
         ("{ ?s <a:p>* ?o }", {(ANY, ANY, ANY, None)}),
         ("{ ?s <a:p>? ?o }", {(ANY, ANY, ANY, None)}),
         ("{ ?s !<a:p> ?o }", {(ANY, ANY, ANY, None)}),

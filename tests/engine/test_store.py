@@ -330,7 +330,7 @@ def test_counting_is_bounded_and_finds_the_frequent_among_many() -> None:
     heavy = _Heavy()
     total = 0
     for round_ in range(20):
-        heavy.count(f"<a:s{round_}-{number}>" for number in range(2000))
+        heavy.count([f"<a:s{round_}-{number}>" for number in range(2000)])
         largest = heavy.count(["<a:hot>"] * 10)
         total += 2010
     assert len(heavy._counts) <= 2 * TRACKED_MAX + 1
@@ -344,5 +344,6 @@ def test_predicate_shared_by_all_is_hot_only_beside_what_lives() -> None:
     for number in range(0, live // 2, 100):
         ageing.count([value(number + n, subject=number + n) for n in range(100)], live)
     assert not ageing.due(live)
-    ageing.count([value(0)], live)
+    for number in range(Ageing.SAMPLE):  # of large writes every eighth is counted, for eight
+        ageing.count([value(live + 100 * number + n, subject=live + 100 * number + n) for n in range(100)], live)
     assert ageing.due(live)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pyoxigraph as ox
 import pytest
@@ -12,7 +13,7 @@ from engine.terms import Quad
 from engine.update import UsingGraphs, quad_delta
 
 DATA = "INSERT DATA { <a:a> <a:b> <a:c>, 1, 'x' GRAPH <a:g> { <a:a> <a:b> <a:d> . <a:x> <a:b> <a:y> } }"
-NOW = "2026-11-21T02:00:00.123456Z"
+NOW = datetime(2026, 11, 21, 2, 0, 0, 123456, tzinfo=UTC)
 
 OPERATIONS = [
     "INSERT DATA { <a:a> <a:b> <a:c> . <a:n> <a:b> 1.50, '01'^^<http://www.w3.org/2001/XMLSchema#int>, 'V'@EN-us }",
@@ -135,7 +136,9 @@ def test_now_is_one_instant_for_the_request() -> None:
         "INSERT { <a:s> <a:q> ?t } WHERE { BIND(now( ) AS ?t) }",
         store,
     )
-    assert [quad.o for quad in delta.added] == [f'"{NOW}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'] * 2
+    assert [quad.o for quad in delta.added] == [
+        '"2026-11-21T02:00:00.123456Z"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
+    ] * 2
 
 
 def test_each_solution_has_blank_nodes_of_its_own() -> None:

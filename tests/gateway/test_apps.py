@@ -648,9 +648,14 @@ def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
     """An update must not overtake the reactions to the one before; what changes nothing goes on."""
 
     class Ear:
+        client = "test"
+        since = None
+
         def subscribed(self, subscription: object) -> None: ...
 
-        def notify(self, notification: object) -> None: ...
+        def notify(self, notification: object, results: object) -> None: ...
+
+        def ended(self, spuid: str, error: object) -> None: ...
 
     async def scenario() -> None:
         ear = Ear()

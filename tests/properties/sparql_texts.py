@@ -5,20 +5,24 @@ break inside a literal; `spelled` then chooses prefixes, a base or full IRIs, wh
 vocabulary's IRIs hold a ``#`` and its strings hold comments, braces and keywords, so that a reader of texts that does
 not really tokenise them is found out.
 
-Nothing here makes new blank nodes or calls a function that differs from one evaluation to the next.
+Nothing here calls a function that differs from one evaluation to the next. New blank nodes are made where a writer is
+told so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
+Choose = Callable[[Sequence[Any]], Any]
+"""Picks one of several: from a seed, or as hypothesis wants."""
 
 NAMESPACE = "http://example.org/x#"
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -28,6 +32,7 @@ _SPACE, _BREAK = "\ue000", "\ue001"
 
 ENTITIES = ("«a»", "«b»", "«c»")
 LINKS = ("«p»", "«q»")  # mostly from entity to entity
+USING = "\ue002"
 VALUE = "«v»"  # mostly from entity to literal
 GRAPHS = ("«g1»", "«g2»", "«g3»")
 
@@ -71,8 +76,9 @@ ODD_LITERALS = tuple(
 )
 
 
-def _weighted(*options: tuple[int, T]) -> st.SearchStrategy[T]:
-    return st.sampled_from([option for weight, option in options for _ in range(weight)])
+def drawn(draw: Draw) -> Choose:
+    """Choices that hypothesis makes."""
+    return lambda options: draw(st.sampled_from(options))
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,53 @@ class Query:
     patterns: tuple[Pattern, ...]
 
 
+def _shape(text: str, *patterns: str) -> tuple[str, tuple[Pattern, ...]]:
+    found = [pattern.split() for pattern in patterns]
+    return text, tuple(Pattern(s, p, o, None if not graph else graph[0]) for s, p, o, *graph in found)
+
+
+SHAPED = (
+    _shape("SELECT ?n { «a» «v» ?n }", "«a» «v» ?n"),
+    _shape("SELECT ?x { ?x «v» 1 }", "?x «v» 1"),
+    _shape("SELECT ?y ?n { «a» «p» ?y . ?y «v» ?n FILTER ( ?n > 1 ) }", "«a» «p» ?y", "?y «v» ?n"),
+    _shape("SELECT ?x { ?x «p» «a» . ?x «q» «b» }", "?x «p» «a»", "?x «q» «b»"),
+    _shape("SELECT ?x { ?x «p» «a» . ?x «q» «b» . ?x «v» 1 }", "?x «p» «a»", "?x «q» «b»", "?x «v» 1"),
+    _shape("SELECT ?x ?n { ?x «p» ?y . ?x «v» ?n FILTER ( ?y = «a» ) FILTER ( ?n != 2 ) }", "?x «p» «a»", "?x «v» ?n"),
+    _shape("SELECT ?x ?k { ?x ?k ?y FILTER ( ?y = «a» && ?k = «p» ) }", "?x «p» «a»"),
+    _shape("SELECT ?x { GRAPH «g1» { ?x «p» «a» } }", "?x «p» «a» «g1»"),
+    _shape("SELECT ?g { GRAPH ?g { «a» «p» «b» } }", "«a» «p» «b» ?g"),
+    _shape("SELECT ?y { «a» «p» ?y . ?y «p» «b» }", "«a» «p» ?y", "?y «p» «b»"),
+    _shape("SELECT ?y { { «a» «p» ?y } UNION { ?y «q» «b» } }", "«a» «p» ?y", "?y «q» «b»"),
+    _shape("SELECT ?x ?z { ?x «p» «a» OPTIONAL { ?x «q» ?z FILTER ( ?z != «b» ) } }", "?x «p» «a»", "?x «q» ?z"),
+    _shape("SELECT ?x { ?x «p» «a» FILTER NOT EXISTS { ?x «q» «b» } }", "?x «p» «a»"),
+    _shape("SELECT ?x { ?x «p» «a» FILTER EXISTS { ?x «v» 1 } }", "?x «p» «a»", "?x «v» 1"),
+    _shape("SELECT ?x { ?x «p» ?y MINUS { ?x «q» «a» } }", "?x «p» ?y"),
+    _shape("SELECT DISTINCT ?x { ?x «p» «a» . ?x «v» ?n FILTER ( ?n != 1 ) }", "?x «p» «a»", "?x «v» ?n"),
+    _shape("SELECT ?x ( COUNT(*) AS ?t ) { ?x «p» ?y . ?x «q» «a» } GROUP BY ?x", "?x «p» ?y", "?x «q» «a»"),
+    _shape("SELECT ( COUNT(*) AS ?t ) { ?x «p» ?y . ?y «q» ?z }", "?x «p» ?y", "?y «q» ?z"),
+    _shape(
+        "SELECT ( COUNT( DISTINCT ?n ) AS ?t ) ( MAX( ?n ) AS ?m ) { ?x «v» ?n FILTER ( isNUMERIC( ?n ) ) }",
+        "?x «v» ?n",
+    ),
+    _shape("SELECT ( SUM( ?n ) AS ?t ) ( AVG( ?n ) AS ?m ) { ?x «v» ?n . ?x «p» ?y }", "?x «v» ?n", "?x «p» ?y"),
+    _shape("SELECT ( COUNT(*) AS ?t ) { ?x «p» «a» . ?x «v» 1 }", "?x «p» «a»", "?x «v» 1"),
+    _shape(
+        "SELECT ?n ?z { «a» «v» ?n OPTIONAL { «b» «v» ?z } OPTIONAL { GRAPH «g1» { «a» «q» «c» } } }",
+        "«a» «v» ?n",
+        "«b» «v» ?z",
+    ),
+    _shape("SELECT ?y { «a» «p»+ ?y FILTER ( ?y != «b» ) }", "«a» «p» ?x", "?x «p» ?y"),
+    _shape("SELECT ?y { «a» «p»* ?y }", "«a» «p» ?y"),
+    _shape(
+        "SELECT ?x ?n { ?x «v» ?n . ?x «p» «a» FILTER ( isNUMERIC( ?n ) && isIRI( ?x ) ) } "
+        "ORDER BY STR( ?n ) STR( DATATYPE( ?n ) ) STR( ?x ) LIMIT 2",
+        "?x «v» ?n",
+        "?x «p» «a»",
+    ),
+)
+"""Queries with one, two and three constants of every class, and patterns to aim at."""
+
+
 @dataclass
 class Scope:
     """What a group pattern knows while it is being written."""
@@ -112,20 +165,25 @@ class Scope:
 
 
 class Writer:
-    """Writes texts with marks, choice by choice, so that hypothesis can shrink each choice."""
+    """Writes texts with marks, choice by choice.
 
-    def __init__(self, draw: Draw) -> None:
-        self.draw = draw
+    blank_nodes: whether updates make new blank nodes; names: local names that are not the mark's own, by mark.
+    """
+
+    def __init__(self, choose: Choose, blank_nodes: bool = False, names: Mapping[str, str] | None = None) -> None:
+        self._choose = choose
+        self.names = _NAMES if names is None else names
+        self.blank_nodes = blank_nodes
         self.inserted: list[tuple[str, str, str, str | None]] = []
         self._fresh = 0
 
     # -- choices -------------------------------------------------------------------------------------------------
 
     def one(self, options: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(options))  # type: ignore[no-any-return]
+        return self._choose(options)  # type: ignore[no-any-return]
 
     def weighted(self, *options: tuple[int, T]) -> T:
-        return self.draw(_weighted(*options))  # type: ignore[no-any-return]
+        return self._choose([option for weight, option in options for _ in range(weight)])  # type: ignore[no-any-return]
 
     def chance(self, percent: int) -> bool:
         return bool(self.weighted((100 - percent, False), (percent, True)))
@@ -289,7 +347,7 @@ class Writer:
 
     def _path(self, scope: Scope) -> str:
         place = self._graph_of(scope)
-        start = self.one(scope.nodes) if scope.nodes else self.one(ENTITIES)
+        start = self.one(scope.nodes) if scope.nodes and self.chance(85) else self.one(ENTITIES)
         path = self.one(
             (
                 "«p»/«q»",
@@ -325,13 +383,22 @@ class Writer:
         text = self.triples(inner, None, self.weighted((3, 1), (1, 2)), anchored=True)
         text = self.in_graph(inner, self.weighted((3, None), (1, "«g1»")), text)
         scope.patterns += inner.patterns
-        form = self.one(("count", "distinct", "hidden", "window"))
+        form = self.one(("count", "distinct", "hidden", "exists", "having", "hidden" if self.blank_nodes else "window"))
         if form == "count":
             name = self.fresh("c")
             scope.values.append(name)
             return f"{{ SELECT {shared} ( COUNT(*) AS {name} ) {{ {text} }} GROUP BY {shared} }}"
         if form == "distinct":
             return f"{{ SELECT DISTINCT {shared} {{ {text} }} }}"
+        if form in ("exists", "having"):
+            name = self.fresh("c")
+            scope.values.append(name)
+            seen = f"{self.one(('', '! '))}EXISTS {{ {shared} {self.one(LINKS)} ?now }}"
+            if form == "exists":
+                text = f"{{ SELECT {shared} ( {seen} AS {name} ) {{ {text} }} }}"
+            else:
+                text = f"{{ SELECT {shared} ( COUNT(*) AS {name} ) {{ {text} }} GROUP BY {shared} HAVING ( {seen} ) }}"
+            return self.in_graph(scope, self.weighted((2, None), (1, "«g1»")), text)
         if form == "hidden":  # variables that are not projected are other variables outside
             return f"{{ SELECT {shared} WHERE {{ {text} }} }}"
         names = inner.variables()[:2]
@@ -426,7 +493,7 @@ class Writer:
             body = self.one(("GRAPH ?g { }", "GRAPH «g1» { }", "BIND( 1 AS ?n ) FILTER NOT EXISTS { GRAPH ?g { } }"))
             names = ["?g" if "?g" in body and "EXISTS" not in body else "?n"]
             return Query(f"SELECT {names[0]} {dataset}WHERE {{ {body} }}", (Pattern("?x", "«p»", "?y", "«g1»"),))
-        body = self.group(scope, richness=2)
+        body = self._self_join(scope) if self.chance(15) else self.group(scope, richness=2)
         names = [name for name in scope.variables() if name in body]
         head, tail, body = self._projection(names or ["?x"], scope, body)
         where = self.weighted((3, "WHERE "), (1, ""))
@@ -436,10 +503,54 @@ class Writer:
             patterns = [Pattern(p.subject, p.predicate, p.object, p.graph or dataset[5:9]) for p in patterns]
         return Query(text, tuple(patterns))
 
+    def _self_join(self, scope: Scope) -> str:
+        """Patterns that one quad fits several of, so that its rows might be counted for each."""
+        place = self.graph()
+        triples = self.one(
+            (
+                ("?x «p» ?y", "?y «p» ?z"),
+                ("?x «p» ?y", "?x «p» ?z"),
+                ("?x «p» ?y", "?y «p» ?x"),
+                ("?x «p» ?y", "?y «p» ?z", "?z «p» ?w"),
+                ("?x «p» ?y", "?x ?k ?y"),
+                ("?x ?k ?y", "?y ?k ?z"),
+                ("?x «p» ?y", "?z «p» ?y", "?x «q» ?w"),
+                ("?x «p» ?x", "?x «p» ?y"),
+                ("?x «p» «a»", "?x «p» ?y"),
+                ("?x «v» ?n", "?y «v» ?n"),
+                ("?x «v» ?n", "?x «v» ?m"),
+            )
+        )
+        apart = self.chance(15)
+        parts = []
+        for index, triple in enumerate(triples):
+            graph = self.one(("?g", "«g1»", "?h")) if apart and index else place
+            subject, predicate, object_ = triple.split()
+            scope.patterns.append(Pattern(subject, predicate, object_, graph))
+            for name in (subject, object_):
+                if name.startswith("?") and name not in scope.variables():
+                    (scope.values if name in ("?n", "?m") else scope.nodes).append(name)
+            if predicate == "?k" and "?k" not in scope.extras:
+                scope.extras.append("?k")
+            parts.append(self.in_graph(scope, graph, f"{triple} ."))
+        if self.chance(25):
+            parts.append(self._element(scope, 2))
+        return " ".join(parts)
+
+    def shaped(self) -> Query:
+        """A query with constants, for a group of subscribers that differ in them."""
+        text, patterns = self.one(SHAPED)
+        return Query(text, patterns)
+
     def _projection(self, names: list[str], scope: Scope, body: str) -> tuple[str, str, str]:
         """The text between SELECT and WHERE, the text behind the group, and the group."""
         form = self.weighted(
-            (6, "all"), (8, "some"), (5, "distinct"), (7, "aggregate"), (4, "window"), (3, "expression")
+            (6, "all"),
+            (8, "some"),
+            (5, "distinct"),
+            (7, "aggregate"),
+            (0 if self.blank_nodes else 3, "window"),  # the keys would be errors, and so leave the order open
+            (3, "expression"),
         )
         some = names[: self.one((1, 2, 3))]
         if self.chance(30):
@@ -562,10 +673,10 @@ class Writer:
 
     def operation(self, queries: Sequence[Query]) -> str:
         kind = self.weighted(
-            (8, "insert_data"),
-            (6, "delete_data"),
+            (9, "insert_data"),
+            (7, "delete_data"),
             (4, "delete_where"),
-            (8, "modify"),
+            (6, "modify"),
             (7, "retouch"),
             (3, "manage"),
             (2, "swap"),
@@ -574,23 +685,34 @@ class Writer:
 
     def update(self, queries: Sequence[Query]) -> str:
         """A whole request: one operation or several that build upon each other."""
-        operations = [self.operation(queries) for _ in range(self.weighted((3, 1), (3, 2), (1, 3)))]
+        operations = [self.operation(queries) for _ in range(self.weighted((2, 1), (4, 2), (2, 3)))]
         if len(operations) > 1 and self.chance(10):
             operations.append("")  # a semicolon at the end
-        return spelled(self, " ; ".join(operations))
+        return " ; ".join(operations)
 
     def _insert_data(self, queries: Sequence[Query]) -> str:
         quads = self.quads(queries, self.one((1, 2, 3)))
         self.inserted += quads
+        if self.blank_nodes:
+            quads = [self._with_blank_node(quad) for quad in quads]
         empty = " GRAPH «g3» { }" if self.chance(4) else ""
         return f"INSERT DATA {{ {self.block(quads)}{empty} }}"
 
     def _delete_data(self, queries: Sequence[Query]) -> str:
         known = self.inserted[-12:]
         quads = [self.one(known) if known else self.quad() for _ in range(self.one((3, 1, 5)))]
-        if self.chance(40):
+        if self.chance(70):
             quads += self.aimed(queries)
         return f"DELETE DATA {{ {self.block(quads)} }}"
+
+    def _with_blank_node(self, quad: tuple[str, str, str, str | None]) -> tuple[str, str, str, str | None]:
+        """The quad, perhaps with a label or an anonymous node for its subject or object."""
+        subject, predicate, object_, graph = quad
+        if self.chance(25):
+            subject = self.weighted((3, "_:n"), (1, "_:m"))
+        if self.chance(25):
+            object_ = self.weighted((3, "_:n"), (1, "_:m"), (1, "[ «q» «b» ]"))
+        return subject, predicate, object_, graph
 
     def _swap(self, queries: Sequence[Query]) -> str:
         """The same quad deleted and inserted by one request: no change, or an insertion."""
@@ -623,12 +745,27 @@ class Writer:
         quads = [(p.subject, p.predicate, p.object.replace("[]", "?now"), p.graph) for p in scope.patterns]
         return f"DELETE WHERE {{ {self.block(quads)} }}"
 
-    def _modify(self, queries: Sequence[Query]) -> str:
+    def using(self, queries: Sequence[Query]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """A DELETE/INSERT for the protocol's graph parameters: `USING` stands where their clauses would."""
+        default, named = self.one(
+            (
+                (("«g1»",), ()),
+                (("«g1»", "«g2»"), ()),
+                (("«g1»",), ("«g2»",)),
+                (("«g2»",), ("«g1»", "«g2»")),
+                ((), ("«g1»",)),
+            )
+        )
+        return self._modify(queries, protocol=True), default, named
+
+    def _modify(self, queries: Sequence[Query], protocol: bool = False) -> str:
         scope = Scope()
         head, using = "", ""
         if self.chance(20):
             head = f"WITH {self.one(GRAPHS[:2])} "
-        if self.chance(20):
+        if protocol:
+            head, using = "", USING
+        elif self.chance(20):
             using = self.one(
                 (
                     "USING «g1» ",
@@ -655,6 +792,8 @@ class Writer:
             quads = [self._template(names, scope) for _ in range(self.one((1, 2)))]
             if self.chance(50):
                 quads += self.aimed(queries)
+            if self.blank_nodes:
+                quads = [self._with_blank_node(quad) for quad in quads]
             insert = f"INSERT {{ {self.block(quads)} }} "
         return f"{head}{delete}{insert}{using}WHERE {{ {body} }}"
 
@@ -711,8 +850,39 @@ _KEYWORDS = re.compile(
 )
 
 
-def spelled(writer: Writer, text: str) -> str:
-    """The text without marks, in one of many spellings that mean the same."""
+@dataclass(frozen=True)
+class Spelling:
+    """One of many ways to write the same. space: plain, narrow, lines or comments, one after every so many words."""
+
+    prologue: str
+    iri: str
+    space: str
+    every: int
+    lower: bool
+    dollars: bool
+    names: Mapping[str, str]
+
+    def write(self, text: str) -> str:
+        """The text without marks."""
+        text = self.prologue + text
+        if self.lower:
+            text = _KEYWORDS.sub(lambda found: found.group().lower(), text)
+        if self.dollars:
+            text = re.sub(r'(?<!")\?(?=[a-z])', "$", text)
+        if self.space == "narrow":
+            text = re.sub(r" *([{}()]) *", r"\1", text)
+        elif self.space == "lines":
+            text = re.sub(" +", "\r\n\t ", text)
+        elif self.space == "comments":
+            pieces = text.split(" ")
+            text = "".join(
+                piece + (f" # {piece[:3]}'s \"}} ; <\n" if index % self.every == 1 else " ")
+                for index, piece in enumerate(pieces)
+            )
+        return _named(text, self.iri, self.names).replace(_SPACE, " ").replace(_BREAK, "\n")
+
+
+def spelling(writer: Writer) -> Spelling:
     prologue, iri = writer.one(
         (
             ("", f"<{NAMESPACE}%s>"),
@@ -725,41 +895,51 @@ def spelled(writer: Writer, text: str) -> str:
             ("", "<http://\\u0065xample.org/\\U00000078#%s>"),
         )
     )
-    text = prologue + text
     space = writer.weighted((8, "plain"), (1, "narrow"), (1, "lines"), (1, "comments"))
-    if writer.chance(10):
-        text = _KEYWORDS.sub(lambda found: found.group().lower(), text)
-    if writer.chance(10):
-        text = re.sub(r'(?<!")\?(?=[a-z])', "$", text)
-    if space == "narrow":
-        text = re.sub(r" *([{}()]) *", r"\1", text)
-    elif space == "lines":
-        text = re.sub(" +", "\r\n\t ", text)
-    elif space == "comments":
-        pieces = text.split(" ")
-        every = writer.one((3, 2, 5))
-        text = "".join(
-            piece + (f" # {piece[:3]}'s \"}} ; <\n" if index % every == 1 else " ")
-            for index, piece in enumerate(pieces)
-        )
-    return _named(text, iri).replace(_SPACE, " ").replace(_BREAK, "\n")
+    every = writer.one((3, 2, 5))
+    return Spelling(prologue, iri, space, every, writer.chance(10), writer.chance(10), writer.names)
 
 
-def plain(text: str) -> str:
+def spelled(writer: Writer, text: str) -> str:
+    """The text without marks, in one of many spellings that mean the same."""
+    return spelling(writer).write(text)
+
+
+_INTEGER = re.compile(r"(?<![\w\"'«.+\-^:#<])[1-3](?![\w\"'».:])")
+
+
+def varied(writer: Writer, text: str) -> str:
+    """The text with other constants of the same kinds in some places."""
+    text = re.sub("«[abc]»", lambda found: writer.one(ENTITIES) if writer.chance(50) else found.group(), text)
+    text = re.sub("«g[12]»", lambda found: writer.one(GRAPHS[:2]) if writer.chance(20) else found.group(), text)
+    text = re.sub("«[pq]»", lambda found: writer.one(LINKS) if writer.chance(8) else found.group(), text)
+    return _INTEGER.sub(lambda found: writer.one("123") if writer.chance(40) else found.group(), text)
+
+
+def plain(text: str, names: Mapping[str, str] = _NAMES) -> str:
     """The text without marks, with full IRIs and as it was written otherwise."""
-    return _named(text, f"<{NAMESPACE}%s>").replace(_SPACE, " ").replace(_BREAK, "\n")
+    return _named(text, f"<{NAMESPACE}%s>", names).replace(_SPACE, " ").replace(_BREAK, "\n")
 
 
-def _named(text: str, iri: str) -> str:
-    return re.sub("«(.*?)»", lambda found: iri % _NAMES.get(found.group(1), found.group(1)), text)
+def _named(text: str, iri: str, names: Mapping[str, str]) -> str:
+    return re.sub("«(.*?)»", lambda found: iri % names.get(found.group(1), found.group(1)), text)
+
+
+Graphs = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+"""Default graphs and named graphs as the protocol names them, None where it does not."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What happens next: an update, a load (text in N-Quads), a subscription, or the end of one (text: its number)."""
+    """What happens next: an update, a load (text in N-Quads), a subscription, or the end of one (text: its number).
+
+    graphs: the protocol's graph parameters; same: an update that says the same by USING.
+    """
 
     kind: str
     text: str
+    graphs: Graphs | None = None
+    same: str = ""
 
 
 @dataclass(frozen=True)
@@ -767,7 +947,11 @@ class Case:
     steps: tuple[Step, ...]
 
     def __repr__(self) -> str:
-        return "Case(\n" + "".join(f"    {step.kind:<12}{step.text!r}\n" for step in self.steps) + ")"
+        lines = []
+        for step in self.steps:
+            more = "".join(f", {part!r}" for part in (step.graphs, step.same) if part)
+            lines.append(f"    Step({step.kind!r}, {step.text!r}{more}),\n")
+        return f"Case((\n{''.join(lines)}))"
 
 
 @st.composite
@@ -776,7 +960,7 @@ def requests(draw: Draw) -> list[tuple[str, str]]:
 
     That is SPARQL 1.1 (production 29), but not what Oxigraph takes, so the oracle needs the second text.
     """
-    writer = Writer(draw)
+    writer = Writer(drawn(draw))
     pairs: list[tuple[str, str]] = []
     for _ in range(writer.one((2, 3))):
         operations = [writer.start([])] if not pairs else []
@@ -788,27 +972,102 @@ def requests(draw: Draw) -> list[tuple[str, str]]:
 
 @st.composite
 def cases(draw: Draw) -> Case:
-    """Updates with subscriptions made at random points between them."""
-    writer = Writer(draw)
-    queries = [writer.query() for _ in range(writer.weighted((2, 1), (3, 2), (2, 3)))]
-    texts = [spelled(writer, query.text) for query in queries]
-    if writer.chance(10):
-        texts.append(texts[0])  # the same query twice
-    steps = [] if writer.chance(10) else [Step("update", spelled(writer, writer.start(queries)))]
-    waiting = list(enumerate(texts))
-    running = 0
-    for _ in range(writer.one((4, 3, 2, 6))):
-        while waiting and writer.chance(75):
-            steps.append(Step("subscribe", waiting.pop(0)[1]))
-            running += 1
-        if running > 1 and writer.chance(4):
-            steps.append(Step("unsubscribe", "0"))
-        if writer.chance(5):
+    return written_case(Writer(drawn(draw)))
+
+
+def case_of(seed: int) -> Case:
+    """The case that a number stands for."""
+    random = Random(seed)
+    names = _NAMES if random.random() < 0.35 else {}
+    return written_case(Writer(random.choice, blank_nodes=random.random() < 0.2, names=names))
+
+
+def written_case(writer: Writer) -> Case:
+    """Updates with subscriptions made and ended at random points between them; many come again with other constants."""
+    return Case(tuple(Script(writer).steps()))
+
+
+class Script:
+    """Writes the steps of a case, and of a soak that never ends."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.queries: list[Query] = []
+        self._updates: list[tuple[str, Spelling]] = []
+        self._running = 0
+
+    def steps(self) -> list[Step]:
+        writer = self.writer
+        waiting = self.subscriptions()
+        steps = [] if writer.chance(10) else [Step("update", spelled(writer, writer.start(self.queries)))]
+        for _ in range(writer.one((5, 4, 6, 8))):
+            while waiting and writer.chance(75):
+                steps.append(waiting.pop(0))
+                self._running += 1
+            if self._running > 1 and writer.chance(10):
+                steps.append(Step("unsubscribe", str(writer.one(range(self._running)))))
+                self._running -= 1
+            steps.append(self.change())
+        if waiting and self._running == 0:
+            steps.insert(1, waiting[0])
+        return steps
+
+    def subscriptions(self) -> list[Step]:
+        """Different queries, or one with different constants, or in different spellings."""
+        writer = self.writer
+        if writer.chance(30):
+            shape = writer.shaped() if writer.chance(70) else writer.query()
+            self.queries = [shape] + [
+                Query(varied(writer, shape.text), _varied_patterns(writer, shape)) for _ in range(writer.one((3, 2, 4)))
+            ]
+            one = spelling(writer)
+            texts = [(spelling(writer) if writer.chance(30) else one).write(query.text) for query in self.queries]
+        else:
+            self.queries = [writer.query() for _ in range(writer.weighted((2, 1), (3, 2), (2, 3)))]
+            texts = [spelled(writer, query.text) for query in self.queries]
+            if writer.chance(10):
+                texts.append(spelled(writer, self.queries[0].text))  # the same query twice
+        return [Step("subscribe", text, self._graphs()) for text in texts]
+
+    def _graphs(self) -> Graphs | None:
+        if not self.writer.chance(5):
+            return None
+        one, two = plain("«g1»", self.writer.names), plain("«g2»", self.writer.names)
+        return self.writer.one(
+            (((one,), None), ((one, two), None), ((one,), (one, two)), (None, (one,)), ((), (one,)), ((two,), ()))
+        )
+
+    def _plain_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(plain(name, self.writer.names) for name in names)
+
+    def change(self) -> Step:
+        writer = self.writer
+        kind = writer.weighted((10, "new"), (12 if self._updates else 0, "again"), (1, "using"), (1, "load"))
+        if kind == "load":
             quads = [writer.quad() for _ in range(3)]
             lines = [" ".join(part for part in quad if part) + " ." for quad in quads if quad[2] in ENTITIES]
-            steps.append(Step("load", _named("\n".join(lines), f"<{NAMESPACE}%s>")))
-        else:
-            steps.append(Step("update", writer.update(queries)))
-    if waiting and running == 0:
-        steps.insert(1, Step("subscribe", waiting[0][1]))
-    return Case(tuple(steps))
+            return Step("load", plain("\n".join(lines), writer.names))
+        if kind == "using":
+            text, default, named = writer.using(self.queries)
+            clauses = "".join([f"USING {name} " for name in default] + [f"USING NAMED {name} " for name in named])
+            one = spelling(writer)
+            return Step(
+                "update",
+                one.write(text.replace(USING, "")),
+                (self._plain_names(default), self._plain_names(named)),
+                one.write(text.replace(USING, clauses)),
+            )
+        if kind == "again":
+            text, one = writer.one(self._updates)
+            return Step("update", one.write(text if writer.chance(8) else varied(writer, text)))
+        text, one = writer.update(self.queries), spelling(writer)
+        self._updates = [*self._updates[-7:], (text, one)]
+        return Step("update", one.write(text))
+
+
+def _varied_patterns(writer: Writer, query: Query) -> tuple[Pattern, ...]:
+    """What to aim at for a query with other constants; it need not fit."""
+    return tuple(
+        replace(pattern, object=varied(writer, pattern.object), subject=varied(writer, pattern.subject))
+        for pattern in query.patterns
+    )

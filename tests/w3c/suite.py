@@ -1,8 +1,8 @@
 """The W3C SPARQL test suites, read from rdflib's source distribution: `sparql11` and the older `dawg-data-r2`.
 
 The distribution is fetched by `tests/w3c/fetch.sh` (a step of `make test`) and read in memory; its hash must be one of
-`requirements.lock`. Terms are those of `tests/oracle.py`, in the store's canonical form (`1.0` is `1`), since that is
-what a store without the original spelling can give.
+`requirements-test.lock`. Terms are those of `tests/oracle.py`, in the store's canonical form (`1.0` is `1`), since that
+is what a store without the original spelling can give.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def bare(text: str) -> str:
 @cache
 def files() -> dict[str, bytes]:
     """All files of the two suites by their path (`sparql11/bind/bind01.rq`). Raises SuiteMissingError."""
-    lock = (ROOT / "requirements.lock").read_text()
+    lock = (ROOT / "requirements-test.lock").read_text()
     pin = re.search(r"^rdflib==(\S+) \\\n((?:\s+--hash=\S+(?: \\)?\n?)+)", lock, re.M)
-    assert pin, "requirements.lock pins rdflib"
+    assert pin, "requirements-test.lock pins rdflib"
     place = ROOT / "build" / "w3c" / f"rdflib-{pin[1]}.tar.gz"
     if not place.exists():
         raise SuiteMissingError(
@@ -132,7 +132,7 @@ def files() -> dict[str, bytes]:
     data = place.read_bytes()
     if f"sha256:{hashlib.sha256(data).hexdigest()}" not in pin[2]:
         raise SuiteMissingError(
-            f"{place.relative_to(ROOT)} has not the hash that requirements.lock pins; remove it and fetch it again"
+            f"{place.relative_to(ROOT)} has not the hash that requirements-test.lock pins; remove it and fetch it again"
         )
     found: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:

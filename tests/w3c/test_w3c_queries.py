@@ -32,10 +32,10 @@ STEPS_MAX = 25
 LEFT_OUT_MAX = {"sparql11": 16, "dawg-data-r2": 21, "entailment": 38}
 FOLLOWED_MIN = {"sparql11": 158, "dawg-data-r2": 189, "entailment": 26}
 
-INCREMENTAL_CLASSES: frozenset[str] = frozenset()
+INCREMENTAL_CLASSES = ("telescoped", "seeded")
 """Values of spu_class that stand for an SPU which does not run its query again."""
 
-INCREMENTAL_SHARE_MIN = 0.0
+INCREMENTAL_SHARE_MIN = 0.6
 """Part of the followed tests whose subscription has to be in one of these classes."""
 
 _REFUSED_FUNCTIONS = re.compile(r"\b(NOW|RAND|UUID|STRUUID|BNODE)\s*\(|\b(SERVICE)\b", re.I)

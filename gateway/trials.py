@@ -1,0 +1,260 @@
+"""Trials: what the store is to evaluate in the engine's loop has been evaluated before where it can be killed.
+
+An update without a plan and a subscription that is re-evaluated cost nobody knows what, and pyoxigraph cannot be
+stopped (design 4.9). So the first of them is run by a fork of the gateway, within limits; only what ends there in
+time is let into the loop. What has passed is remembered, so that the price is paid once:
+
+- by its text, and
+- by its shape, if the text passes with a variable in place of each subject and object that is a constant. That
+  evaluation finds the solutions of all texts of the shape, so none of them costs more. Constants that restrict
+  what is subtracted (MINUS, EXISTS), the ends of paths, and those in expressions and VALUES stay as they are.
+
+A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other.
+
+The dataset goes on growing behind a trial that was passed. So each evaluation in the loop is measured as well:
+one that takes longer than the limit has to pass again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from engine.algebra import Constant, Exists, Expression, Minus, OpaquePath, Pattern, Values, Variable, walk
+from engine.core import Engine
+from engine.errors import GatewayError, LimitExceededError
+from engine.grammar import UnknownSyntaxError, constant_spans, read_select
+from engine.lexer import joined, tokens
+from engine.lifting import Lifted, Lifter, skeleton_of
+from engine.sparql import canonical, declarations_and_body
+from engine.terms import Bag, Term
+from engine.update import UsingGraphs
+from gateway.reader import Reader
+from gateway.settings import LimitSettings
+
+REMEMBERED_MAX = 4096
+"""Texts and shapes whose trials are remembered, the last used ones."""
+AT_ONCE_MAX = 2
+"""Trials that run at the same time; more wait for their turn."""
+
+_WHERE = re.compile(r"\bWHERE\b", re.I)
+
+
+class _Memory:
+    """The last used keys."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[Hashable, None] = OrderedDict()
+
+    def __contains__(self, key: Hashable) -> bool:
+        if key not in self._keys:
+            return False
+        self._keys.move_to_end(key)
+        return True
+
+    def add(self, key: Hashable) -> None:
+        self._keys[key] = None
+        if len(self._keys) > REMEMBERED_MAX:
+            self._keys.popitem(last=False)
+
+    def discard(self, key: Hashable) -> None:
+        self._keys.pop(key, None)
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """What is known of a skeleton. general: numbers of the constants that may be variables; linear: as in `_Shape`."""
+
+    general: frozenset[int]
+    linear: bool
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """key: equal for texts that cost no more than `text`, which has variables for constants. linear: whether the
+    dataset is read once at most."""
+
+    key: Hashable
+    linear: bool
+    text: Callable[[], str]
+
+
+class Trial:
+    """A request of unknown cost. passed: whether it may be let into the loop, as far as it is known."""
+
+    def __init__(self, trials: Trials, key: Hashable, shape: _Shape | None, work: Callable[[], object]) -> None:
+        self._trials = trials
+        self._key = key
+        self._shape = shape
+        self._work = work
+
+    @property
+    def passed(self) -> bool:
+        trials, shape = self._trials, self._shape
+        if self._key in trials.passed or (shape is not None and shape.key in trials.passed):
+            return True
+        return shape is not None and shape.linear and self._key not in trials.failed
+
+    async def run(self) -> None:
+        """Raises LimitExceededError for what must not be let into the loop."""
+        trials, shape = self._trials, self._shape
+        async with trials.room:
+            if self.passed:
+                return  # another one has shown it meanwhile
+            trials.runs += 1
+            if shape is not None and shape.key not in trials.failed:
+                try:
+                    await trials.reader.trial(lambda: trials.engine.store.select(shape.text()))
+                except LimitExceededError:
+                    trials.failed.add(shape.key)
+                else:
+                    trials.passed.add(shape.key)
+                    return
+            await trials.reader.trial(self._work)
+            trials.failed.discard(self._key)
+            trials.passed.add(self._key)
+
+    def took(self, seconds: float) -> None:
+        """Takes note of the processor time that it took in the loop; beyond the limit it has to pass again."""
+        trials = self._trials
+        if seconds * 1000 > trials.limits.evaluation_ms_max:
+            trials.passed.discard(self._key)
+            trials.failed.add(self._key)
+            if self._shape is not None:
+                trials.passed.discard(self._shape.key)
+                trials.failed.add(self._shape.key)
+
+
+class Trials:
+    """What has passed, and what has not."""
+
+    def __init__(self, engine: Engine, reader: Reader, limits: LimitSettings) -> None:
+        self.engine = engine
+        self.reader = reader
+        self.limits = limits
+        self.room = asyncio.Semaphore(AT_ONCE_MAX)
+        self.passed = _Memory()
+        self.failed = _Memory()
+        self.runs = 0
+        """How many requests had to be tried."""
+        self._lifter = Lifter(canonical)
+        self._outlines: OrderedDict[str, _Outline | None] = OrderedDict()
+
+    def of_update(self, sparql: str, using: UsingGraphs | None) -> Trial | None:
+        """None for an update that the store evaluates nothing for, and for one that is wrong."""
+        if _WHERE.search(sparql) is None:
+            return None
+        with suppress(GatewayError):
+            texts = self.engine.evaluations(sparql)
+            if not texts and not using:
+                return None
+            shape = None
+            if len(texts) == 1 and not using and _single(sparql):
+                shape = self._shape(texts[0])
+            return Trial(self, (sparql, using), shape, lambda: self.engine.prepare(sparql, using=using))
+        return None
+
+    def of_subscription(
+        self, sparql: str, default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None
+    ) -> Trial | None:
+        """None for a subscription that has a plan, and for one that is wrong."""
+        with suppress(GatewayError):
+            graphs = {"default_graphs": default_graphs, "named_graphs": named_graphs}
+            text = self.engine.evaluation_of_subscription(sparql, **graphs)
+            if text is None:
+                return None
+            dataset = tuple(None if names is None else tuple(names) for names in graphs.values())
+            shape = self._shape(text) if dataset == (None, None) else None
+            return Trial(
+                self,
+                (text, *dataset),
+                None if shape is None else replace(shape, linear=False),  # how many rows is asked, too
+                lambda: self.check_rows(self.engine.subscribe(sparql, **graphs).first),
+            )
+        return None
+
+    def check_rows(self, first: Bag) -> None:
+        """Raises LimitExceededError for a first result that is too long."""
+        if len(first) > self.limits.first_result_rows_max:
+            raise LimitExceededError(
+                f"the first result has more than limits.first_result_rows_max = {self.limits.first_result_rows_max} "
+                "rows; narrow the subscription down"
+            )
+
+    def _shape(self, text: str) -> _Shape | None:
+        lifted: Lifted | None = None
+        with suppress(GatewayError, SyntaxError, ValueError, RuntimeError):
+            lifted = self._lifter.lift(text)
+        if lifted is None:
+            return None
+        if lifted.skeleton in self._outlines:
+            self._outlines.move_to_end(lifted.skeleton)
+        else:
+            self._outlines[lifted.skeleton] = _outline(text, lifted)
+            if len(self._outlines) > REMEMBERED_MAX:
+                self._outlines.popitem(last=False)
+        outline = self._outlines[lifted.skeleton]
+        if outline is None:
+            return None
+        fixed = tuple(
+            lifted.terms.index(term) if number in outline.general else term for number, term in enumerate(lifted.terms)
+        )
+        key = (lifted.prologue, lifted.skeleton, fixed)
+        return _Shape(key, outline.linear, lambda: _generalised(text, lifted, outline))
+
+
+def _single(sparql: str) -> bool:
+    """Whether an update is one operation on the dataset that it finds, and does not name another."""
+    depth = 0
+    for token in tokens(sparql):
+        if token.is_word("WITH", "USING") or (token.text == ";" and not depth):
+            return False
+        depth += {"{": 1, "}": -1}.get(token.text, 0)
+    return True
+
+
+def _outline(text: str, lifted: Lifted) -> _Outline | None:
+    prologue, body = declarations_and_body(text)
+    if skeleton_of(text, len(lifted.prologue), body, constant_spans(body)) != lifted.skeleton:
+        return None
+    try:
+        select = read_select(body, lambda raw: canonical(prologue, raw))
+    except UnknownSyntaxError:
+        return None
+    found = list(walk(select.node))
+    patterns = [part for part in found if isinstance(part, Pattern)]
+    linear = (
+        len(patterns) <= 1
+        and all(any(not isinstance(part, Variable) for part in pattern[:3]) for pattern in patterns)
+        and not any(isinstance(part, (OpaquePath, Values, Exists)) for part in found)
+    )
+    return _Outline(frozenset(_general(select.node)), linear)
+
+
+def _general(tree: Any) -> Iterator[int]:
+    """The numbers of the constants that are subjects and objects of patterns which only add solutions."""
+    if isinstance(tree, Pattern):
+        yield from (part.number for part in (tree.s, tree.o) if isinstance(part, Constant))
+    elif isinstance(tree, Minus):
+        yield from _general(tree.left)
+    elif isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant)):
+        for member in tree:
+            yield from _general(member)
+    elif hasattr(tree, "__dataclass_fields__") and not isinstance(tree, (Expression, OpaquePath, Exists)):
+        for member in fields(tree):
+            yield from _general(getattr(tree, member.name))
+
+
+def _generalised(text: str, lifted: Lifted, outline: _Outline) -> str:
+    """The text with a variable for each constant that may be one, the same for the same."""
+    prologue, body = declarations_and_body(text)
+    words = [token.text for token in body]
+    for number, (start, end) in reversed(list(enumerate(constant_spans(body)))):
+        if number in outline.general:
+            words[start:end] = [f"?lamplighter_{lifted.terms.index(lifted.terms[number])}"]
+    return f"{prologue} {joined(words)}"

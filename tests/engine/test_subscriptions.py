@@ -1,0 +1,305 @@
+"""Classes of queries, what matching costs, and what is left when subscriptions end."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine import Engine
+from engine.errors import GatewayError, UnknownSpuidError, UnsupportedRequestError
+
+PREFIX = "PREFIX : <urn:x:> "
+
+CLASSES = {
+    "telescoped": [
+        "SELECT * { ?s :p ?o }",
+        "SELECT ?s { ?s ?p ?o }",
+        "SELECT ?s { ?s :p ?o . ?o :q ?x . ?x :r 1 }",
+        "SELECT ?s { ?s :p ?o FILTER ( ?o > 1 && ?s != :a ) }",
+        "SELECT ?s { { ?s :p ?o } UNION { ?s :q ?o } }",
+        "SELECT ?s { VALUES ?s { :a :b } ?s :p ?o }",
+        "SELECT ?s ?b { ?s :p ?o BIND ( ?o + 1 AS ?b ) }",
+        "SELECT ?s { ?s :p/^:q/:r ?o }",
+        "SELECT ?s ?g { GRAPH ?g { ?s :p ?o } GRAPH :g { ?o :q ?x } }",
+        "SELECT ?s ( STR( ?o ) AS ?t ) { ?s :p ?o }",
+    ],
+    "seeded": [
+        "SELECT * { ?s :p ?o OPTIONAL { ?o :q ?x } }",
+        "SELECT ?s { ?s :p ?o MINUS { ?s :q ?x } }",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { ?o :q ?x } }",
+        "SELECT ?s { ?s :p ?o FILTER NOT EXISTS { ?o :q ?x FILTER ( ?x > 1 ) } }",
+        "SELECT ?s ( COUNT( * ) AS ?n ) { ?s :p ?o } GROUP BY ?s",
+        "SELECT ?s ( SUM( ?o ) AS ?n ) { ?s :p ?o } GROUP BY ?s HAVING ( COUNT( ?o ) > 1 )",
+        "SELECT DISTINCT ?s { ?s :p ?o }",
+        "SELECT ?s { ?s :p ?o { SELECT DISTINCT ?o { ?o :q ?x } } }",
+        "SELECT ?s ?n { ?s :p ?o { SELECT ?o ( COUNT( * ) AS ?n ) { ?o :q ?x } GROUP BY ?o } }",
+    ],
+    "counted": [
+        "SELECT ( COUNT( * ) AS ?n ) { ?s :p ?o }",
+        "SELECT ( SUM( ?o ) AS ?n ) { ?s :p ?o }",
+    ],
+    "re-evaluated": [
+        "SELECT ?s { ?s :p ?o } ORDER BY ?o LIMIT 2",
+        "SELECT ?s { ?s :p+ ?o }",
+        "SELECT ?s { ?s !:p ?o }",
+        "SELECT ?g { GRAPH ?g { } }",
+        "SELECT ?s ( SAMPLE( ?o ) AS ?x ) { ?s :p ?o } GROUP BY ?s",
+        "SELECT ?s ( GROUP_CONCAT( ?o ) AS ?x ) { ?s :p ?o } GROUP BY ?s",
+    ],
+}
+
+
+@pytest.mark.parametrize(("spu_class", "query"), [(name, query) for name in CLASSES for query in CLASSES[name]])
+def test_class_of_a_typical_query(spu_class: str, query: str) -> None:
+    engine = Engine()
+    assert engine.subscribe(PREFIX + query).spu_class == spu_class
+    assert engine.subscription_classes == {spu_class: 1}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ?s { SERVICE <http://elsewhere.example/> { ?s :p ?o } }",
+        "SELECT ?s { ?s :p ?o FILTER ( ?o < NOW() ) }",
+        "SELECT ?s ( RAND() AS ?r ) { ?s :p ?o }",
+        "SELECT ?s { ?s :p ?o BIND ( UUID() AS ?u ) }",
+        "ASK { ?s :p ?o }",
+        "CONSTRUCT { ?s :q ?o } WHERE { ?s :p ?o }",
+    ],
+)
+def test_what_could_not_be_kept_true_is_refused(query: str) -> None:
+    engine = Engine()
+    with pytest.raises(UnsupportedRequestError):
+        engine.subscribe(PREFIX + query)
+    assert engine.subscription_count == 0
+
+
+# -- aggregates whose value depends on the order ----------------------------------------------------------------------
+
+SUMS = "SELECT ?s ( SUM( ?v ) AS ?t ) { ?s :v ?v } GROUP BY ?s"
+
+
+def followed(engine: Engine, text: str) -> tuple[str, Counter[Any], Callable[[Any], None]]:
+    subscription = engine.subscribe(PREFIX + text)
+    rows = Counter(subscription.first.rows)
+
+    def follow(commit: Any) -> None:
+        for notification in commit.notifications:
+            if notification.spuid == subscription.spuid:
+                rows.subtract(notification.removed.rows)
+                rows.update(notification.added.rows)
+        assert +rows == Counter(engine.query(PREFIX + text).value.rows)  # type: ignore[union-attr]
+
+    return subscription.spu_class, rows, follow
+
+
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        (SUMS, ("1e16", "1.0e0", "-1e16", "3.3e0")),
+        (SUMS.replace("SUM", "AVG"), ("1e16", "1.0e0", "-1e16", "3.3e0")),
+        (SUMS.replace("SUM", "MAX"), ("1", "1.0", "1e0", "'1'^^:dt")),
+        (SUMS.replace("SUM", "MIN"), ("'a'", "1", ":b", "'a'@en")),
+    ],
+)
+def test_class_is_given_up_when_the_order_of_values_matters(query: str, values: tuple[str, ...]) -> None:
+    """Sums of doubles and maxima of equal numbers: only the store knows in which order it takes them."""
+    engine = Engine()
+    engine.update(f"{PREFIX}INSERT DATA {{ :a :v 1 . :b :v 1 }}")
+    spu_class, _, follow = followed(engine, query)
+    assert spu_class == "seeded"
+    for value in values:
+        follow(engine.update(f"{PREFIX}INSERT DATA {{ :a :v {value} . :b :v {value} }}"))
+    assert engine.subscription_classes == {"re-evaluated": 1}
+    for value in reversed(values):
+        follow(engine.update(f"{PREFIX}DELETE DATA {{ :a :v {value} }}"))
+
+
+def test_subscribing_to_such_values_is_re_evaluated_from_the_start() -> None:
+    engine = Engine()
+    engine.update(f"{PREFIX}INSERT DATA {{ :a :v 1e16 , 1.0e0 , 2e0 }}")
+    spu_class, _, follow = followed(engine, SUMS)
+    assert spu_class == "re-evaluated"
+    follow(engine.update(f"{PREFIX}INSERT DATA {{ :a :v 3.3e0 }}"))
+
+
+def test_all_units_of_a_shape_go_over_and_stay_right() -> None:
+    engine = Engine()
+    text = "SELECT ( SUM( ?v ) AS ?t ) {{ :{} :v ?v . :{} :w ?w }}"
+    watched = [followed(engine, text.format(name, name)) for name in "abc"]
+    for change in (
+        ":a :v 1 , 2 ; :w 1 . :b :v 3 ; :w 1",
+        ":a :v 1e16 , 2e0 , 3e0 . :b :v 4 . :c :w 1",
+        ":b :v 5 . :c :v 6",
+    ):
+        commit = engine.update(f"{PREFIX}INSERT DATA {{ {change} }}")
+        for _, _, follow in watched:
+            follow(commit)
+    assert set(engine.subscription_classes) == {"re-evaluated"}
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def footprint(engine: Engine) -> dict[str, object]:
+    """Everything that subscriptions put somewhere."""
+    subscriptions, lutt = engine._subscriptions, engine._subscriptions._lutt
+    return {
+        "shapes": len(subscriptions._shapes),
+        "matchers": sum(map(len, lutt.matchers.values())) + len(lutt.wildcards),
+        "patterns": len(lutt._patterns),
+        "graph names": len(lutt._graph_names),
+        "tables": sorted(engine._cts.tables),
+        "count": engine.subscription_count,
+        "classes": engine.subscription_classes,
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ending_in_any_order_leaves_nothing_behind(seed: int) -> None:
+    engine = Engine()
+    engine.update(f"{PREFIX}INSERT DATA {{ :a :p 1 ; :q :b . :b :p 2.5e0 , 1e16 , 3e0 ; :v 1e0 , 2e0 , 4e0 }}")
+    empty = footprint(engine)
+    chosen = random.Random(seed)
+    queries = [query for of_class in CLASSES.values() for query in of_class] + [SUMS]
+    queries += [f"SELECT ?o {{ :n{number} :p ?o OPTIONAL {{ ?o :q :n{number} }} }}" for number in range(10)]
+    spuids: list[str] = []
+    for number in range(150):
+        if spuids and chosen.random() < 0.4:
+            engine.unsubscribe(spuids.pop(chosen.randrange(len(spuids))))
+        else:
+            spuids.append(engine.subscribe(PREFIX + chosen.choice(queries)).spuid)
+        if number % 7 == 0:
+            engine.update(f"{PREFIX}INSERT DATA {{ :b :p {number}e0 . :n{number % 10} :p :a }}")
+        assert engine.subscription_count == len(spuids)
+    chosen.shuffle(spuids)
+    for spuid in spuids:
+        engine.unsubscribe(spuid)
+        with pytest.raises(UnknownSpuidError):
+            engine.unsubscribe(spuid)
+    assert footprint(engine) == empty
+    assert engine.update(f"{PREFIX}INSERT DATA {{ :z :p 1 ; :q 2 }}").notifications == ()
+
+
+def test_ended_subscriptions_are_freed() -> None:
+    engine = Engine()
+
+    def cycle() -> None:
+        spuids = [
+            engine.subscribe(f"{PREFIX}SELECT ?o {{ :n{number} :p{number % 20} ?o OPTIONAL {{ ?o :q ?x }} }}").spuid
+            for number in range(200)
+        ]
+        for spuid in spuids:
+            engine.unsubscribe(spuid)
+
+    cycle()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(5):
+        cycle()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 200
+
+
+def test_refused_subscription_leaves_nothing_behind() -> None:
+    engine = Engine()
+    empty = footprint(engine)
+    for text in ("SELECT ?s { ?s :p ?o } GROUP BY ?o", "SELECT * { ?s :p }", "SELECT ( NOW() AS ?n ) { ?s :p ?o }"):
+        with pytest.raises(GatewayError):
+            engine.subscribe(PREFIX + text)
+    assert footprint(engine) == empty
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+
+
+def counted(engine: Engine) -> Counter[str]:
+    """Counts the calls of matchers from now on."""
+    calls: Counter[str] = Counter()
+    lutt = engine._subscriptions._lutt
+
+    def counting(matcher: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            calls["calls"] += 1
+            matcher(*arguments)
+
+        return call
+
+    for filed in [*lutt.matchers.values(), lutt.wildcards]:
+        filed[:] = [counting(matcher) for matcher in filed]
+    return calls
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ?o {{ :s{0} :p ?o }}",
+        "SELECT ?s {{ ?s :p :o{0} }}",
+        "SELECT ?o {{ :s{0} :p ?o . ?o :q ?x FILTER ( ?x > 1 ) }}",
+        "SELECT ?o {{ :s{0} :p ?o OPTIONAL {{ ?o :q ?x }} }}",
+        "SELECT ( COUNT( * ) AS ?n ) {{ :s{0} :p ?o }}",
+        "SELECT ?s {{ ?s :p ?o FILTER ( ?o = :o{0} ) }}",
+        "SELECT ?s {{ ?s :p :o{0} , :x{0} , :y{0} }}",
+    ],
+)
+def test_matching_does_not_cost_more_with_more_subscriptions_of_a_shape(query: str) -> None:
+    costs = []
+    for count in (2, 200):
+        engine = Engine()
+        engine.update(f"{PREFIX}INSERT DATA {{ :s1 :p :x1 , :y1 }}")
+        for number in range(count):
+            engine.subscribe(PREFIX + query.format(number))
+        calls = counted(engine)
+        assert len(engine._subscriptions._shapes) == 1
+        commit = engine.update(f"{PREFIX}INSERT DATA {{ :s1 :p :o1 . :other :p :other }}")
+        assert len(commit.notifications) <= 1
+        engine.update(f"{PREFIX}INSERT DATA {{ :s1 :unwatched 1 }}")
+        costs.append(calls["calls"])
+    assert costs[0] == costs[1] > 0
+
+
+def test_quad_that_no_pattern_names_costs_nothing() -> None:
+    engine = Engine()
+    for number in range(30):
+        engine.subscribe(f"{PREFIX}SELECT ?s {{ ?s :p{number} ?o }}")
+    calls = counted(engine)
+    engine.update(f"{PREFIX}INSERT DATA {{ :s :none 1 }}")
+    assert calls["calls"] == 0
+    engine.update(f"{PREFIX}INSERT DATA {{ :s :p7 1 }}")
+    assert calls["calls"] == 1
+
+
+def test_re_evaluated_subscriptions_are_only_asked_when_they_are_touched() -> None:
+    engine = Engine()
+    for number in range(50):
+        engine.subscribe(f"{PREFIX}SELECT ?o {{ :s{number} :p+ ?o }}")
+    asked = 0
+    select = engine.store.select
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return select(*arguments)
+
+    engine.store.select = counting  # type: ignore[method-assign]
+    engine.update(f"{PREFIX}INSERT DATA {{ :s1 :q :o }}")
+    assert asked == 0
+
+
+def test_only_what_patterns_name_is_indexed() -> None:
+    engine = Engine()
+    data = " . ".join(f":s{n} :p {n} ; :q {n} ; :r {n}" for n in range(100))
+    engine.update(f"{PREFIX}INSERT DATA {{ {data} }}")
+    assert len(engine._cts) == 0
+    one = engine.subscribe(f"{PREFIX}SELECT ?o {{ :s1 :p ?o }}")
+    two = engine.subscribe(f"{PREFIX}SELECT ?o {{ ?s :p ?o ; :q ?o }}")
+    assert len(engine._cts) == 200
+    engine.unsubscribe(two.spuid)
+    assert len(engine._cts) == 100
+    engine.unsubscribe(one.spuid)
+    assert len(engine._cts) == 0

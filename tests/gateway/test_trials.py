@@ -1,0 +1,375 @@
+"""What the engine's loop evaluates is tried first where it can be killed, and measured afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+
+from engine.client import EngineClient, RefusedError
+from engine.core import Engine
+from engine.errors import LimitExceededError, QueueFullError
+from engine.update import UsingGraphs
+from gateway.reader import Reader
+from gateway.runner import Lane, UpdateCall
+from gateway.settings import Settings
+from gateway.trials import Trial, Trials
+from tests.gateway_parts import CLIENT, FakeClock, gateway, records, time_passes, until, update
+from tests.running_gateway import ask, go, health, hear, rows, running_gateway, tell
+from tests.running_gateway import update as post
+
+# A path without end keeps the store's own evaluation; two patterns that share nothing make a product.
+CHAIN = "INSERT { ?s <http://q> 1 } WHERE { ?s <http://p> ?o . ?o <http://none>+ ?x }"
+PRODUCT = (
+    "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p> ?a . ?b <http://p> ?o . ?c <http://p> ?d . ?c <http://n>* ?e }"
+)
+SLOW = "SELECT (COUNT(*) AS ?n) { ?a <http://p> ?b . ?c <http://p> ?d . ?e <http://p> ?f . ?e <http://n>* ?g }"
+PATHS = "SELECT ?a ?b { ?a <http://next>+ ?b }"
+
+
+def triples(count: int) -> str:
+    return "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(count)) + "}"
+
+
+def limited(**limits: int) -> Settings:
+    return msgspec.convert({"limits": limits}, Settings)
+
+
+@pytest.fixture
+def trials() -> Iterator[Trials]:
+    settings = limited(evaluation_ms_max=200)
+    reader = Reader(settings.query, settings.limits)
+    engine = Engine()
+    engine.update(triples(1000))
+    yield Trials(engine, reader, settings.limits)
+    reader.close()
+
+
+def of_update(trials: Trials, text: str, using: UsingGraphs | None = None) -> Trial:
+    trial = trials.of_update(text, using)
+    assert trial is not None
+    return trial
+
+
+# --- what is tried ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT DATA { <http://where> <http://p> 1 }",
+        "CLEAR ALL",
+        "INSERT { nonsense } WHERE {",
+    ],
+)
+def test_what_evaluates_nothing_or_is_wrong_is_not_tried(trials: Trials, text: str) -> None:
+    assert trials.of_update(text, None) is None
+
+
+def test_what_has_a_plan_is_not_tried(trials: Trials) -> None:
+    text = "DELETE {{ ?s <http://p> ?o }} WHERE {{ ?s <http://p> ?o . ?s <http://q> {} }}"
+    trials.engine.update(text.format(1))
+    assert trials.of_update(text.format(2), None) is None
+
+
+def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None:
+    cheap = "INSERT { ?s <http://q> ?m } WHERE { SELECT ?s (MAX(?o) AS ?m) { ?s <http://p> ?o } GROUP BY ?s }"
+    found = trials.of_update(cheap, None)
+    assert found is None or found.passed
+    for costly in (CHAIN, PRODUCT, cheap.replace("<http://p>", "?p ?x . ?s ?q")):
+        assert not of_update(trials, costly).passed
+
+
+def test_a_text_that_has_passed_is_not_tried_again(trials: Trials) -> None:
+    async def test() -> None:
+        await of_update(trials, CHAIN).run()
+        assert of_update(trials, CHAIN).passed
+        assert trials.runs == 1
+
+    go(test)
+
+
+def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(trials: Trials) -> None:
+    text = "INSERT {{ <http://{0}> <http://q> 1 }} WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x }}"
+
+    async def test() -> None:
+        await of_update(trials, text.format("s1")).run()
+        assert of_update(trials, text.format("s2")).passed
+        assert not of_update(trials, text.format("s2").replace("http://none", "http://p")).passed, "another predicate"
+        assert not of_update(trials, text.format("s2") + " ; " + CHAIN).passed, "another operation"
+        assert not of_update(trials, text.format("s2"), UsingGraphs(("<http://g>",), ())).passed, "another dataset"
+
+    go(test)
+
+
+def test_a_shape_that_is_costly_as_a_whole_passes_text_by_text(trials: Trials) -> None:
+    text = (
+        "INSERT {{ ?x <http://q> 1 }} WHERE"
+        " {{ ?a <http://p> {0} . ?b <http://p> {0} . ?c <http://p> {1} . ?c <http://n>* ?x }}"
+    )
+
+    async def test() -> None:
+        await of_update(trials, text.format(1, 2)).run()
+        assert of_update(trials, text.format(1, 2)).passed
+        assert not of_update(trials, text.format(1, 3)).passed
+
+    go(test)
+
+
+def test_what_is_subtracted_stays_as_it_is(trials: Trials) -> None:
+    """With a variable in place of the constant MINUS would take everything away, and the rest would cost nothing."""
+    text = (
+        "INSERT {{ ?a <http://q> 1 }} WHERE {{ {{ ?a <http://p> ?x MINUS {{ ?a <http://p> {} }} }}"
+        " ?c <http://p> ?d . ?e <http://p> ?f . ?e <http://n>* ?g }}"
+    )
+
+    async def test() -> None:
+        with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 200"):
+            await of_update(trials, text.format(1)).run()
+
+    go(test)
+
+
+def test_what_takes_too_long_in_the_loop_has_to_pass_again(trials: Trials) -> None:
+    async def test() -> None:
+        await of_update(trials, CHAIN).run()
+        of_update(trials, CHAIN).took(0.199)
+        assert of_update(trials, CHAIN).passed
+        of_update(trials, CHAIN).took(0.201)
+        assert not of_update(trials, CHAIN).passed
+
+    go(test)
+
+
+def test_an_operation_is_tried_on_what_those_before_it_leave(trials: Trials) -> None:
+    """On the dataset as it is now, the second one would cost nothing."""
+    trials.engine.update("CLEAR ALL")
+    text = f"{triples(1000)} ; {PRODUCT}"
+
+    async def test() -> None:
+        with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max"):
+            await of_update(trials, text).run()
+        assert trials.engine.quad_count == 0, "a trial has no effect"
+
+    go(test)
+
+
+# --- in a gateway -----------------------------------------------------------------------------------
+
+
+def test_a_costly_update_is_refused_with_the_limit_and_others_go_on_meanwhile(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path, limits={"evaluation_ms_max": 300}) as at:
+            await post(at, triples(1000))
+            costly = asyncio.create_task(post(at, PRODUCT))
+            done = 0
+            while not costly.done():
+                assert (await post(at, f"INSERT DATA {{ <http://during> <http://r> {done} }}")).status == 200
+                done += not costly.done()
+            answer = await costly
+            assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+            assert "limits.evaluation_ms_max = 300" in answer.json["error_description"]
+            assert done >= 10, "updates hardly went on beside the trial"
+            assert await rows(at, "SELECT ?s { ?s <http://q> ?o }") == []
+            assert (await health(at))["trials"] == 1
+
+    go(test)
+
+
+def test_an_update_that_passes_has_its_effect(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            await post(at, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
+            for _ in range(3):
+                assert (await post(at, CHAIN)).status == 200
+            assert [row["s"] for row in await rows(at, "SELECT ?s { ?s <http://q> 1 }")] == ["http://a"]
+            assert (await health(at))["trials"] == 1
+
+    go(test)
+
+
+def test_requests_of_a_connection_keep_their_order_behind_a_trial(tmp_path: Path) -> None:
+    """The second would not find anything to delete if it went first."""
+
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+            await post(at, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
+            for alias, text in (("1", CHAIN), ("2", "DELETE WHERE { ?s <http://q> ?o }"), ("3", CHAIN)):
+                await tell(socket, {"update": {"sparql": text, "alias": alias}})
+            await tell(socket, {"subscribe": {"sparql": "SELECT ?s { ?s <http://q> ?o }", "alias": "4"}})
+            answers = [await hear(socket) for _ in range(4)]
+            updated = [answer["updated"] for answer in answers if "updated" in answer]
+            assert [(answer["alias"], answer["sequence"]) for answer in updated] == [("1", 2), ("2", 3), ("3", 4)]
+            [first] = [answer["notification"] for answer in answers if "notification" in answer]
+            assert len(first["addedResults"]["results"]["bindings"]) == 1
+
+    go(test)
+
+
+def test_a_refused_one_does_not_stop_those_behind_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path, limits={"evaluation_ms_max": 100}) as at, connect(at.subscribe) as socket:
+            await post(at, triples(1000))
+            for alias, text in (("1", PRODUCT), ("2", "INSERT DATA { <http://x> <http://y> 1 }")):
+                await tell(socket, {"update": {"sparql": text, "alias": alias}})
+            one, two = await hear(socket), await hear(socket)
+            assert (one["alias"], one["error"]) == ("1", "limit_exceeded")
+            assert two["updated"]["alias"] == "2"
+
+    go(test)
+
+
+def test_what_waits_for_a_trial_takes_room_in_the_queue(tmp_path: Path) -> None:
+    async def test() -> None:
+        settings = msgspec.convert({"gateway": {"queue_max": 3}, "limits": {"evaluation_ms_max": 100}}, Settings)
+        async with gateway(tmp_path, settings=settings) as runner:
+            await update(runner, triples(1000))
+            lane = Lane()
+            waiting = [runner.update(UpdateCall(PRODUCT, CLIENT, lane=lane)) for _ in range(3)]
+            while runner.status()["trials"] == 0:
+                await asyncio.sleep(0)
+            assert runner.status()["queue"] == 3
+            with pytest.raises(QueueFullError):
+                await update(runner, "CLEAR ALL")
+            answer = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(error, LimitExceededError) for error in answer)
+            assert runner.status()["queue"] == 0
+
+    go(test)
+
+
+def test_a_delayed_update_that_is_too_costly_is_done_without_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock, settings=limited(evaluation_ms_max=100)) as runner:
+            await update(runner, triples(1000))
+            await update(runner, PRODUCT, delay="PT1S")
+            await time_passes(runner, clock, 2)
+            await until(lambda: runner.counters.delayed_fired == 1)
+            assert records(tmp_path)[-1].cause.kind == "timer"
+            assert not records(tmp_path)[-1].a
+            assert "limits.evaluation_ms_max" in caplog.text
+
+    go(test)
+
+
+# --- subscriptions ----------------------------------------------------------------------------------
+
+
+def test_a_costly_subscription_is_refused_with_the_limit(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path, limits={"evaluation_ms_max": 100}) as at, connect(at.subscribe) as socket:
+            await post(at, triples(1000))
+            answer = await ask(socket, {"subscribe": {"sparql": SLOW, "alias": "a"}})
+            assert (answer["error"], answer["status_code"], answer["alias"]) == ("limit_exceeded", 403, "a")
+            assert "limits.evaluation_ms_max = 100" in answer["error_description"]
+            assert (await health(at))["subscriptions"] == 0
+
+    go(test)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT ?s { ?s <http://p> ?o }", "SELECT ?s { ?s <http://p>* ?o . ?s <http://p> ?x }"]
+)
+def test_a_first_result_may_have_as_many_rows_as_the_limit_and_no_more(tmp_path: Path, text: str) -> None:
+    async def test() -> None:
+        async with (
+            running_gateway(tmp_path, limits={"first_result_rows_max": 10}) as at,
+            connect(at.subscribe) as socket,
+        ):
+            count = 5 if "*" in text else 10  # each subject with itself and with its object
+            await post(at, triples(count))
+            first = await ask(socket, {"subscribe": {"sparql": text, "alias": "a"}})
+            assert len(first["notification"]["addedResults"]["results"]["bindings"]) == 10
+            await tell(socket, {"unsubscribe": {"spuid": first["notification"]["spuid"]}})
+            assert "unsubscribed" in await hear(socket)
+            await post(at, "INSERT DATA { <http://one-more> <http://p> 1 }")
+            answer = await ask(socket, {"subscribe": {"sparql": text, "alias": "b"}})
+            assert (answer["error"], answer["alias"]) == ("limit_exceeded", "b")
+            assert "limits.first_result_rows_max = 10" in answer["error_description"]
+            state = await health(at)
+            assert state["subscriptions"] == sum(state["subscription_classes"].values()) == 0
+
+    go(test)
+
+
+class Ear:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.client = "test"
+        self.since: Any = None
+        self.told: list[Any] = []
+
+    def subscribed(self, subscription: Any) -> None:
+        self.told.append(0)
+
+    def notify(self, notification: Any, results: Any) -> None:
+        self.told.append(notification.sequence)
+
+    def ended(self, spuid: str, error: Exception) -> None:
+        self.told.append(error)
+
+
+def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(number * 0.05 for number in range(10_000))
+    slow = False
+
+    def clock() -> float:
+        return next(seconds) if slow else 0.0  # each pair of looks is 50 ms apart
+
+    async def test() -> None:
+        nonlocal slow
+        async with gateway(tmp_path, settings=limited(evaluation_ms_max=40)) as runner:
+            monkeypatch.setattr("gateway.runner.thread_time", clock)
+            ear, other = Ear(), Ear()
+            await runner.subscribe(PATHS, ear, None, None)
+            await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
+            for number, now in enumerate((True, True, False, True, True, True, True)):
+                slow = now
+                await update(runner, f"INSERT DATA {{ <http://{number}> <http://next> <http://x> }}")
+            assert ear.told[:-1] == [0, 1, 2, 3, 4, 5, 6]
+            assert "limits.evaluation_ms_max = 40" in str(ear.told[-1])
+            assert other.told == [0, 1, 2, 3, 4, 5, 6, 7], "who is not evaluated again is left alone"
+            assert runner.counters.ended == 1
+            assert runner.status()["subscriptions"] == 1
+
+    go(test)
+
+
+def test_a_client_is_told_that_its_subscription_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(10_000))
+
+    async def test() -> None:
+        async with (
+            running_gateway(tmp_path) as at,
+            connect(at.subscribe) as socket,
+            EngineClient(at.subscribe) as client,
+        ):
+            first = (await ask(socket, {"subscribe": {"sparql": PATHS, "alias": "a"}}))["notification"]
+            changes = client.subscribe(PATHS)
+            await anext(changes)
+            monkeypatch.setattr("gateway.runner.thread_time", lambda: float(next(seconds)))
+            for number in range(3):
+                await post(at, f"INSERT DATA {{ <http://{number}> <http://next> <http://x> }}")
+            told = [await hear(socket) for _ in range(4)]
+            assert [message["notification"]["sequence"] for message in told[:3]] == [1, 2, 3]
+            assert (told[3]["error"], told[3]["alias"], told[3]["spuid"]) == ("limit_exceeded", "a", first["spuid"])
+            with pytest.raises(RefusedError, match=r"limits\.evaluation_ms_max"):
+                async for _ in changes:
+                    pass
+            gone = await ask(socket, {"unsubscribe": {"spuid": first["spuid"], "alias": "b"}})
+            assert gone["error"] == "sid_not_found"
+            assert json.dumps((await health(at))["subscriptions"]) == "0"
+
+    go(test)

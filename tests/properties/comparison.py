@@ -1,0 +1,385 @@
+"""An engine and the oracle that live through the same steps, compared after each: points 1 to 3 of the semantics.
+
+Used by the property tests, by the mutation checks and by the soak. A case is made from a number, its seed; one that
+fails is made smaller by leaving steps out, for a bounded time, and printed with its seed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyoxigraph as ox
+
+from engine import Commit, Engine, Notification
+from engine.errors import GatewayError
+from engine.update import UsingGraphs
+from engine.update_plan import UpdatePlan
+from tests.oracle import (
+    REFUSALS,
+    Answer,
+    Oracle,
+    QuadTexts,
+    answer_from_json,
+    parsed_dump,
+    respelled,
+    respelled_quads,
+    respelled_rows,
+    term_text,
+)
+from tests.properties.sparql_texts import Case, Graphs, Step, case_of
+
+NAMED_GRAPHS = "SELECT ?g { GRAPH ?g { } }"
+SPU_CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")
+SHRINKING_SECONDS = 20.0
+
+Rows = Counter[tuple[str | None, ...]]
+
+
+@dataclass
+class Follower:
+    """A subscription as its subscriber sees it: a result kept up to date by nothing but notifications."""
+
+    text: str
+    spuid: str
+    variables: tuple[str, ...]
+    rows: Rows
+    expected: Answer
+    graphs: Graphs | None = None
+    spu_class: str = ""
+    sequence: int = 0
+
+    def follow(self, notifications: Iterable[Notification]) -> None:
+        mine = [notification for notification in notifications if notification.spuid == self.spuid]
+        assert len(mine) <= 1, f"{len(mine)} notifications of one update: {self.text!r}"
+        for notification in mine:
+            self.sequence += 1
+            assert notification.sequence == self.sequence, self.text
+            added = rows_of(notification.added, self.variables)
+            removed = rows_of(notification.removed, self.variables)
+            assert added or removed, f"a notification of nothing: {self.text!r}"
+            assert not added & removed, f"added and removed at once: {self.text!r}"
+            assert removed <= self.rows, f"removed what was not there: {self.text!r}"
+            self.rows = self.rows - removed + added
+
+
+def rows_of(bag: Any, variables: tuple[str, ...]) -> Rows:
+    """The rows of an engine's bag in the oracle's notation; its JSON must say the same."""
+    assert tuple(bag.variables) == variables
+    rows = respelled_rows(bag.rows)
+    document = answer_from_json(bag.to_json())
+    assert document.variables == variables
+    assert document.rows == rows
+    return rows
+
+
+def in_order(answer: Answer, variables: tuple[str, ...]) -> Rows:
+    """The rows of the oracle's answer with the columns in another order."""
+    if answer.variables == variables:
+        return answer.rows
+    places = [answer.variables.index(name) for name in variables]
+    return Counter(tuple(row[place] for place in places) for row in answer.ordered)
+
+
+class GraphOracle(Oracle):
+    """An oracle that knows the protocol's graph parameters and can take over a dataset with its labels."""
+
+    def query(self, sparql: str, graphs: Graphs | None = None) -> Answer:
+        if graphs is None:
+            return super().query(sparql)
+        default: Any
+        named: Any
+        default, named = (None if given is None else [ox.NamedNode(name[1:-1]) for name in given] for given in graphs)
+        solutions = self._store.query(sparql, default_graph=default, named_graphs=named)
+        assert isinstance(solutions, ox.QuerySolutions), sparql
+        rows = [tuple(None if term is None else term_text(term) for term in solution) for solution in solutions]
+        return Answer([variable.value for variable in solutions.variables], rows)
+
+    def relabel(self, nquads: bytes) -> None:
+        """Takes an equal dataset whose blank nodes have other labels; the graphs without quads stay."""
+        store = ox.Store()
+        store.extend(ox.parse(nquads, ox.RdfFormat.N_QUADS))
+        for graph in self._store.named_graphs():
+            store.add_graph(graph)
+        self._store = store
+
+    def renew(self) -> None:
+        """Takes a fresh store: one in memory never frees what was removed."""
+        dump = self._store.dump(format=ox.RdfFormat.N_QUADS)
+        assert dump is not None, "without an output file the dump is returned"
+        self.relabel(dump)
+
+
+@dataclass
+class Tally:
+    """What a run has checked, so that a run that checks nothing of interest fails."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def changed_share(self, spu_class: str = "") -> float:
+        """Changed results among the results that were checked, of one class or of all."""
+        of_class = f" {spu_class}" if spu_class else ""
+        return self.counts[f"changed{of_class}"] / max(1, self.counts[f"checks{of_class}"])
+
+    def __str__(self) -> str:
+        figures = " ".join(f"{name.replace(' ', '_')}={count}" for name, count in sorted(self.counts.items()))
+        shares = " ".join(f"{name}={self.changed_share(name):.2f}" for name in SPU_CLASSES)
+        return f"{figures} changed_share={self.changed_share():.2f} {shares}"
+
+
+class Comparison:
+    """One engine and one oracle that live through the same case.
+
+    whole_every: the datasets are compared as a whole after every so many updates, and at the end. In between the
+    engine is not made to write its delta to the store.
+    """
+
+    def __init__(self, tally: Tally, whole_every: int = 3) -> None:
+        self.engine = Engine()
+        self.oracle = GraphOracle()
+        self.followers: list[Follower] = []
+        self.tally = tally
+        self._whole_every = whole_every
+        self._updates = 0
+        self._quads: set[QuadTexts] = set()
+        self._graphs: set[str] = set()
+
+    def run(self, case: Case) -> None:
+        self.tally.counts["cases"] += 1
+        try:
+            for step in case.steps:
+                self.take(step)
+            self.check_dataset()
+        finally:
+            self.engine.close()
+
+    def take(self, step: Step) -> None:
+        match step.kind:
+            case "subscribe":
+                self.subscribe(step.text, step.graphs)
+            case "unsubscribe":
+                self.unsubscribe(int(step.text))
+            case "load":
+                self._load(step.text)
+            case "update" if step.graphs is not None:
+                self._update_using(step)
+            case _:
+                self.update(step.text)
+
+    def subscribe(self, text: str, graphs: Graphs | None = None) -> Follower:
+        expected = self.oracle.query(text, graphs)
+        default, named = graphs or (None, None)
+        subscription = self.engine.subscribe(text, default_graphs=default, named_graphs=named)
+        # The order of the variables of `SELECT *` is left open; any other is the text's.
+        variables = tuple(subscription.first.variables)
+        assert set(variables) == set(expected.variables)
+        assert variables == expected.variables or re.search(r"(?i)select\s*\*", text)
+        rows = rows_of(subscription.first, variables)
+        assert isinstance(subscription.spuid, str)
+        one = Follower(text, subscription.spuid, variables, rows, expected, graphs, subscription.spu_class)
+        assert one.rows == in_order(one.expected, one.variables), f"first result of {text!r}"
+        self.followers.append(one)
+        self.tally.counts["subscriptions"] += 1
+        return one
+
+    def unsubscribe(self, number: int) -> None:
+        if self.followers:
+            self.engine.unsubscribe(self.followers.pop(number % len(self.followers)).spuid)
+
+    def update(self, text: str) -> None:
+        came_before = _plans(self.engine, text) is not None
+        self.change(text, lambda: self.oracle.update(text), lambda: self.engine.update(text))
+        self.tally.counts["again"] += came_before
+        self.tally.counts["planned"] += came_before and any(_plans(self.engine, text) or ())
+
+    def _update_using(self, step: Step) -> None:
+        default, named = step.graphs or (None, None)
+        using = UsingGraphs(default or (), named or ())
+        self.change(
+            step.text,
+            lambda: self.oracle.update(step.same),
+            lambda: self.engine.commit(self.engine.prepare(step.text, using=using)),
+        )
+
+    def _load(self, text: str) -> None:
+        data = text.encode()
+        self.change(
+            text,
+            lambda: self.oracle.load(data, "application/n-quads"),
+            lambda: self.engine.load(data, media_type="application/n-quads"),
+        )
+
+    def change(self, text: str, oracle_step: Callable[[], Any], engine_step: Callable[[], Commit]) -> None:
+        """Lets both change, and compares what can be seen of it."""
+        refused: Exception | None = None
+        try:
+            oracle_step()
+        except REFUSALS as refusal:
+            refused = refusal
+        notifications: tuple[Notification, ...] = ()
+        try:
+            commit = engine_step()
+        except GatewayError as error:
+            assert refused is not None, f"refused by the engine alone: {error}: {text!r}"
+            assert isinstance(refused, SyntaxError) == isinstance(error, SyntaxError), (refused, error)
+            self.tally.counts["refused"] += 1
+        else:
+            assert refused is None, f"refused by the oracle alone: {refused}: {text!r}"
+            self._check_delta(commit)
+            notifications = tuple(commit.notifications)
+            self.tally.counts["updates"] += 1
+            self.tally.counts["effective"] += commit.delta.changes
+        known = {one.spuid for one in self.followers}
+        assert all(one.spuid in known for one in notifications), "a notification for nobody"
+        self._updates += 1
+        if self._updates % self._whole_every == 0:
+            self.check_dataset()
+        for one in self.followers:
+            one.follow(notifications)
+            self._check_follower(one)
+
+    def renew_oracle(self) -> None:
+        self.oracle.renew()
+
+    def known_quads(self) -> str:
+        """The dataset after the last delta that was right, as N-Quads."""
+        return "".join(" ".join(term for term in quad if term) + " .\n" for quad in sorted(self._quads, key=str))
+
+    def _check_delta(self, commit: Commit) -> None:
+        after, graphs = self.oracle.quads(), self.oracle.graphs()
+        known = _blank_nodes(self._quads)
+        if _blank_nodes(after) - known:
+            dump = self.engine.dump("application/n-quads")
+            assert coloured(parsed_dump(dump), known) == coloured(after, known), "other blank nodes"
+            self.oracle.relabel(dump)
+            after = self.oracle.quads()
+            self.tally.counts["relabelled"] += 1
+        assert respelled_quads(commit.added) == Counter(after - self._quads)
+        assert respelled_quads(commit.removed) == Counter(self._quads - after)
+        assert {respelled(graph) for graph in commit.delta.created} == graphs - self._graphs
+        assert {respelled(graph) for graph in commit.delta.dropped} == self._graphs - graphs
+        self._quads, self._graphs = after, graphs
+
+    def check_dataset(self) -> None:
+        assert parsed_dump(self.engine.dump("application/n-quads")) == Counter(self.oracle.quads())
+        graphs = answer_from_json(self.engine.query(NAMED_GRAPHS).to_json())
+        assert graphs.rows == Counter((graph,) for graph in self.oracle.graphs())
+
+    def _check_follower(self, one: Follower) -> None:
+        expected = self.oracle.query(one.text, one.graphs)
+        rows = in_order(expected, one.variables)
+        assert one.rows == rows, f"{one.text!r}: too much {one.rows - rows}, too little {rows - one.rows}"
+        changed = expected.rows != one.expected.rows
+        for name, count in (("checks", 1), ("changed", changed)):
+            self.tally.counts[name] += count
+            self.tally.counts[f"{name} {one.spu_class}"] += count
+        one.expected = expected
+
+
+def _plans(engine: Engine, text: str) -> list[UpdatePlan | None] | None:
+    """The plans for updates of this shape, None for a shape that is not known."""
+    try:
+        lifted = engine._updates._lifter.lift(text)
+    except Exception:
+        return None
+    shape = engine._updates._shapes.get(lifted.skeleton)
+    return None if shape is None else list(shape.plans.values())
+
+
+def _blank_nodes(quads: Iterable[QuadTexts]) -> set[str]:
+    return {term for quad in quads for term in quad if term is not None and term.startswith("_:")}
+
+
+def coloured(quads: Iterable[QuadTexts], known: Container[str]) -> Counter[tuple[Any, ...]]:
+    """The quads with a colour for each new blank node, refined by its neighbours.
+
+    Equal for isomorphic datasets, and hardly ever for others. Unlike a canonical form (RDFC-1.0) it takes no
+    exponential time where many new nodes look the same.
+    """
+    quads = list(quads)
+    of_node: dict[str, list[QuadTexts]] = {}
+    for quad in quads:
+        for term in _blank_nodes([quad]):
+            if term not in known:
+                of_node.setdefault(term, []).append(quad)
+    colours: dict[str | None, Any] = dict.fromkeys(of_node, 0)
+    for _ in range(4):
+        colours = {
+            node: hash(
+                tuple(sorted(hash(tuple(-1 if t == node else colours.get(t, t) for t in quad)) for quad in found))
+            )
+            for node, found in of_node.items()
+        }
+    return Counter(tuple(colours.get(term, term) for term in quad) for quad in quads)
+
+
+# -- running many -----------------------------------------------------------------------------------------------------
+
+
+class CaseFailedError(AssertionError):
+    """A case on which engine and oracle differ; the message holds its seed, the smallest form found, and how."""
+
+
+def failure(case: Case) -> Exception | None:
+    """What is found on a case. Whatever the engine raises that is no refusal is a finding too."""
+    try:
+        Comparison(Tally()).run(case)
+    except Exception as error:
+        return error
+    return None
+
+
+def smaller(case: Case, seconds: float = SHRINKING_SECONDS) -> Case:
+    """The failing case without the steps that are not needed for it to fail, as far as the time reaches."""
+    deadline = time.monotonic() + seconds
+    steps = list(case.steps)
+    shrunk = True
+    while shrunk:
+        shrunk = False
+        for position in reversed(range(len(steps))):
+            if time.monotonic() > deadline:
+                return Case(tuple(steps))
+            rest = steps[:position] + steps[position + 1 :]
+            if failure(Case(tuple(rest))) is not None:
+                steps, shrunk = rest, True
+    for position, step in enumerate(steps):
+        for shorter in _shorter(step):
+            if time.monotonic() > deadline:
+                break
+            tried = [*steps[:position], shorter, *steps[position + 1 :]]
+            if failure(Case(tuple(tried))) is not None:
+                steps = tried
+                break
+    return Case(tuple(steps))
+
+
+def _shorter(step: Step) -> Iterable[Step]:
+    """The operations of a plainly written request, one at a time."""
+    if step.kind == "update" and step.graphs is None and "#" not in re.sub("<[^>]*>", "", step.text):
+        found = re.split(r" ; ", step.text)
+        if len(found) > 1:
+            prologue = re.match(r"((?:PREFIX \S+ <[^>]*> |BASE <[^>]*> )*)", found[0])
+            assert prologue is not None
+            for number, operation in enumerate(found):
+                yield replace(step, text=operation if number == 0 else prologue.group() + operation)
+
+
+def run_cases(seeds: Iterable[int], tally: Tally | None = None) -> Tally:
+    """Runs the cases of these seeds. Raises CaseFailedError for the first that fails."""
+    tally = tally or Tally()
+    for seed in seeds:
+        case = case_of(seed)
+        try:
+            Comparison(tally).run(case)
+        except Exception as error:
+            small = smaller(case)
+            found = failure(small) or error
+            raise CaseFailedError(
+                f"seed {seed} fails; to repeat it: python -m tests.soak --case {seed}\n{small!r}\n"
+                f"{type(found).__name__}: {found}"
+            ) from error
+    return tally
