@@ -22,7 +22,7 @@ import pyoxigraph as ox
 
 from engine import Commit, Engine
 from engine.change_log import VERSION, Record, encode
-from engine.protocol import notification_message
+from engine.protocol import Results, results_message
 
 CHUNK = 31
 """Updates of one side before the other has its turn."""
@@ -91,8 +91,18 @@ class LogFile:
 
 
 def serialise(commit: Commit) -> int:
-    """Turns each notification into the bytes that the gateway sends; how many they are."""
-    return sum(len(notification_message(n.spuid, n.sequence, n.added, n.removed)) for n in commit.notifications)
+    """Turns each notification into the bytes that the gateway sends; how many they are.
+
+    As in the gateway, results that several subscribers share are written once.
+    """
+    size = 0
+    shared: dict[tuple[int, int], Results] = {}
+    for spuid, sequence, added, removed in commit.notifications:
+        results = shared.get((id(added), id(removed)))
+        if results is None:
+            results = shared[id(added), id(removed)] = Results(added, removed)
+        size += len(results_message(spuid, sequence, results))
+    return size
 
 
 def flush(engine: Engine) -> None:

@@ -8,7 +8,7 @@
 (('<http://example.org/lamp/1>',),)
 
 The names are imported when they are first used, so that `engine.client` and `engine.change_log` can be
-imported where neither pyoxigraph nor rdflib is wanted.
+imported where pyoxigraph is not wanted.
 """
 
 from typing import TYPE_CHECKING, Any

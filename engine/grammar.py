@@ -209,7 +209,10 @@ class UpdateReader:
     def template(self, first: int) -> tuple[Pattern, ...]:
         """The quads of the template or data block whose opening brace is token number first."""
         self._reader.position = first
-        return tuple(self._reader.quads())
+        self._reader.paths = False
+        found = tuple(self._reader.quads())
+        self._reader.paths = True
+        return found
 
     def name(self, position: int) -> Part:
         """The graph whose name is token number position."""
@@ -226,6 +229,7 @@ class _Reader:
         self.position = 0
         self._constants = {start: (number, end) for number, (start, end) in enumerate(constant_spans(found))}
         self._fresh = 0
+        self.paths = True  # whether a plus may be a path's, and not a number's
         self._graph: Part | None = None  # of the GRAPH around the position
         self._aggregates: list[tuple[Variable, Aggregate]] = []
 
@@ -562,6 +566,11 @@ class _Reader:
     # --- paths ---
 
     def _verb(self) -> _Path:
+        if not self.paths:
+            if self._text == "a":
+                self.position += 1
+                return _Step(RDF_TYPE)
+            return _Step(self.term())
         if self.found[self.position].kind == "variable":
             return _Step(self._variable())
         return self._alternative()

@@ -1,7 +1,7 @@
 """SPARQL text -> tokens, with their places.
 
 SPARQL's tokens form a regular language (SPARQL 1.1 Query, section 19.8), so one expression finds them;
-what they mean together is Oxigraph's and rdflib's business. Used where text has to be changed or cut
+what they mean together is for Oxigraph and `engine.grammar` to say. Used where text has to be changed or cut
 without touching strings, comments and IRIs: forced bindings, the operations of an update, the guard
 against functions that differ on each evaluation.
 """

@@ -180,11 +180,13 @@ class Plan:
             around.append(group)
             group = group.node
         inner = branches(group.node) if isinstance(group, Group) else []
-        expressions_around = [part.condition if isinstance(part, Filter) else part.expression for part in around]
+        found = [part.condition if isinstance(part, Filter) else part.expression for part in around]
+        if isinstance(group, Group):
+            found += [aggregate.argument for _, aggregate in group.aggregates if aggregate.argument is not None]
         if (
             not isinstance(group, Group)
             or not all(monotone(part) for part in inner)
-            or any(expression.exists for expression in expressions_around)
+            or any(expression.exists for expression in found)
         ):
             raise Unsupported("a pattern that has no certain variable in common with the result")
         first = []

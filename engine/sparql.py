@@ -257,7 +257,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
         return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
     if words[1] == "WHERE":
         block = text[body[2].start : body[-1].end]
-        return ModifyOperation(prologue, delete=block, insert=None, where=block)
+        return ModifyOperation(prologue, delete=block, insert=None, where=_without_signs(text, body[2:]))
     with_graph, delete, insert = None, None, None
     using: list[str] = []
     using_named: list[str] = []
@@ -284,6 +284,16 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
     where = at_instant(text, prologue, body[position:], now)
     where = _with_instant(where, list(tokens(where)), now)
     return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
+
+
+def _without_signs(text: str, body: Sequence[Token]) -> str:
+    """Quad patterns with signed numbers written as typed literals: in a WHERE, ``:p +2`` is a path and a number."""
+    parts, position = [], body[0].start
+    for token, following in pairwise(body):
+        if token.text in ("+", "-") and following.kind == "number" and token.end == following.start:
+            parts += [text[position : token.start], canonical("", token.text + following.text)]
+            position = following.end
+    return "".join([*parts, text[position : body[-1].end]])
 
 
 def _graph_operation(prologue: str, body: Sequence[Token], words: Sequence[str]) -> GraphOperation:

@@ -236,7 +236,12 @@ def leaves(node: Node) -> Iterator[Leaf]:
         case Filter(inner, expression) | Extend(inner, _, expression):
             yield from leaves(inner)
             yield from _exists_leaves(expression, certain(inner))
-        case Group(inner, _, _) | Project(inner, _) | Distinct(inner):
+        case Group(inner, _, found):
+            yield from _restricted(leaves(inner), certain(node))
+            for _, aggregate in found:
+                if aggregate.argument is not None:
+                    yield from _restricted(_exists_leaves(aggregate.argument, certain(inner)), certain(node))
+        case Project(inner, _) | Distinct(inner):
             yield from _restricted(leaves(inner), certain(node))
 
 

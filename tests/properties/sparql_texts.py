@@ -129,7 +129,9 @@ SHAPED = (
     _shape("SELECT ?x ( COUNT(*) AS ?t ) { ?x «p» ?y . ?x «q» «a» } GROUP BY ?x", "?x «p» ?y", "?x «q» «a»"),
     _shape("SELECT ( COUNT(*) AS ?t ) { ?x «p» ?y . ?y «q» ?z }", "?x «p» ?y", "?y «q» ?z"),
     _shape(
-        "SELECT ( COUNT( DISTINCT ?n ) AS ?t ) ( MAX( ?n ) AS ?m ) { ?x «v» ?n FILTER ( isNUMERIC( ?n ) ) }",
+        # Of one type: which one of two equal numbers is the greatest, the store leaves to the order of its quads.
+        "SELECT ( COUNT( DISTINCT ?n ) AS ?t ) ( MAX( ?n ) AS ?m ) "
+        f"{{ ?x «v» ?n FILTER ( DATATYPE( ?n ) = <{XSD}integer> ) }}",
         "?x «v» ?n",
     ),
     _shape("SELECT ( SUM( ?n ) AS ?t ) ( AVG( ?n ) AS ?m ) { ?x «v» ?n . ?x «p» ?y }", "?x «v» ?n", "?x «p» ?y"),
