@@ -23,6 +23,9 @@ from engine.terms import Term
 MEMO = 1024
 """Operand tuples whose value is remembered, for each expression."""
 
+TERM_MAX = 256
+"""Characters of the longest operand for which that is done."""
+
 Operand = Variable | Constant | Exists
 TRUE, FALSE = (f'"{value}"^^<http://www.w3.org/2001/XMLSchema#boolean>' for value in ("true", "false"))
 
@@ -38,7 +41,6 @@ _EMPTY = ox.Store()
 _NativeTerm = ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple
 
 
-@lru_cache(maxsize=4096)
 def _native(term: Term) -> _NativeTerm:
     quad: ox.Quad = next(iter(ox.parse(f"<urn:s> <urn:p> {term} .", format=ox.RdfFormat.N_TRIPLES)))
     return quad.object
@@ -119,9 +121,13 @@ def _comparison(sign: str, ask: Callable[..., bool]) -> Callable[[Term | None, T
     return compared
 
 
-@lru_cache(maxsize=8192)
 def number(term: Term) -> int | Decimal | None:
     """The value of an xsd:integer or xsd:decimal that the store computes with exactly; None for anything else."""
+    return _number(term) if len(term) < 100 else None
+
+
+@lru_cache(maxsize=8192)
+def _number(term: Term) -> int | Decimal | None:
     try:
         if term.endswith("#integer>") and term.endswith('"^^<http://www.w3.org/2001/XMLSchema#integer>'):
             integer = int(term[1:-44])
@@ -155,4 +161,9 @@ def _evaluated(expression: Expression, frame: str) -> Callable[..., Term | None]
         found = next(iter(solutions))["value"]
         return None if found is None else term_text(found)
 
-    return evaluated
+    def remembered(*terms: Term | None) -> Term | None:
+        if any(term is not None and len(term) > TERM_MAX for term in terms):
+            return evaluated.__wrapped__(*terms)
+        return evaluated(*terms)
+
+    return remembered

@@ -17,10 +17,14 @@ from engine.terms import XSD, Term
 
 CONSTANTS_MAX = 96
 """A text with more constants (bulk data, a long VALUES) has no skeleton of its own."""
+TEXT_MAX = 32_768
+"""Characters of the longest text with a skeleton: what is remembered shall not be long."""
+TERM_MAX = 256
+"""Characters of the longest constant that is remembered."""
 PROLOGUES_MAX = 64
 """Prologues whose constants are remembered."""
 TERMS_MAX = 20_000
-"""Constants remembered for one prologue."""
+"""Constants remembered, under all prologues together."""
 
 _IRI = r'<[^<>"{}|^`\\\s]*>'
 _PROLOGUE = re.compile(rf"\s*(?:(?:PREFIX\s+[^\s:<>]*:\s*{_IRI}|BASE\s*{_IRI})\s*)*", re.I)
@@ -65,11 +69,12 @@ class Lifter:
     def __init__(self, canonical: Callable[[str, str], Term]) -> None:
         self._canonical = canonical
         self._known: dict[str, Known] = {}
+        self._size = 0
 
     def lift(self, text: str) -> Lifted:
         """Raises ValueError for a text that has no skeleton, and what `canonical` raises."""
-        if "\x01" in text:
-            raise ValueError("the sign that stands for constants in skeletons")
+        if len(text) > TEXT_MAX or "\x01" in text:
+            raise ValueError("a text that is taken as a whole")
         found = _PROLOGUE.match(text)
         assert found is not None
         prologue = found.group()
@@ -102,9 +107,14 @@ class Lifter:
         return self._known.setdefault(prologue, {})
 
     def _entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
-        if len(known) >= TERMS_MAX:
-            known.clear()
         kind = kind_of(raw)
+        if len(raw) > TERM_MAX:
+            return kind, _plain(raw) or self._canonical(prologue, raw)
+        self._size += 1
+        if self._size > TERMS_MAX:
+            for entries in self._known.values():  # in place, since recognisers look in them too
+                entries.clear()
+            self._size = 1
         entry = known[raw] = (kind, _plain(raw) or self._canonical(prologue, raw))
         return entry
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -165,9 +165,6 @@ class _Numbered:
         unit = self._chunks[number // self.CHUNK][number % self.CHUNK]
         assert unit is not None
         return unit
-
-    def __iter__(self) -> Iterator[Unit]:
-        return (unit for chunk in self._chunks.values() for unit in chunk if unit is not None)
 
     def add(self, unit: Unit) -> int:
         number = self._next

@@ -14,7 +14,9 @@ from engine.lifting import (
     NUMBER,
     PROLOGUES_MAX,
     STRING,
+    TERM_MAX,
     TERMS_MAX,
+    TEXT_MAX,
     TYPED,
     Lifter,
     kind_of,
@@ -247,3 +249,22 @@ def test_skeletons_of_queries_are_bounded() -> None:
     for number in range(SPELLINGS_MAX + 50):
         engine.unsubscribe(engine.subscribe(f"SELECT ?v{number} {{ ?v{number} <a:p> 1 }}").spuid)
     assert len(engine._subscriptions._spellings) == SPELLINGS_MAX
+
+
+def test_long_texts_and_long_constants_are_not_remembered() -> None:
+    found = lifter()
+    with pytest.raises(ValueError, match="as a whole"):
+        found.lift(f"SELECT * {{ ?s ?p '{'x' * TEXT_MAX}' }}")
+    long = '"' + "x" * TERM_MAX + '"'
+    assert found.lift(f"SELECT * {{ ?s ?p {long} , 5 }}").terms == [long, f'"5"^^<{XSD}integer>']
+    assert list(found.known("")) == ["5"]
+
+
+def test_long_values_are_exact_by_plan_too() -> None:
+    engine = Engine()
+    for sign in "abc":
+        value = '"' + sign * (2 * TERM_MAX) + '"'
+        [quad] = engine.update(f"INSERT DATA {{ <a:s> <a:p> {value} }}").added
+        assert quad.o == value
+        document = engine.query(f"SELECT ?s {{ ?s <a:p> {value} }}").to_json()
+        assert len(document["results"]["bindings"]) == 1
