@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -145,6 +146,7 @@ def _join(left: Node, right: Node) -> Node:
 def check(node: Node) -> None:
     """Raises Unsupported for a tree that cannot be compiled, with the reason."""
     patterns = 0
+    _check_scopes(node, _occurrences(node))
     for part in walk(node):
         match part:
             case OpaquePath():
@@ -175,6 +177,48 @@ def check(node: Node) -> None:
                 patterns += 1
     if patterns > PATTERNS_MAX:
         raise Unsupported(f"more than {PATTERNS_MAX} triple patterns")
+
+
+def _check_scopes(node: Any, everywhere: Counter[Variable]) -> None:
+    """Raises Unsupported where a variable stands in two places that SPARQL does not connect, but the store may.
+
+    That is an OPTIONAL which is not well-designed (a variable of its right side stands outside of it, but not in its
+    left side), and an expression with a variable of another group.
+    """
+    match node:
+        case LeftJoin(left, right, condition):
+            inside = _occurrences(node)
+            apart = set(_occurrences(right)) - set(_occurrences(left))
+            if any(everywhere[variable] > inside[variable] for variable in apart):
+                raise Unsupported("an OPTIONAL that is not well-designed")
+            for expression in condition:
+                _check_expression(expression, visible(left) | visible(right), everywhere)
+        case Filter(inner, expression) | Extend(inner, _, expression):
+            _check_expression(expression, visible(inner), everywhere)
+    if hasattr(node, "__dataclass_fields__") and not isinstance(node, Expression):
+        for member in fields(node):
+            _check_scopes(getattr(node, member.name), everywhere)
+
+
+def _check_expression(expression: Expression, seen: frozenset[Variable], everywhere: Counter[Variable]) -> None:
+    if any(variable not in seen and everywhere[variable] for variable in expression.variables):
+        raise Unsupported("an expression with a variable of another group")
+
+
+def _occurrences(tree: Any) -> Counter[Variable]:
+    """In how many patterns and the like each variable stands."""
+    found: Counter[Variable] = Counter()
+    for node in walk(tree):
+        match node:
+            case Pattern():
+                found.update({part for part in node if isinstance(part, Variable)})
+            case OpaquePath(s, _, o, graph):
+                found.update({part for part in (s, o, graph) if isinstance(part, Variable)})
+            case Values(variables, _):
+                found.update(variables)
+            case Extend(_, variable, _):
+                found[variable] += 1
+    return found
 
 
 def _simple(node: Node) -> bool:

@@ -303,3 +303,19 @@ def test_only_what_patterns_name_is_indexed() -> None:
     assert len(engine._cts) == 100
     engine.unsubscribe(one.spuid)
     assert len(engine._cts) == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("{ ?x <a:p> ?y OPTIONAL { ?y <a:q> ?z OPTIONAL { ?x <a:v> ?m } } }", "not well-designed"),
+        ("{ ?x <a:p> ?y OPTIONAL { ?x <a:q> ?z } OPTIONAL { ?x <a:v> ?z } }", "not well-designed"),
+        ("{ ?x <a:p> ?y { ?x <a:q> ?z FILTER(?y != ?z) } }", "another group"),
+        ("{ ?x <a:p> ?y MINUS { ?x <a:q> ?z FILTER(?y != ?z) } }", "another group"),
+    ],
+)
+def test_where_the_store_may_see_more_than_sparql_says_the_store_is_asked(where: str, reason: str) -> None:
+    engine = Engine()
+    subscription = engine.subscribe(f"SELECT * {where}")
+    assert subscription.spu_class == "re-evaluated"
+    assert reason in engine.describe(subscription.spuid).reason
