@@ -3,7 +3,7 @@
 A tree becomes nested loops over the CTS's dicts, written out as source text and compiled once for a shape.
 Bindings are pushed inwards, but only those of variables that are *certain* in the part they are pushed into;
 what else two parts have in common is compared when their solutions meet. So the loops give the solutions that
-SPARQL 1.1 defines bottom-up, for OPTIONAL patterns that are not well-designed too.
+SPARQL 1.1 defines bottom-up.
 """
 
 from __future__ import annotations
