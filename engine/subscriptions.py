@@ -19,7 +19,7 @@ from engine.aggregates import Accumulator, OrderMattersError
 from engine.clock_function import without_clock
 from engine.cts import Cts
 from engine.delta import QuadDelta
-from engine.errors import RequestError
+from engine.errors import LimitExceededError, RequestError
 from engine.grammar import constant_spans
 from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
@@ -228,9 +228,13 @@ class Subscriptions:
         unit = self._unit(spelling, terms, dataset)
         try:
             rows = unit.rows()
-        except _NOT_BY_PLAN as reason:
+        except OrderMattersError as reason:
             self._demote(unit.shape, reason)
             rows = unit.rows()
+        except TooManySteps as reason:
+            if unit.number is None:
+                self._drop(unit)
+            raise _too_costly(reason) from reason
         if spelling.clocks:
             rows = unit.timed(rows, self._now())
         number = self._units.add(unit)
@@ -313,9 +317,13 @@ class Subscriptions:
                     self._re_evaluate(unit)
                 for counts in self._counts.get(shape, ()):
                     counts.enter(unit)
-            except BaseException:
+            except BaseException as error:
+                for counts in self._counts.get(shape, ()):
+                    counts.leave(unit)
                 if not shape.units.all:
                     self._drop_shape(shape)
+                if isinstance(error, TooManySteps):
+                    raise _too_costly(error) from error
                 raise
             shape.units.add(constants, unit)
             if spelling.clocks:
@@ -551,6 +559,12 @@ class _Seeds:
     def clear(self) -> None:
         for seeds in self._seeds:
             seeds.clear()
+
+
+def _too_costly(reason: TooManySteps) -> LimitExceededError:
+    return LimitExceededError(
+        f"the first result of the subscription needs {reason}; join its patterns by more variables or name constants"
+    )
 
 
 def _raws(body: Sequence[Token]) -> list[str]:

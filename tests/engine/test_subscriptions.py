@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine import Engine
-from engine.errors import GatewayError, UnknownSpuidError, UnsupportedRequestError
+from engine.errors import GatewayError, LimitExceededError, UnknownSpuidError, UnsupportedRequestError
 
 PREFIX = "PREFIX : <urn:x:> "
 
@@ -319,3 +319,15 @@ def test_where_the_store_may_see_more_than_sparql_says_the_store_is_asked(where:
     subscription = engine.subscribe(f"SELECT * {where}")
     assert subscription.spu_class == "re-evaluated"
     assert reason in engine.describe(subscription.spuid).reason
+
+
+@pytest.mark.parametrize("projection", ["?a ?c", "(COUNT(*) AS ?n)"])
+def test_a_product_that_is_too_large_is_refused_and_leaves_nothing_behind(projection: str) -> None:
+    engine = Engine()
+    engine.load("".join(f"<a:{number}> <a:p> <a:x> .\n" for number in range(1500)).encode())
+    with pytest.raises(LimitExceededError, match=r"2000000 quads .* join its patterns"):
+        engine.subscribe(f"SELECT {projection} {{ ?a <a:p> ?b . ?c <a:p> ?d }}")
+    assert engine.subscription_count == 0
+    assert engine._subscriptions._shapes == {}
+    assert engine.cts.tables == {}
+    assert not engine.update("DELETE DATA { <a:1> <a:p> <a:x> }").notifications
