@@ -25,6 +25,10 @@ class Effort:
     hot_raw_values: int = 10_000
     hot_window: int = 1_000
     latency: int = 40
+    durable: int = 3_000
+    recovered: int = 20_000
+    recoveries: int = 5
+    wear_s: int = 7_200
     all_hit_lamp: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)
     all_hit_road: tuple[int, ...] = (1, 10, 100, 1_000)
 
@@ -45,6 +49,10 @@ QUICK = Effort(
     hot_raw_values=2_000,
     hot_window=200,
     latency=6,
+    durable=300,
+    recovered=1_000,
+    recoveries=1,
+    wear_s=120,
     all_hit_lamp=(1, 100),
     all_hit_road=(1, 10),
 )

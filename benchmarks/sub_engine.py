@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import profiles, report, scaling
+from benchmarks import durability, profiles, report, scaling
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -36,6 +36,9 @@ PARTS: dict[str, tuple[Part, str]] = {
     "fine": (scaling.fine, "1K to 1M fine-grain subscriptions"),
     "coarse": (scaling.coarse, "1K to 100K coarse-grain subscriptions"),
     "hot": (scaling.hot, "one lamp, 100,000 fresh values"),
+    "durable": (durability.durable, "LAMP with the change log, synced in groups of 100"),
+    "recovery": (durability.recovery, "a start from a snapshot and 20,000 updates behind it"),
+    "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"
 

@@ -1,11 +1,14 @@
-"""Change log: record <-> line of bytes (design section 5).
+"""Change log: record <-> line of bytes, and the names of its files (design section 5).
 
 NDJSON, one line per record, terms in N-Quads syntax. The last member of each line is the CRC-32C of all
 bytes before it, so a line that was cut short or damaged is known for what it is. Pure: files are
-`gateway.log_writer`'s business, and the shipper reads segments with this module alone.
+`gateway.log_writer`'s business, and the shipper reads segments with this module and `engine.zstd_frames` alone.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
 
 import google_crc32c
 import msgspec
@@ -15,6 +18,9 @@ from engine.errors import ConfigurationError
 from engine.terms import Quad, Term
 
 VERSION = 1
+
+Missed = Literal["run", "skip"]
+
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + 2  # the member, eight hexadecimal digits, the closing quote and brace
 
@@ -39,28 +45,64 @@ class Graphs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A delayed update (design section 6): delay_us after the record's boot time, or at a wall-clock time."""
+    """A delayed update (design section 6): delay_us after the record's boot time, or at a wall-clock time.
+
+    missed: what to do if it was due while the gateway was off, ``run`` or ``skip``.
+    """
 
     id: str
     update: str
     delay_us: int | None = None
     at: str | None = None
+    missed: Missed = "run"
 
 
-class Gap(msgspec.Struct, frozen=True):
-    """History that was lost: the epoch before, its last sequence that is known, and where the rest was set aside."""
+class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
+    """History that is not in the log any more: records first to last of an epoch, all later ones where last is None.
+
+    aside: the file in `damaged/` that has what could not be read.
+    """
 
     epoch: int
-    seq: int
+    first: int
     reason: str
-    aside: str
+    last: int | None = None
+    aside: str | None = None
+
+
+class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resumable subscription, from its ``subscribe`` record on until the ``unsubscribe`` record.
+
+    keep_us: how long it waits for a client that is away; identity: whom it belongs to, where clients have one.
+    """
+
+    spuid: str
+    sparql: str
+    keep_us: int
+    default_graphs: tuple[Term, ...] | None = None
+    named_graphs: tuple[Term, ...] | None = None
+    identity: str | None = None
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a line of a snapshot is: number 0 begins it, the last one closes it; between them are the quads, in `a`.
+
+    state: the rest of what the gateway knew at that record, in the gateway's own form, on line 0, where the graphs
+    of the dataset stand as created; quads: how many there are in all, on the last line.
+    """
+
+    number: int
+    last: bool = False
+    state: msgspec.Raw = msgspec.Raw(b"null")
+    quads: int | None = None
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the change log. (gw, epoch, seq) is unique for ever; seq has no gaps within an epoch.
 
-    type: commit, timer, cancel or gap. ts: wall clock, UTC; trusted: whether that clock was synchronised;
-    boot, boottime_us: CLOCK_BOOTTIME, which no one steps. d, a, k: quads deleted, added, kept.
+    type: commit, timer, cancel, subscribe, unsubscribe, gap or snapshot. ts: wall clock, UTC; trusted: whether that
+    clock was synchronised; boot, boottime_us: CLOCK_BOOTTIME, which no one steps. d, a, k: quads deleted, added,
+    kept. synced: the last sequence that was known to be durable when this was written, now and then.
     """
 
     v: int
@@ -81,6 +123,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     timer: Timer | None = None
     cancel: str | None = None
     gap: Gap | None = None
+    subscribe: Followed | None = None
+    unsubscribe: str | None = None
+    snapshot: Part | None = None
+    synced: int | None = None
 
     @property
     def delta(self) -> QuadDelta:
@@ -94,18 +140,23 @@ def encode(record: Record) -> bytes:
     return b'%s%s%08x"}\n' % (body, _CRC, google_crc32c.value(body))
 
 
+def check(line: bytes) -> bytes:
+    """The record in a line without its newline, as JSON but for the last brace; raises ValueError if it is damaged."""
+    body, tail = line[:-_TAIL], line[-_TAIL:]
+    if not tail.startswith(_CRC) or not tail.endswith(b'"}'):
+        raise ValueError("a line has no checksum at its end")
+    if tail[len(_CRC) : -2] != b"%08x" % google_crc32c.value(body):
+        raise ValueError("the checksum of a line does not match")
+    return body
+
+
 def decode(line: bytes) -> Record:
     """The record in a line without its newline.
 
     Raises ValueError that says what is wrong with it, ConfigurationError for a record of a newer program.
     """
-    body, tail = line[:-_TAIL], line[-_TAIL:]
-    if not tail.startswith(_CRC) or not tail.endswith(b'"}'):
-        raise ValueError("the line has no checksum at its end")
-    if tail[len(_CRC) : -2] != b"%08x" % google_crc32c.value(body):
-        raise ValueError("the checksum does not match")
     try:
-        record = msgspec.json.decode(body + b"}", type=Record)
+        record = _decode(check(line) + b"}")
     except msgspec.DecodeError as error:
         raise ValueError(f"not a record: {error}") from error
     if record.v != VERSION:
@@ -115,3 +166,55 @@ def decode(line: bytes) -> Record:
             "it was written by a newer program: run that one"
         )
     return record
+
+
+_decode = msgspec.json.Decoder(Record).decode
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+SUFFIX = ".ndjson.zst"
+_NAME = re.compile(r"([0-9]+)-([0-9]{12})(?:-([0-9]{12}))?\.ndjson\.zst")
+
+
+class SegmentName(NamedTuple):
+    """What a segment's name says. last: its last sequence, None for one that is being written or not sealed yet."""
+
+    epoch: int
+    first: int
+    last: int | None = None
+
+    def __str__(self) -> str:
+        last = "" if self.last is None else f"-{self.last:012d}"
+        return f"{self.epoch}-{self.first:012d}{last}{SUFFIX}"
+
+
+def segment_name(text: str) -> SegmentName | None:
+    """The name of a segment, None for whatever else people put beside them."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        return None
+    epoch, first, last = found.groups()
+    return SegmentName(int(epoch), int(first), None if last is None else int(last))
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """What stands beside a sealed segment, in `<stem>.json`: the file is whole if its sha256 is this one.
+
+    count: its records; bytes: its size; previous: the sha256 of the segment sealed before it, None for the first.
+    """
+
+    v: int
+    gw: str
+    epoch: int
+    first: int
+    last: int
+    count: int
+    bytes: int
+    sha256: str
+    previous: str | None
+
+
+def seal_name(name: SegmentName) -> str:
+    """The name of the file with a sealed segment's seal."""
+    return str(name).removesuffix(SUFFIX) + ".json"

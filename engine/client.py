@@ -2,7 +2,8 @@
 
 One WebSocket carries everything. The connection is looked after here: it is made again with back-off,
 updates that were not answered are sent again under the same request id (the gateway gives each one
-effect), and subscriptions are renewed. The only module of `engine` that does I/O; it loads no store.
+effect), and subscriptions are renewed, or resumed if they asked to be kept. The only module of `engine` that does
+I/O; it loads no store.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
 from websockets.uri import parse_uri
 
+from engine.change_log import Missed
 from engine.errors import ConfigurationError, GatewayError, RefusedError, UpstreamError
 from engine.protocol import DeclaredCause, UpdateRequest
 from engine.terms import Bag
@@ -45,6 +47,8 @@ NOTIFICATIONS_MAX = 10_000
 PENDING_MAX = 1_000
 """Requests under way; more wait."""
 _BACK_OFF_S = (0.1, 5.0)
+_ASK_AGAIN_S = 1.0
+"""Before a subscription that was refused for the moment is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class UpdateAnswer:
 @dataclass(frozen=True)
 class Notification:
     """Sequence 0 holds the whole result in ``added`` and replaces what was known before; it comes first
-    and again after each interruption. Later ones hold the change since the one before.
+    and again after each interruption that could not be bridged. Later ones hold the change since the one before.
 
     spu_class: how the gateway keeps the subscription true, with sequence 0, if the gateway tells.
     """
@@ -80,10 +84,32 @@ class _Pending:
 
 @dataclass
 class _Subscription:
+    """resumable: the gateway keeps it. sequence: of the last notification that was put into the queue. behind: the
+    queue was full, so what comes is left until the consumer has made room and the gateway was asked for it again."""
+
     alias: str
-    message: bytes
+    sparql: str
+    keep: str | None = None
     queue: asyncio.Queue[Notification | GatewayError] = field(default_factory=lambda: asyncio.Queue(NOTIFICATIONS_MAX))
     spuid: str | None = None
+    resumable: bool = False
+    sequence: int = 0
+    behind: bool = False
+
+    @property
+    def message(self) -> bytes:
+        """What begins it, or goes on with it."""
+        body: dict[str, Any] = {"sparql": self.sparql, "alias": self.alias, "class": True}
+        if self.keep is not None:
+            body["resume"] = {"keep": self.keep}
+            if self.resumable:
+                body["resume"] |= {"spuid": self.spuid, "sequence": self.sequence}
+        return msgspec.json.encode({"subscribe": body})
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is room for what the gateway will send."""
+        return not self.behind or self.queue.empty()
 
 
 class EngineClient:
@@ -110,6 +136,8 @@ class EngineClient:
         self._room = asyncio.Semaphore(PENDING_MAX)
         self._subscriptions: dict[str, _Subscription] = {}
         self._by_spuid: dict[str, _Subscription] = {}
+        self._given_up: list[str] = []  # resumable ones that were ended while the gateway was away
+        self._asking_again: set[asyncio.Task[None]] = set()
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -120,9 +148,10 @@ class EngineClient:
 
     async def __aexit__(self, *exception: object) -> None:
         assert self._task
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        for task in [self._task, *self._asking_again]:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         self._closed = True
         closed = UpstreamError("the client was closed")
         for pending in self._pending.values():
@@ -142,15 +171,18 @@ class EngineClient:
         request_id: str | None = None,
         delay: str | None = None,
         at: str | None = None,
+        missed: Missed | None = None,
         cause: DeclaredCause | None = None,
     ) -> UpdateAnswer:
         """Sends an update and waits until it is durable.
 
         delay: ISO 8601 duration, at: xsd:dateTime; then the answer means that the delayed update is kept.
+        missed: what is to become of it if it is due while the gateway is off; None: as the gateway's settings say.
         cause: what the change log is to say it came from.
         Raises RefusedError as the gateway answered, UpstreamError when the client is closed meanwhile.
         """
-        [answer] = await self.updates([UpdateRequest(sparql, request_id=request_id, delay=delay, at=at, cause=cause)])
+        request = UpdateRequest(sparql, request_id=request_id, delay=delay, at=at, missed=missed, cause=cause)
+        [answer] = await self.updates([request])
         if isinstance(answer, GatewayError):
             raise answer
         return answer
@@ -193,29 +225,33 @@ class EngineClient:
             raise answer
         return Bag.from_json(answer["results"])
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, keep: str | None = None) -> AsyncGenerator[Notification, None]:
         """Notifications of a query, the first result first; ends only by `aclose` or an error.
 
-        Raises RefusedError when the gateway refuses the query or ends it for its cost, UpstreamError when the client
-        is closed.
+        keep: ISO 8601 duration for which the gateway is to retain what a broken connection cannot deliver. Then each
+        notification comes once, across interruptions, and sequence 0 again only if one was too long or there was too
+        much to retain. Raises RefusedError when the gateway refuses the query, ends it for its cost or cannot keep
+        it, UpstreamError when the client is closed. What it refuses for the moment is asked for again.
         """
         if self._closed:
             raise UpstreamError("the client was closed")
-        alias = next(self._aliases)
-        message = msgspec.json.encode({"subscribe": {"sparql": sparql, "alias": alias, "class": True}})
-        subscription = _Subscription(alias, message)
-        self._subscriptions[alias] = subscription
+        subscription = _Subscription(next(self._aliases), sparql, keep)
+        self._subscriptions[subscription.alias] = subscription
         try:
-            await self._send(message)
+            await self._send(subscription.message)
             while True:
                 notification = await subscription.queue.get()
                 if isinstance(notification, GatewayError):
                     raise notification
+                if subscription.behind and subscription.queue.empty():
+                    await self._send(subscription.message)
                 yield notification
         finally:
-            del self._subscriptions[alias]
+            del self._subscriptions[subscription.alias]
             if subscription.spuid is not None:
                 self._by_spuid.pop(subscription.spuid, None)
+                if self._socket is None and subscription.resumable:
+                    self._given_up.append(subscription.spuid)
                 await self._send(msgspec.json.encode({"unsubscribe": {"spuid": subscription.spuid}}))
 
     async def _ask(self, kind: str, requests: Sequence[UpdateRequest]) -> list[Any]:
@@ -280,7 +316,8 @@ class EngineClient:
         sent: set[int | str] = set()
         while True:
             kept: dict[int | str, bytes] = {
-                **{alias: subscription.message for alias, subscription in self._subscriptions.items()},
+                **{spuid: msgspec.json.encode({"unsubscribe": {"spuid": spuid}}) for spuid in self._given_up},
+                **{alias: known.message for alias, known in self._subscriptions.items() if known.ready},
                 **{number: pending.message for number, pending in self._pending.items()},
             }
             unsent = [key for key in kept if key not in sent]
@@ -290,6 +327,7 @@ class EngineClient:
                 await socket.send(kept[key], text=True)
                 sent.add(key)
         self._socket = socket
+        self._given_up.clear()
         try:
             async for text in socket:
                 message = msgspec.json.decode(text)
@@ -306,22 +344,13 @@ class EngineClient:
     def _take(self, message: dict[str, Any]) -> bool:
         """Hands a message to whom it belongs; False when a consumer's queue is full."""
         if "notification" in message:
-            body = message["notification"]
-            if body["sequence"] == 0 and body.get("alias") in self._subscriptions:
-                subscription = self._subscriptions[body["alias"]]
-                subscription.spuid = body["spuid"]
-                self._by_spuid[body["spuid"]] = subscription
-            target = self._by_spuid.get(body["spuid"])
-            if target is None:
-                return True  # it was ended meanwhile
-            notification = Notification(
-                body["spuid"],
-                body["sequence"],
-                Bag.from_json(body["addedResults"]),
-                Bag.from_json(body["removedResults"]),
-                body.get("class"),
-            )
-            return _put(target, notification)
+            return self._notified(message["notification"])
+        if "resumed" in message:
+            going_on = self._subscriptions.get(message["resumed"].get("alias"))
+            if going_on is not None:
+                going_on.behind = False
+                self._by_spuid[message["resumed"]["spuid"]] = going_on
+            return True
         if "status_code" in message:
             error = RefusedError(message["error"], message["status_code"], message["error_description"])
             alias = message.get("alias", "")
@@ -330,12 +359,50 @@ class EngineClient:
                 if "spuid" in message:  # it was under way
                     self._by_spuid.pop(message["spuid"], None)
                     ended.spuid = None
+                elif error.retriable:
+                    task = asyncio.create_task(self._subscribe_again(ended, self._socket))
+                    self._asking_again.add(task)
+                    task.add_done_callback(self._asking_again.discard)
+                    return True
                 return _put(ended, error)
             self._answer(alias, error)
         for kind in ("updated", "answer"):
             if kind in message:
                 self._answer(message[kind].get("alias", ""), message[kind])
         return True
+
+    def _notified(self, body: dict[str, Any]) -> bool:
+        """Hands on a notification; False when its consumer's queue is full, or one before it is missing."""
+        sequence = body["sequence"]
+        if sequence == 0 and body.get("alias") in self._subscriptions:
+            begun = self._subscriptions[body["alias"]]
+            if begun.keep is not None:
+                while not begun.queue.empty():  # it replaces them
+                    begun.queue.get_nowait()
+                begun.resumable, begun.behind = "resume" in body, False
+                if begun.spuid is not None:
+                    self._by_spuid.pop(begun.spuid, None)
+            begun.spuid = body["spuid"]
+            self._by_spuid[body["spuid"]] = begun
+        target = self._by_spuid.get(body["spuid"])
+        if target is None:
+            return True  # it was ended meanwhile
+        if target.resumable and sequence:
+            if target.behind or sequence <= target.sequence:
+                return True
+            if sequence > target.sequence + 1:
+                return False
+        added, removed = Bag.from_json(body["addedResults"]), Bag.from_json(body["removedResults"])
+        if _put(target, Notification(body["spuid"], sequence, added, removed, body.get("class"))):
+            target.sequence = sequence
+            return True
+        target.behind = target.resumable
+        return target.resumable
+
+    async def _subscribe_again(self, subscription: _Subscription, socket: ClientConnection | None) -> None:
+        await asyncio.sleep(_ASK_AGAIN_S * random.uniform(0.5, 1))
+        if self._socket is socket and subscription.alias in self._subscriptions:
+            await self._send(subscription.message)
 
     def _answer(self, alias: str, answer: Any) -> None:
         number = self._by_alias.get(alias)
@@ -347,10 +414,12 @@ class EngineClient:
 
 
 def _put(subscription: _Subscription, notification: Notification | GatewayError) -> bool:
+    """False when the queue is full. Then it is emptied, unless the gateway can tell the rest later."""
     try:
         subscription.queue.put_nowait(notification)
     except asyncio.QueueFull:
-        while not subscription.queue.empty():
-            subscription.queue.get_nowait()
+        if not subscription.resumable or isinstance(notification, GatewayError):
+            while not subscription.queue.empty():
+                subscription.queue.get_nowait()
         return False
     return True

@@ -8,7 +8,8 @@ that JSAP leaves to applications::
 
 Each notification of the query runs the named update once for each added (or removed) binding, with the
 update's forced bindings taken from the binding's variables of the same name. An update with a member
-``delay`` (ISO 8601) or ``at`` (xsd:dateTime) is executed that much later.
+``delay`` (ISO 8601) or ``at`` (xsd:dateTime) is executed that much later; ``missed`` says what becomes of it if it is
+due while the gateway is off.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from engine.change_log import Missed
 from engine.errors import ForcedBindingError, JsapError
 from engine.forced_bindings import bound
 from engine.terms import XSD, Term, iri, literal
@@ -50,10 +52,14 @@ class Query(_Entry, frozen=True):
 
 
 class Update(_Entry, frozen=True):
-    """A named update, at once unless delay (ISO 8601 duration) or at (xsd:dateTime) is given."""
+    """A named update, at once unless delay (ISO 8601 duration) or at (xsd:dateTime) is given.
+
+    missed: what becomes of a delayed one that is due while the gateway is off; None: as its settings say.
+    """
 
     delay: str | None = None
     at: str | None = None
+    missed: Missed | None = None
 
 
 class Aggregator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,4 +171,6 @@ def parse(document: bytes) -> Jsap:
     for name, entry in profile.updates.items():
         if entry.delay is not None and entry.at is not None:
             raise JsapError(f"updates.{name}: delay and at exclude each other")
+        if entry.missed is not None and entry.delay is None and entry.at is None:
+            raise JsapError(f"updates.{name}: missed is for delayed updates; give delay or at too")
     return profile

@@ -2,12 +2,14 @@
 
 Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and errors:
 
-- ``{"update": {"sparql", "alias", "request_id", "delay", "at", "cause"}}`` is answered by
+- ``{"update": {"sparql", "alias", "request_id", "delay", "at", "missed", "cause"}}`` is answered by
   ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each a
   commit with an answer of its own;
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
 - ``{"subscribe": {..., "class": true}}`` has the member ``class`` in its first notification, and a subscription that
-  the gateway ends has its ``spuid`` in the error.
+  the gateway ends has its ``spuid`` in the error;
+- ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` asks for a subscription that outlives its
+  connection, and later goes on with it: ``{"resumed": {"spuid", "alias", "sequence"}}``.
 """
 
 import re
@@ -17,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from engine.change_log import Missed
 from engine.errors import GatewayError, MalformedRequestError
 from engine.terms import Bag, Binding, Term, iri, term_to_json
 
@@ -26,18 +29,38 @@ class _Member(msgspec.Struct, frozen=True):
     alias: str | None = None
 
 
-class SubscribeRequest(_Member, frozen=True):
+class _Asking(_Member, frozen=True):
+    default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
+    named_graph_uri: str | list[str] | None = msgspec.field(name="named-graph-uri", default=None)
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """What a client that wants to resume says.
+
+    keep: ISO 8601 duration for which the subscription is to wait while the client is away. spuid and sequence, which
+    belong together: which subscription to go on with, and the last notification of it that the client has.
+    """
+
+    keep: str
+    spuid: str | None = None
+    sequence: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.spuid is None) != (self.sequence is None):
+            raise ValueError("spuid and sequence belong together")
+
+
+class SubscribeRequest(_Asking, frozen=True):
     """``subscribe``: members that are not named here are ignored (protocol 2.2).
 
     tell_class: ``"class": true`` asks for the class of the subscription with the first notification.
     """
 
-    default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
-    named_graph_uri: str | list[str] | None = msgspec.field(name="named-graph-uri", default=None)
     tell_class: Any = msgspec.field(name="class", default=None)
+    resume: Resume | None = None
 
 
-class QueryRequest(SubscribeRequest, frozen=True):
+class QueryRequest(_Asking, frozen=True):
     """``query``: an ad-hoc query over the socket."""
 
 
@@ -47,20 +70,22 @@ class DeclaredCause(msgspec.Struct, frozen=True):
     kind: a word of the client's, but none of those that the gateway itself writes.
     """
 
-    kind: Annotated[str, msgspec.Meta(pattern="^(?!(timer|application|http|ws)$)[a-z][a-z0-9-]{0,31}$")]
+    kind: Annotated[str, msgspec.Meta(pattern="^(?!(timer|missed|clock|application|http|ws)$)[a-z][a-z0-9-]{0,31}$")]
     id: Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class UpdateRequest(_Member, frozen=True):
     """``update``, or one of ``updates``.
 
-    request_id: what makes a retry have one effect; delay: ISO 8601 duration; at: xsd:dateTime; cause: what the
-    record is to say it came from, instead of the connection.
+    request_id: what makes a retry have one effect; delay: ISO 8601 duration; at: xsd:dateTime; missed: what to do
+    with a delayed one that was due while the gateway was off, as its settings say where it is not given; cause: what
+    the record is to say it came from, instead of the connection.
     """
 
     request_id: str | None = None
     delay: str | None = None
     at: str | None = None
+    missed: Missed | None = None
     cause: DeclaredCause | None = None
 
 
@@ -161,8 +186,8 @@ class Results:
         self.removed = removed
 
     @cached_property
-    def members(self) -> str:
-        return f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}'
+    def members(self) -> bytes:
+        return (f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}').encode()
 
 
 def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:
@@ -174,11 +199,45 @@ def results_message(
     spuid: str, sequence: int, results: Results, alias: str | None = None, spu_class: str | None = None
 ) -> bytes:
     """A notification whose results others are told, too; spu_class goes with the first one, if it was asked for."""
-    named = "" if alias is None else f'"alias":{_text(alias)},'
-    classed = "" if spu_class is None else f',"class":{_text(spu_class)}'
-    return (
-        f'{{"notification":{{"spuid":{_text(spuid)},{named}"sequence":{sequence},{results.members}{classed}}}}}'
-    ).encode()
+    return members_message(spuid, sequence, results.members, alias, None if spu_class is None else {"class": spu_class})
+
+
+def members_message(
+    spuid: str, sequence: int, members: bytes, alias: str | None = None, more: dict[str, Any] | None = None
+) -> bytes:
+    """A notification whose results are JSON already; more: members that the first one has besides."""
+    named = b"" if alias is None else b'"alias":%b,' % _json(alias)
+    further = b"," + _json(more)[1:-1] if more else b""
+    return b'{"notification":{"spuid":%b,%b"sequence":%d,%b%b}}' % (_json(spuid), named, sequence, members, further)
+
+
+def first_message(
+    spuid: str,
+    results: Results,
+    alias: str | None,
+    spu_class: str | None = None,
+    keep: str | None = None,
+    reset: str | None = None,
+) -> bytes:
+    """The first notification. keep: how long the subscription waits for its client, if it does; reset: why it begins
+    anew though the client wanted to go on with another one."""
+    more: dict[str, Any] = {}
+    if spu_class is not None:
+        more["class"] = spu_class
+    if keep is not None:
+        more["resume"] = {"keep": keep}
+    if reset is not None:
+        more["reset"] = reset
+    return members_message(spuid, 0, results.members, alias, more)
+
+
+def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
+    """The answer to a subscription that goes on; sequence: the newest, up to which notifications follow at once."""
+    body: dict[str, Any] = {"spuid": spuid}
+    if alias is not None:
+        body["alias"] = alias
+    body["sequence"] = sequence
+    return msgspec.json.encode({"resumed": body})
 
 
 def results_text(bag: Bag) -> str:
@@ -200,8 +259,11 @@ def _row_text(names: Sequence[str], binding: Binding) -> str:
     return "{" + ",".join(members) + "}"
 
 
+_json = msgspec.json.Encoder().encode
+
+
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return _json(value).decode()
 
 
 def _uncached_term_text(term: Term) -> str:

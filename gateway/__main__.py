@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import GatewayError, UpstreamError
+from gateway.commands import DEFAULT_CONFIG, add_commands, config_file
 from gateway.log_writer import Recovery
 from gateway.service import Addresses, Configuration, run_coap, run_gateway, run_mqtt, run_until, stop_on_signals
 
 logger = logging.getLogger("gateway")
-
-DEFAULT_CONFIG = Path("lamplighter.toml")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,16 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     command("coap", "run the CoAP adapter alone", _coap)
     command("check", "read and check the configuration, and start nothing", _check)
     command("subscriptions", "list what a running gateway is subscribed to, and how it is kept true", _subscriptions)
+    timers = command("timers", "list the delayed updates that are pending in a running gateway", _timers)
+    timers.add_argument("--json", action="store_true", help="print what GET /delayed answers")
+    add_commands(command)
     demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
     return parser
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
-    config = options.config
-    if config is None and DEFAULT_CONFIG.exists():
-        config = DEFAULT_CONFIG
-    return Configuration.read(config, options.data)
+    return Configuration.read(config_file(options), options.data)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -127,20 +126,67 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _subscriptions(options: argparse.Namespace) -> int:
-    settings = _configuration(options).settings
-    url = f"http://{settings.http.host}:{settings.http.port}/subscriptions"
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            answered = json.load(answer)
-            found, total = answered["subscriptions"], answered["total"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UpstreamError(
-            f"no gateway answers at {url}: {error}; is it running, and with this configuration?"
-        ) from error
+    _, found, total = _asked(options, "subscriptions")
     print(_table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
     if total > len(found):
         print(f"and {total - len(found)} more")
     return 0
+
+
+def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
+    """What the running gateway lists at the path of that name: its answer, the list, and how many there are in all.
+
+    Raises UpstreamError.
+    """
+    settings = _configuration(options).settings
+    url = f"http://{settings.http.host}:{settings.http.port}/{member}"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            text = answer.read().decode()
+        answered = json.loads(text)
+        return text, answered[member], answered["total"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UpstreamError(
+            f"no gateway answers at {url}: {error}; is it running, and with this configuration?"
+        ) from error
+
+
+def _timers(options: argparse.Namespace) -> int:
+    text, found, total = _asked(options, "delayed")
+    if options.json:
+        print(text)
+        return 0
+    print(_table([_TIMER_TITLES, *(_timer_row(timer) for timer in found)]), end="")
+    if total > len(found):
+        print(f"and {total - len(found)} more")
+    return 0
+
+
+_TIMER_TITLES = ("ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE")
+_UPDATE_CHARACTERS_MAX = 60
+
+
+def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
+    cause, in_s = timer["cause"], timer["in_s"]
+    first = next((line.strip() for line in timer["update"].splitlines() if line.strip()), "")
+    first = "".join(character if character.isprintable() else " " for character in first)  # no escape sequences
+    return (
+        timer["id"],
+        f"{timer['due'][:19]}Z",
+        "" if in_s is None else _span(in_s),
+        "" if cause is None else f"{cause['kind']} {cause['id']}",
+        timer["state"],
+        timer["missed"],
+        first if len(first) <= _UPDATE_CHARACTERS_MAX else f"{first[: _UPDATE_CHARACTERS_MAX - 1]}…",
+    )
+
+
+def _span(seconds: float) -> str:
+    """Days, hours, minutes and seconds, as people write them: 1d 02:03:04, or with a minus what is over."""
+    whole = round(abs(seconds))
+    days, clock = divmod(whole, 86_400)
+    text = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+    return ("-" if seconds < 0 and whole else "") + (f"{days}d {text}" if days else text)
 
 
 _TITLES = ("SPUID", "CLASS", "SHARED BY", "EVALUATION MS", "SINCE", "CLIENT", "REASON FOR RE-EVALUATION")

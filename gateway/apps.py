@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.change_log import Cause, Record
-from engine.errors import ConfigurationError, ForcedBindingError, JsapError
+from engine.change_log import Cause, Missed, Record
+from engine.errors import ConfigurationError, ForcedBindingError, JsapError, MalformedRequestError
 from engine.jsap import Jsap, parse
 from engine.terms import Bag
+from gateway.delayed import at_moment, delay_us
 
 KIND = "application"
 """The cause of every record that an application brought about."""
@@ -62,7 +63,7 @@ class Trigger:
         assert name is not None
         update = profile.updates[name]
         texts = [profile.update_text(name, binding) for binding in self.rows.bindings()]
-        return Reaction(";\n".join(texts), update.delay, update.at)
+        return Reaction(";\n".join(texts), update.delay, update.at, update.missed)
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Reaction:
     sparql: str
     delay: str | None
     at: str | None
+    missed: Missed | None
 
 
 def load_applications(folder: Path) -> list[Application]:
@@ -83,10 +85,23 @@ def load_applications(folder: Path) -> list[Application]:
             profile = parse(document)
             for aggregator in profile.aggregators.values():
                 profile.query_text(aggregator.query, {})
+            _check_times(profile)
         except (JsapError, ForcedBindingError) as error:
             raise ConfigurationError(f"{path}: {error}") from error
         applications.append(Application(path.stem, hashlib.sha256(document).hexdigest()[:12], profile))
     return applications
+
+
+def _check_times(profile: Jsap) -> None:
+    """Raises JsapError for an update whose delay or time would be refused each time."""
+    for name, update in profile.updates.items():
+        try:
+            if update.delay is not None:
+                delay_us(update.delay)
+            if update.at is not None:
+                at_moment(update.at)
+        except MalformedRequestError as error:
+            raise JsapError(f"updates.{name}.{error}") from error
 
 
 def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
@@ -124,3 +139,11 @@ class Register:
 
     def names(self) -> list[str]:
         return list(self._digests)
+
+    def digests(self) -> dict[str, str]:
+        """Name -> digest, for a snapshot."""
+        return dict(self._digests)
+
+    def restore(self, digests: dict[str, str]) -> None:
+        """Takes over what a snapshot says."""
+        self._digests = dict(digests)

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 Trust = Literal["auto", "always", "never"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
@@ -58,3 +59,13 @@ def iso(moment: datetime) -> str:
     """xsd:dateTime in UTC with microseconds, as the change log writes it."""
     # Not strftime, which writes the year 1 as "1" on Linux.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def moment(text: str) -> datetime:
+    """The moment that `iso` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def since_1970_us(moment: datetime) -> int:
+    """Microseconds since 1970 in UTC, without leap seconds, as clock_gettime(2) counts CLOCK_REALTIME."""
+    return (moment - _EPOCH) // _MICROSECOND

@@ -3,6 +3,11 @@
 The job store is rebuilt from the log, so there is no second database; a timer goes only with the record of
 its effect. A delay lasts its real time: it is measured on CLOCK_BOOTTIME, and APScheduler, which compares
 wall clocks, is asked again whenever the wall clock is stepped. ``at`` waits until the clock is trusted.
+
+What a delay has left is carried from one boot of the machine to the next when the first record of the next one
+comes, and not touched again. The time that the machine was off counts if the wall clock was trusted on both sides
+and was not stepped in between; else only the time that it was up. So a delay is never early, and the log has
+to know of the clocks: where nothing else is written, `DelayedUpdates.news` says that a record is due.
 """
 
 from __future__ import annotations
@@ -10,38 +15,67 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import re
+from bisect import bisect_left, insort
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, NamedTuple, get_args
 
 import isodate
+import msgspec
 from apscheduler.job import Job
 from apscheduler.jobstores.base import BaseJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
-from engine.change_log import Cause, Record, Timer
-from engine.errors import MalformedRequestError
-from gateway.clock import Clock, iso
-
-Entry = TypeVar("Entry", tuple[int, str], tuple[datetime, str])
+from engine.change_log import Cause, Missed, Record, Timer
+from engine.errors import ChangeLogError, MalformedRequestError
+from gateway.clock import Clock, iso, moment, since_1970_us
 
 logger = logging.getLogger(__name__)
 
+CLOCK = "clock"
+"""The cause of a record that only tells the log of the clocks; its id is what `DelayedUpdates.news` said."""
+LISTED_MAX = 1000
+"""Delayed updates that are listed at once, in a few milliseconds."""
+STEP_US = 2_000_000
+"""What the wall clock may move against CLOCK_BOOTTIME, by leap seconds and corrections; by more, it was stepped."""
+SILENCE_US = 15 * 60 * 1_000_000
+"""How much of a machine's uptime may be unknown to the log while a delay is pending."""
+LOOK_US = 1_000_000
+"""The clocks of one record in that time are compared; so it costs an update nothing."""
+
 _DUE_AT_ONCE_MAX = 1000
 _RETRY_S = 1.0
+_LOOK_S = 1.0
+_LOOK_AGAIN = timedelta(days=1)
 _DELAY_MAX = timedelta(days=3650)
+_TEXT_MAX = 64
+
+_DURATION = re.compile(
+    r"-?P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?"
+    r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?)"
+)
+"""xsd:duration (XML Schema 1.1 part 2, 3.3.6.2), and the weeks of ISO 8601."""
+
+_MOMENT = re.compile(
+    r"-?(?:[1-9][0-9]{3,}|0[0-9]{3})-[0-9]{2}-[0-9]{2}"
+    r"T(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?|24:00:00(?:\.0+)?)"
+    r"(?P<zone>Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"
+)
+"""xsd:dateTime (XML Schema 1.1 part 2, 3.3.7.2)."""
 
 
 def delay_us(text: str) -> int:
-    """Microseconds of an ISO 8601 duration. Raises MalformedRequestError."""
+    """Microseconds of an xsd:dayTimeDuration, or of weeks. Raises MalformedRequestError."""
+    if len(text) > _TEXT_MAX or not _DURATION.fullmatch(text):
+        raise MalformedRequestError(f"delay: {text[:_TEXT_MAX]!r} is not an ISO 8601 duration such as PT30S or P1DT12H")
     try:
-        if text.endswith("T"):
-            raise ValueError("nothing behind the T")
         duration = isodate.parse_duration(text)
-    except (isodate.ISO8601Error, TypeError, ValueError, OverflowError) as error:
-        raise MalformedRequestError(f"delay: {text!r} is not an ISO 8601 duration such as PT30S") from error
+    except OverflowError:
+        duration = timedelta.max
     if not isinstance(duration, timedelta):
         raise MalformedRequestError(f"delay: {text!r} has years or months, whose length is not fixed; use days")
     if not timedelta(0) <= duration <= _DELAY_MAX:
@@ -51,103 +85,229 @@ def delay_us(text: str) -> int:
 
 def at_moment(text: str) -> datetime:
     """The moment of an xsd:dateTime, which must name its time zone. Raises MalformedRequestError."""
-    try:
-        moment: datetime = isodate.parse_datetime(text)
-    except (isodate.ISO8601Error, TypeError, ValueError) as error:
-        raise MalformedRequestError(f"at: {text!r} is not an xsd:dateTime such as 2030-01-01T08:00:00Z") from error
-    if moment.tzinfo is None:
+    match = None if len(text) > _TEXT_MAX else _MOMENT.fullmatch(text)
+    if match is None:
+        hint = "; a + in a URL is written %2B" if " " in text else ""
+        raise MalformedRequestError(
+            f"at: {text[:_TEXT_MAX]!r} is not an xsd:dateTime such as 2030-01-01T08:00:00Z{hint}"
+        )
+    if match["zone"] is None:
         raise MalformedRequestError(f"at: {text!r} names no time zone; put a Z behind it for UTC")
+    midnight = "T24:" in text  # the end of a day
     try:
-        return moment.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise MalformedRequestError(f"at: {text!r} is not between the years 1 and 9999 in UTC") from error
+        parsed: datetime = isodate.parse_datetime(text.replace("T24:", "T00:"))
+        return (parsed + timedelta(days=midnight)).astimezone(UTC)
+    except (isodate.ISO8601Error, ValueError, OverflowError) as error:
+        raise MalformedRequestError(f"at: {text!r} is no day of the years 1 to 9999 in UTC") from error
 
 
-@dataclass(frozen=True)
+def missed_policy(text: str | None) -> Missed | None:
+    """The policy that a request's parameter names. Raises MalformedRequestError."""
+    for policy in get_args(Missed):
+        if text == policy:
+            return policy  # type: ignore[no-any-return]
+    if text is not None:
+        raise MalformedRequestError(f"missed: {text[:_TEXT_MAX]!r} is neither {' nor '.join(get_args(Missed))}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A delayed update that has not happened yet.
 
-    sequence: of its record; due_us: on CLOCK_BOOTTIME, None for `at`, which is a wall-clock time.
+    number: its place among all that came; due_us: on the CLOCK_BOOTTIME of the boot that the log tells of last,
+    below zero for what was due before that, None for `at`, which is a wall-clock time.
     """
 
-    timer: Timer
-    cause: Cause | None
-    sequence: int
-    set_at: str
+    record: Record
+    number: int
     due_us: int | None
     at: datetime | None
 
+    @property
+    def timer(self) -> Timer:
+        assert self.record.timer is not None
+        return self.record.timer
+
+    @property
+    def cause(self) -> Cause | None:
+        return self.record.cause
+
+    @property
+    def sequence(self) -> int:
+        return self.record.seq
+
+    @property
+    def set_at(self) -> str:
+        return self.record.ts
+
+
+class Miss(NamedTuple):
+    """That a delayed update was due before the gateway started. late_s: how long ago that is now."""
+
+    due: str
+    late_s: float
+
+
+class BootState(msgspec.Struct):
+    """What the log tells of one boot of the machine.
+
+    uptime_us, trusted: CLOCK_BOOTTIME of its last record, and whether the wall clock was trusted then; offset_us: wall
+    clock (since 1970) less CLOCK_BOOTTIME, when that was last looked at and could be trusted; steady_since_us: since
+    when it has been that, except for small corrections; looked_us: when the last look was.
+    """
+
+    boot: str
+    uptime_us: int
+    trusted: bool
+    offset_us: int | None
+    steady_since_us: int = 0
+    looked_us: int = 0
+
+
+class DelayedState(msgspec.Struct, frozen=True):
+    """What `DelayedUpdates` has learned from the log. pending: record and due time of each, in order."""
+
+    pending: tuple[tuple[Record, int | None], ...] = ()
+    boot: BootState | None = None
+
 
 class DelayedUpdates:
-    """The pending delayed updates, in memory, as the change log tells them."""
+    """The pending delayed updates, in memory, as the change log tells them.
+
+    Use: `restore` what a snapshot has, `follow` the records behind it, `rebase`, and `follow` what is written then.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, Pending] = {}
-        self._by_boottime: list[tuple[int, str]] = []
-        self._by_wall: list[tuple[datetime, str]] = []
-        self._earlier_boot: dict[str, Record] = {}  # timers from before the machine restarted, until `rebase`
-        self._uptimes: dict[str, int] = {}  # boot -> last CLOCK_BOOTTIME known of it, oldest first
+        # (due, number, name), sorted; a hundred thousand of them are moved in some microseconds. Empty until `rebase`.
+        self._by_boottime: list[tuple[int, int, str]] = []
+        self._by_wall: list[tuple[int, int, str]] = []
+        self._numbered = 0
+        self._told: BootState | None = None
+        self._unrecorded = False  # whether the log does not tell of this boot yet
+        self._start_us: int | None = None
+        self._start_wall_us: int | None = None  # by the first trusted clock
+        self._numbered_at_start = 0
+
+    # --- what the log tells ---
 
     def follow(self, record: Record) -> None:
-        """Takes note of a record: of a timer, a cancellation, or the commit of one that fired."""
-        self._uptimes[record.boot] = record.boottime_us
+        """Takes note of a record: of a timer, a cancellation, the commit of one that fired, and of its clocks."""
+        cause, told = record.cause, self._told
+        if told is None or record.boot != told.boot:
+            told = self._carry(record.boot, record.boottime_us, _offset_us(record) if record.trusted else None)
+        regained = record.trusted and not told.trusted
+        told.uptime_us, told.trusted = record.boottime_us, record.trusted
+        self._unrecorded = False
+        if record.trusted and (
+            record.boottime_us - told.looked_us >= LOOK_US
+            or regained
+            or record.timer is not None
+            or (cause is not None and cause.kind == CLOCK)
+        ):
+            offset_us = _offset_us(record)
+            if told.offset_us is not None and abs(offset_us - told.offset_us) > STEP_US:
+                told.steady_since_us = record.boottime_us
+            told.offset_us, told.looked_us = offset_us, record.boottime_us
         if record.timer is not None:
-            self._arm(record, record.timer)
+            self._put(record, None if record.timer.delay_us is None else record.boottime_us + record.timer.delay_us)
         if record.cancel is not None:
             self._forget(record.cancel)
-        if record.cause is not None and record.cause.kind == "timer":
-            self._forget(record.cause.id)
+        if cause is not None and cause.kind == "timer":
+            self._forget(cause.id)
+
+    def _put(self, record: Record, due_us: int | None) -> None:
+        assert record.timer is not None
+        at = None if record.timer.at is None else moment(record.timer.at)
+        pending = Pending(record, self._numbered, due_us, at)
+        self._numbered += 1
+        self._pending[record.timer.id] = pending
+        if self._start_us is not None:
+            insort(*self._place(pending))
 
     def _forget(self, name: str) -> None:
         pending = self._pending.pop(name, None)
-        if pending is None:
-            return
-        if pending.at is not None:
-            _take_out(self._by_wall, (pending.at, name))
-        elif self._earlier_boot.pop(name, None) is None:
-            assert pending.due_us is not None
-            _take_out(self._by_boottime, (pending.due_us, name))
+        if pending is not None and self._start_us is not None:
+            entries, entry = self._place(pending)
+            del entries[bisect_left(entries, entry)]
 
-    def _arm(self, record: Record, timer: Timer) -> None:
-        due_us = None if timer.delay_us is None else record.boottime_us + timer.delay_us
-        at = None if timer.at is None else at_moment(timer.at)
-        self._put(Pending(timer, record.cause, record.seq, record.ts, due_us, at), record)
-
-    def _put(self, pending: Pending, record: Record) -> None:
-        self._pending[pending.timer.id] = pending
+    def _place(self, pending: Pending) -> tuple[list[tuple[int, int, str]], tuple[int, int, str]]:
+        """Where a pending one is filed, and how."""
         if pending.at is not None:
-            heapq.heappush(self._by_wall, (pending.at, pending.timer.id))
-        elif record.boot == self._clock.boot:
-            assert pending.due_us is not None
-            heapq.heappush(self._by_boottime, (pending.due_us, pending.timer.id))
-        else:
-            self._earlier_boot[pending.timer.id] = record
+            return self._by_wall, (since_1970_us(pending.at), pending.number, pending.timer.id)
+        assert pending.due_us is not None
+        return self._by_boottime, (pending.due_us, pending.number, pending.timer.id)
+
+    def _carry(self, boot: str, uptime_us: int, offset_us: int | None) -> BootState:
+        """Carries the delays over to the next boot, whose clocks these are; offset_us: None if not to be trusted."""
+        told = self._told
+        self._told = BootState(boot, uptime_us, offset_us is not None, offset_us, looked_us=uptime_us)
+        if told is None:
+            return self._told
+        off_us = 0  # between the last record and the start of the machine, as far as the wall clock tells
+        if offset_us is not None and told.trusted and told.offset_us is not None:
+            off_us = max(0, offset_us - (told.offset_us + told.uptime_us))
+        for name, pending in self._pending.items():
+            if pending.due_us is not None:
+                since_us = pending.record.boottime_us if pending.record.boot == told.boot else 0
+                counts = since_us >= told.steady_since_us
+                due_us = pending.due_us - told.uptime_us - (off_us if counts else 0)
+                self._pending[name] = replace(pending, due_us=due_us)
+        return self._told
 
     def rebase(self) -> None:
-        """After the replay: gives the timers of earlier boots their due time in this one.
+        """Between the replay and the first record that is written: gives all their due time in this boot."""
+        now_us = self._clock.boottime_us()
+        if self._told is not None and self._told.boot != self._clock.boot:
+            trusted = self._clock.trusted()
+            self._carry(self._clock.boot, now_us, since_1970_us(self._clock.wall()) - now_us if trusted else None)
+            self._unrecorded = True
+        self._start_us, self._numbered_at_start = now_us, self._numbered
+        for pending in self._pending.values():
+            entries, entry = self._place(pending)
+            entries.append(entry)
+        self._by_boottime.sort()
+        self._by_wall.sort()
+        self._trusted()
 
-        Where both clocks can be believed the wall clock tells what is left; otherwise what the log proves to
-        have passed is taken off, and what passed in this boot. So a timer is never early, and starting the
-        gateway again gives it no new time.
+    def news(self) -> str | None:
+        """Why the log should be told of the clocks now, by a record whose cause is CLOCK; None if it need not be.
+
+        Only while a delay is pending, since that is who wants to know.
         """
-        now_us, now = self._clock.boottime_us(), self._clock.wall()
+        told = self._told
+        if not self._by_boottime or told is None:
+            return None
+        now_us = self._clock.boottime_us()
+        if self._unrecorded:
+            return "boot"
         trusted = self._clock.trusted()
-        boots = list(self._uptimes)
-        for name, record in self._earlier_boot.items():
-            pending = self._pending[name]
-            delay = pending.timer.delay_us
-            assert delay is not None
-            if trusted and record.trusted:
-                passed = (now - at_moment(record.ts)) // timedelta(microseconds=1)
-            else:
-                passed = self._uptimes[record.boot] - record.boottime_us
-                later = boots[boots.index(record.boot) + 1 :]
-                passed += sum(self._uptimes[boot] for boot in later if boot != self._clock.boot) + now_us
-            due_us = now_us + min(max(delay - passed, 0), delay)
-            self._pending[name] = Pending(pending.timer, pending.cause, pending.sequence, pending.set_at, due_us, None)
-            heapq.heappush(self._by_boottime, (due_us, name))
-        self._earlier_boot.clear()
+        if trusted != told.trusted:
+            return "trusted" if trusted else "untrusted"
+        offset_us = since_1970_us(self._clock.wall()) - now_us
+        if trusted and told.offset_us is not None and abs(offset_us - told.offset_us) > STEP_US:
+            return "stepped"
+        return "running" if now_us - told.uptime_us >= SILENCE_US else None
+
+    def state(self) -> DelayedState:
+        """What was learned so far, for a snapshot. Nobody may change it."""
+        told = self._told
+        if told is not None:
+            told = msgspec.structs.replace(told)
+            if told.boot == self._clock.boot:
+                told.uptime_us = max(told.uptime_us, self._clock.boottime_us())
+        return DelayedState(tuple((pending.record, pending.due_us) for pending in self._pending.values()), told)
+
+    def restore(self, state: DelayedState) -> None:
+        """Takes up what `state` gave. Only before anything is followed."""
+        assert self._told is None
+        self._told = None if state.boot is None else msgspec.structs.replace(state.boot)
+        for record, due_us in state.pending:
+            self._put(record, due_us)
+
+    # --- what is due ---
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -155,75 +315,113 @@ class DelayedUpdates:
     def get(self, name: str) -> Pending | None:
         return self._pending.get(name)
 
-    def due(self, claimed: set[str], limit: int) -> list[Pending]:
-        """Those that are due and not claimed, earliest first."""
-        found = []
+    def _trusted(self) -> bool:
+        trusted = self._clock.trusted()
+        if trusted and self._start_wall_us is None and self._start_us is not None:
+            # By CLOCK_BOOTTIME from now on: whether one was missed does not change when somebody steps the clock.
+            running_us = self._clock.boottime_us() - self._start_us
+            self._start_wall_us = since_1970_us(self._clock.wall()) - running_us
+        return trusted
+
+    def _waits(self) -> Iterator[tuple[int, int, str]]:
+        """(microseconds until it is due, number, name), the earliest first, of those whose time can be told."""
         now_us = self._clock.boottime_us()
-        for due_us, name in heapq.nsmallest(limit + len(claimed), self._by_boottime):
-            if due_us <= now_us and name not in claimed:
+        by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
+        if not self._trusted() or not self._by_wall:
+            return by_boottime
+        wall_us = since_1970_us(self._clock.wall())
+        return heapq.merge(by_boottime, ((at_us - wall_us, number, name) for at_us, number, name in self._by_wall))
+
+    def due(self, claimed: set[str], limit: int) -> list[Pending]:
+        """Those that are due and not claimed, earliest first, and of what is due together what was asked for first."""
+        found: list[Pending] = []
+        for wait_us, _, name in self._waits():
+            if wait_us > 0 or len(found) == limit:
+                break
+            if name not in claimed:
                 found.append(self._pending[name])
-        if self._by_wall and self._clock.trusted():
-            now = self._clock.wall()
-            for moment, name in heapq.nsmallest(limit + len(claimed), self._by_wall):
-                if moment <= now and name not in claimed:
-                    found.append(self._pending[name])
-        return found[:limit]
+        return found
 
     def next_in(self, claimed: set[str]) -> timedelta | None:
         """How long until the next one that is not claimed, by what is known now; None when nothing is waited for."""
-        waits = []
-        for due_us, name in heapq.nsmallest(len(claimed) + 1, self._by_boottime):
-            if name not in claimed:
-                waits.append(timedelta(microseconds=due_us - self._clock.boottime_us()))
-                break
-        if self._clock.trusted():
-            for moment, name in heapq.nsmallest(len(claimed) + 1, self._by_wall):
-                if name not in claimed:
-                    waits.append(moment - self._clock.wall())
-                    break
-        return min(waits, default=None)
+        return next(
+            (timedelta(microseconds=wait_us) for wait_us, _, name in self._waits() if name not in claimed), None
+        )
+
+    def missed(self, name: str) -> Miss | None:
+        """Whether a pending one was due before the gateway started, which is then said and done by its policy."""
+        pending = self._pending.get(name)
+        if pending is None or pending.number >= self._numbered_at_start:
+            return None
+        if pending.at is not None:
+            start_us, now_us = self._start_wall_us, since_1970_us(self._clock.wall())
+        else:
+            start_us, now_us = self._start_us, self._clock.boottime_us()
+        due_us = self._place(pending)[1][0]
+        if start_us is None or due_us > start_us:
+            return None
+        return Miss(self._due_text(pending), (now_us - due_us) / 1_000_000)
+
+    def _due_text(self, pending: Pending) -> str:
+        if pending.at is not None:
+            return iso(pending.at)
+        assert pending.due_us is not None
+        return iso(self._clock.wall() + timedelta(microseconds=pending.due_us - self._clock.boottime_us()))
 
     def table(self) -> list[dict[str, Any]]:
-        """What `GET /delayed` shows, in the order of their records."""
-        now, now_us, trusted = self._clock.wall(), self._clock.boottime_us(), self._clock.trusted()
-        rows = []
-        for pending in self._pending.values():
-            if pending.at is not None:
-                due, state = pending.at, "pending" if trusted else "waiting for a trusted clock"
-            else:
-                assert pending.due_us is not None
-                due, state = now + timedelta(microseconds=pending.due_us - now_us), "pending"
-            cause = pending.cause
-            rows.append(
-                {
-                    "id": pending.timer.id,
-                    "state": state,
-                    "due": iso(due),
-                    "set": pending.set_at,
-                    "sequence": pending.sequence,
-                    "cause": None if cause is None else {"kind": cause.kind, "id": cause.id, "seq": cause.seq},
-                    "update": pending.timer.update,
-                }
-            )
+        """What `GET /delayed` shows, the earliest first, and then those that wait for a trusted clock.
+
+        in_s: seconds until it is due, None if the clock cannot tell.
+        """
+        rows = [
+            _row(self._pending[name], self._due_text(self._pending[name]), wait_us)
+            for wait_us, _, name in islice(self._waits(), LISTED_MAX)
+        ]
+        if not self._trusted():
+            for _, _, name in self._by_wall[: LISTED_MAX - len(rows)]:
+                rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None))
         return rows
 
 
-def _take_out(heap: list[Entry], entry: Entry) -> None:
-    """Removes an entry; in one step where it is the first, as it is for what just fired."""
-    if heap[0] == entry:
-        heapq.heappop(heap)
-    else:
-        heap.remove(entry)
-        heapq.heapify(heap)
+def _offset_us(record: Record) -> int:
+    """Wall clock less CLOCK_BOOTTIME when a record was written."""
+    return since_1970_us(moment(record.ts)) - record.boottime_us
+
+
+def _row(pending: Pending, due: str, wait_us: int | None) -> dict[str, Any]:
+    cause = pending.cause
+    state = "waiting for a trusted clock" if wait_us is None else "pending" if wait_us > 0 else "late"
+    return {
+        "id": pending.timer.id,
+        "state": state,
+        "due": due,
+        "in_s": None if wait_us is None else round(wait_us / 1_000_000, 3),
+        "set": pending.set_at,
+        "sequence": pending.sequence,
+        "cause": None if cause is None else {"kind": cause.kind, "id": cause.id, "seq": cause.seq},
+        "missed": pending.timer.missed,
+        "update": pending.timer.update,
+    }
 
 
 class Scheduler:
-    """APScheduler over the pending delayed updates. fire: makes one happen, and returns when that is durable."""
+    """APScheduler over the pending delayed updates.
 
-    def __init__(self, updates: DelayedUpdates, clock: Clock, fire: Callable[[str], Awaitable[None]]) -> None:
+    fire: makes one happen, and returns when that is durable; note: writes the record that `DelayedUpdates.news`
+    asks for.
+    """
+
+    def __init__(
+        self,
+        updates: DelayedUpdates,
+        clock: Clock,
+        fire: Callable[[str], Awaitable[None]],
+        note: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._clock = clock
         self._updates = updates
         self._fire = fire
+        self._note = note
         self._claimed: set[str] = set()
         self._scheduler = AsyncIOScheduler(
             timezone=UTC,
@@ -238,7 +436,7 @@ class Scheduler:
         try:
             before = self._wall_minus_boottime()
             while True:
-                await asyncio.sleep(1)
+                await asyncio.sleep(_LOOK_S)
                 now = self._wall_minus_boottime()
                 if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
                     logger.info("clock changed stepped_s=%.3f trusted=%s", (now[0] - before[0]).total_seconds(), now[1])
@@ -246,33 +444,45 @@ class Scheduler:
                 elif (wait := self._updates.next_in(self._claimed)) is not None and wait <= timedelta(0):
                     self._scheduler.wakeup()  # the loop's timers stand still while the machine is suspended
                 before = now
+                if self._note is not None and self._updates.news() is not None:
+                    try:
+                        await self._note()
+                    except ChangeLogError as error:
+                        logger.debug("the log was not told of the clocks reason=%s", error)  # again in a second
         finally:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)  # the scheduler stops in a callback of the loop
 
     def _wall_minus_boottime(self) -> tuple[timedelta, bool]:
-        boottime = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self._clock.boottime_us())
-        return self._clock.wall() - boottime, self._clock.trusted()
+        offset_us = since_1970_us(self._clock.wall()) - self._clock.boottime_us()
+        return timedelta(microseconds=offset_us), self._clock.trusted()
 
     def rearm(self) -> None:
         """To be called after timers came or went."""
         self._scheduler.wakeup()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether enough is under way, so that no more is claimed until half of it is done."""
+        return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
     def due_jobs(self, now: datetime) -> list[Job]:
         """A job for each delayed update that is due, claimed until it has happened.
 
         now: the scheduler's; it only runs jobs that are not later than that.
         """
-        jobs = []
+        jobs: list[Job] = []
+        if self._busy:
+            return jobs
         for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
             self._claimed.add(pending.timer.id)
             jobs.append(_job(self._scheduler, pending.timer.id, self._execute, now))
         return jobs
 
     def next_run_time(self) -> datetime | None:
-        wait = self._updates.next_in(self._claimed)
+        wait = None if self._busy else self._updates.next_in(self._claimed)
         # APScheduler takes the wall clock off again at once, and sleeps on the monotonic one.
-        return None if wait is None else datetime.now(UTC) + wait
+        return None if wait is None else datetime.now(UTC) + min(max(wait, timedelta(0)), _LOOK_AGAIN)
 
     async def _execute(self, name: str) -> None:
         try:
@@ -287,7 +497,10 @@ class Scheduler:
             # The gateway ends, and the timer is in its log. APScheduler would call this an error of the job.
             return
         finally:
+            busy = self._busy
             self._claimed.discard(name)
+            if busy and not self._busy:
+                self._scheduler.wakeup()
 
 
 def _job(scheduler: AsyncIOScheduler, name: str, function: Callable[[str], Awaitable[None]], now: datetime) -> Job:

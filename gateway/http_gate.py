@@ -20,18 +20,21 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.change_log import Cause
+from engine.change_log import SUFFIX, Cause
 from engine.errors import (
     ConfigurationError,
     GatewayError,
     LimitExceededError,
     MalformedRequestError,
+    QueueFullError,
 )
 from engine.protocol import dataset, error_members, graph_names
 from engine.sparql import REQUEST_BYTES_MAX, Query, query_outline
 from engine.update import UsingGraphs
+from gateway.delayed import missed_policy
 from gateway.metrics import MEDIA_TYPE, prometheus_text
-from gateway.reader import GRAPH_FORMATS, SOLUTION_FORMATS
+from gateway.reader import GRAPH_FORMATS, SOLUTION_FORMATS, Answer
+from gateway.restoring import difference, received
 from gateway.runner import Runner, UpdateCall
 from gateway.settings import HttpSettings
 
@@ -146,6 +149,7 @@ class _Gate:
     def __init__(self, runner: Runner, about: str) -> None:
         self._runner = runner
         self._about = about
+        self._backing_up = False
 
     def routes(self) -> Iterator[Route]:
         every = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]
@@ -157,6 +161,8 @@ class _Gate:
         yield Route("/health", self._answering(self.health))
         yield Route("/metrics", self._answering(self.metrics))
         yield Route("/subscriptions", self._answering(self.subscriptions))
+        yield Route("/backup", self._answering(self.backup))
+        yield Route("/restore", self._answering(self.restore), methods=["POST"])
 
     def _answering(self, handler: Any) -> Any:
         async def answer(request: Request) -> Response:
@@ -207,6 +213,7 @@ class _Gate:
                 call.one("request_id"),
                 call.one("delay"),
                 call.one("at"),
+                missed_policy(call.one("missed")),
             )
         )
         body: dict[str, Any] = {"sequence": accepted.sequence}
@@ -216,7 +223,7 @@ class _Gate:
         return _json({"response": {"body": "", "isJson": False, "isJsonBody": False}} | body)
 
     async def delayed(self, request: Request) -> Response:
-        return _json({"delayed": self._runner.delayed_updates()})
+        return _json({"total": self._runner.delayed_count, "delayed": self._runner.delayed_updates()})
 
     async def cancel(self, request: Request) -> Response:
         name = request.path_params["id"]
@@ -233,6 +240,45 @@ class _Gate:
 
     async def subscriptions(self, request: Request) -> Response:
         return _json(self._runner.subscriptions())
+
+    async def backup(self, request: Request) -> Response:
+        if self._backing_up:
+            raise QueueFullError("another backup is under way; try a little later")
+        self._backing_up = True
+        try:
+            taken = await self._runner.take_snapshot()
+            chunks = self._backup(taken.content)
+            first = await anext(chunks, b"")
+        except BaseException:
+            self._backing_up = False
+            raise
+
+        async def content() -> AsyncIterator[bytes]:
+            yield first
+            async for chunk in chunks:
+                yield chunk
+
+        head = taken.head
+        name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return StreamingResponse(content(), media_type="application/zstd", headers=headers)
+
+    async def _backup(self, answer: Answer) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in answer.chunks():
+                yield chunk
+        finally:
+            self._backing_up = False
+
+    async def restore(self, request: Request) -> Response:
+        log = self._runner.log
+        async with received(log.disk, log.data / "snapshots", request.stream()) as path:
+            answer = await self._runner.begin_restore(path)
+            try:
+                restored = await self._runner.restore(await difference(answer))
+            finally:
+                self._runner.end_restore()
+        return _json(restored)
 
 
 class _Cors:

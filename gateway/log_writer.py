@@ -1,42 +1,60 @@
-"""The change log on disk: one writer that appends, makes durable and recovers.
+"""The change log on disk: one writer that appends, makes durable and begins where an earlier one ended.
 
 ::
 
-    <data>/lock                         held by the running gateway
-    <data>/identity                     gw-xxxxxxxx, made at the first start
-    <data>/log/1-000000000001.ndjson    <epoch>-<first sequence>.ndjson, the segment being written
-    <data>/damaged/...                  what recovery set aside
+    <data>/lock                             held by the running gateway
+    <data>/identity                         gw-xxxxxxxx, made at the first start
+    <data>/log/1-000000000001.ndjson.zst    <epoch>-<first sequence>, a segment that is or was being written
+    <data>/log/1-000000000001-000000000999.ndjson.zst, .json    the same, sealed (`gateway.sealing`)
+    <data>/snapshots/1-000000000999.ndjson.zst    what was known at that record (`gateway.snapshots`)
+    <data>/damaged/...                      what recovery set aside
 
-A record is written with one `write`, and is durable after `sync`. A write that fails is cut off again, so
-a refused commit leaves nothing behind. At the start a torn tail (bytes after the last good record, no good
-record after them) is cut off; damage in the middle is set aside, and a new epoch begins with a gap record
-(design 4.6). Sealing, snapshots and the byte budget are not here yet.
+A record is written with one `write`, and is durable after `sync`. A segment is written by one run and in one go:
+after a write that failed, and at each start, another one is begun, and before it gets its first record everything
+before that is made durable. So nothing but the end of the last segment can be torn (`gateway.log_reader`).
+When the disk takes nothing, append raises ChangeLogError, and each later append tries again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import logging
 import os
-import re
 import secrets
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from engine.change_log import VERSION, Cause, Gap, Graphs, Record, Timer, decode, encode
+from engine.change_log import (
+    VERSION,
+    Cause,
+    Followed,
+    Gap,
+    Graphs,
+    Record,
+    SegmentName,
+    Timer,
+    encode,
+)
 from engine.delta import QuadDelta
 from engine.errors import ChangeLogError, ConfigurationError
+from engine.zstd_frames import CLOSED, FrameWriter
 from gateway.clock import Clock, iso
+from gateway.disk import TEMPORARY, Disk
+from gateway.log_reader import Damage, LogReader, Segment
 from gateway.settings import Durability
 
-LINE_BYTES_MAX = 1024 * 1024 * 1024
-_CHUNK = 1024 * 1024
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What the start found. cut_bytes: torn tail; set_aside: file with the damaged rest, if any."""
+    """What the start found. records: that were replayed; cut_bytes: torn tail; set_aside: the folder with what is
+    left of damaged segments, if there are any."""
 
     records: int
     cut_bytes: int
@@ -46,156 +64,101 @@ class Recovery:
 class LogWriter:
     """Single writer of a gateway's change log.
 
-    Use: `open`, iterate over `replay`, then `append` and `sync`. append is cheap and synchronous; sync
-    blocks for the disk and may run in another thread while no append does.
+    Use: `open`, `replay`, then `append` and `sync`. append is cheap and synchronous; sync blocks for the disk and
+    may run in another thread while append does.
     """
 
-    def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync") -> None:
-        self._data = data
+    def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync", disk: Disk | None = None) -> None:
+        self.data = data
+        self.path = data / "log"
+        self.disk = disk or Disk()
         self._clock = clock
         self._durability = durability
-        self._path = data / "log"
         self._lock: int | None = None
         self._file: int | None = None
-        self._size = 0
-        self._unsynced = False
+        self._frames = FrameWriter()
+        self._files = threading.Lock()  # held by whoever syncs, opens or closes files
+        self._behind: list[int] = []  # files of segments that are ended and may not be durable
+        self._before: list[Segment] = []  # the same, of earlier runs
+        self._removed: list[Segment] = []  # no part of the log any more, and to be removed when there is a next one
+        self._damage: Damage | None = None
+        self._gap: Gap | None = None
+        self._dirty = False  # whether there is something to sync
+        self._named = True  # whether the name of the file is durable
+        self._placed = False  # whether the names of the folders are durable
+        self._durable = 0  # the last sequence that is durable
         self.gateway = ""
         self.epoch = 1
         self.sequence = 0
+        self.current: SegmentName | None = None
+        """The segment that is being written."""
+        self.size = 0
+        """Its bytes."""
+        self.begun_us = 0
+        """CLOCK_BOOTTIME at which it was begun."""
+        self.refusing = ""
+        """Why the last record was not taken; empty when it was."""
 
     # --- start ---
 
     def open(self) -> None:
         """Takes the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
         try:
-            for folder in (self._data, self._path, self._data / "damaged"):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            for folder in (self.data, self.path, self.data / "snapshots", self.data / "damaged"):
+                self.disk.make_folder(folder)
+            self._lock = _lock_file(self.data / "lock")
         except OSError as error:
             raise ConfigurationError(
-                f"data folder {self._data}: {error.strerror}; name a folder that can be written with --data"
+                f"data folder {self.data}: {error.strerror}; name a folder that can be written with --data"
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
             raise ConfigurationError(
-                f"data folder {self._data}: another gateway is using it; stop that one or name another with --data"
+                f"data folder {self.data}: another gateway is using it; stop that one or name another with --data"
             ) from error
         self.gateway = self._identity()
+        for folder in (self.path, self.data / "snapshots"):
+            for path in folder.glob(f"*{TEMPORARY}"):
+                with contextlib.suppress(OSError):
+                    self.disk.remove(path)
 
     def _identity(self) -> str:
-        path = self._data / "identity"
-        if not path.exists():
-            temporary = path.with_suffix(".new")
-            with temporary.open("w") as file:
-                file.write(f"gw-{secrets.token_hex(4)}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-            _sync_folder(self._data)
-        return path.read_text().strip()
+        path = self.data / "identity"
+        try:
+            if not path.exists():
+                self.disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
+            return path.read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
 
-    def replay(self, take: Callable[[Record], None]) -> Recovery:
-        """Hands every good record to `take`, in order, and makes the log ready for appending.
+    def replay(self, take: Callable[[Record], None], epoch: int = 1, sequence: int = 0) -> Recovery:
+        """Hands every good record behind a position to `take`, in order, and makes the log ready for appending.
 
+        After damage, what follows it is set aside, an epoch is begun, and `append` begins it with a gap record.
         Raises ChangeLogError when a file cannot be read.
         """
-        records, cut, aside = 0, 0, None
-        segments = sorted(filter(_is_segment, self._path.iterdir()), key=_epoch_and_first)
-        for index, segment in enumerate(segments):
-            end, reason = 0, ""
-            for offset, record, trouble in self._read(segment):
-                end, reason = offset, trouble
-                if record is not None:
-                    take(record)
-                    records += 1
-                    self.epoch, self.sequence = record.epoch, record.seq
-            if reason:
-                last = index == len(segments) - 1
-                if last and not self._good_after(segment, end):
-                    cut = segment.stat().st_size - end
-                    _truncate(segment, end)
-                else:
-                    aside = self._set_aside(segment, end, segments[index + 1 :])
-                    gap = Gap(self.epoch, self.sequence, reason, aside.name)
-                    # Later segments were set aside too, and their epochs are used up.
-                    self.epoch = 1 + max(self.epoch, *(_epoch_and_first(path)[0] for path in segments))
-                    self.sequence = 0
-                    self._start_segment()
-                    record = self.append("gap", gap=gap)
-                    self.sync()
-                    _truncate(segment, end)  # last, so that a kill before it leaves the damage to be found again
-                    take(record)
-                    return Recovery(records, cut, aside)
-        if segments:
-            self._continue_segment(segments[-1])
-        else:
-            self._start_segment()
-        return Recovery(records, cut, aside)
-
-    def _read(self, segment: Path) -> Iterator[tuple[int, Record | None, str]]:
-        """(offset behind it, record, "") for each good record; (offset of the trouble, None, what) if there is any."""
-        offset = 0
+        reader = LogReader(self.path, epoch, sequence, self._clock.boot)
+        count = 0
+        for record in reader:
+            take(record)
+            count += 1
+        self.epoch, self.sequence = reader.epoch, reader.sequence
+        self._before = [segment for segment in reader.segments if not segment.sealed]
+        self._removed = reader.unread
+        if reader.damage is not None:
+            self._damage = reader.damage
+            self._gap = Gap(self.epoch, self.sequence + 1, reader.damage.reason, aside="damaged")
+            # Later segments are set aside too, and their epochs are used up.
+            self.epoch = 1 + max([self.epoch, *(segment.name.epoch for segment in reader.segments)])
+            self.sequence = 0
         try:
-            with segment.open("rb") as file:
-                while line := file.readline(LINE_BYTES_MAX):
-                    try:
-                        if not line.endswith(b"\n"):
-                            raise ValueError("the last line is not complete")
-                        record = decode(line[:-1])
-                        follows = (record.epoch, record.seq) == (self.epoch, self.sequence + 1)
-                        begins = record.type == "gap" and record.epoch > self.epoch and record.seq == 1
-                        if not (follows or begins):
-                            followed = f"{record.epoch}/{record.seq} follows {self.epoch}/{self.sequence}"
-                            raise ValueError(f"a record is missing: {followed}")
-                    except ValueError as error:
-                        yield offset, None, str(error)
-                        return
-                    offset += len(line)
-                    yield offset, record, ""
-        except OSError as error:
-            raise ChangeLogError(
-                str(error.strerror), path=segment, hint="check the disk", sequence=self.sequence
-            ) from error
-
-    def _good_after(self, segment: Path, offset: int) -> bool:
-        """Whether a whole record stands there or later, if out of order: then this is damage and no torn tail."""
-        with segment.open("rb") as file:
-            file.seek(offset)
-            for line in file:
-                with contextlib.suppress(ValueError):
-                    if line.endswith(b"\n"):
-                        decode(line[:-1])
-                        return True
-        return False
-
-    def _set_aside(self, segment: Path, offset: int, later: list[Path]) -> Path:
-        """Copies the rest of a damaged segment, and moves the segments after it, to `damaged`."""
-        name = f"{segment.stem}-from-{offset}-{secrets.token_hex(2)}.ndjson"
-        target = self._data / "damaged" / name
-        with segment.open("rb") as source, target.open("wb") as rest:
-            source.seek(offset)
-            while chunk := source.read(_CHUNK):
-                rest.write(chunk)
-            rest.flush()
-            os.fsync(rest.fileno())
-        for path in later:
-            path.rename(self._data / "damaged" / f"{target.stem}-{path.name}")
-        _sync_folder(self._data / "damaged")
-        _sync_folder(self._path)
-        return target
-
-    def _start_segment(self) -> None:
-        path = self._path / f"{self.epoch}-{self.sequence + 1:012d}.ndjson"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._size = os.fstat(self._file).st_size
-        _sync_folder(self._path)
-
-    def _continue_segment(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._size = os.fstat(self._file).st_size
-        self._unsynced = True  # who wrote it may have been killed before its sync
+            self._begin()
+        except ChangeLogError as error:
+            logger.error("change log takes nothing now reason=%s", error)
+        cut = sum(trouble.bytes for trouble in reader.torn)
+        return Recovery(count, cut, None if reader.damage is None else self.data / "damaged")
 
     # --- running ---
 
@@ -203,99 +166,208 @@ class LogWriter:
         self,
         kind: str,
         *,
+        now: datetime | None = None,
         cause: Cause | None = None,
         request: str | None = None,
         delta: QuadDelta | None = None,
         timer: Timer | None = None,
         cancel: str | None = None,
+        subscribe: Followed | None = None,
+        unsubscribe: str | None = None,
         gap: Gap | None = None,
     ) -> Record:
-        """Writes one record with the next sequence. Raises ChangeLogError; then the log is as it was before."""
-        assert self._file is not None
+        """Writes one record with the next sequence. now: its wall-clock time, if the caller has looked.
+
+        Raises ChangeLogError; then the log is as it was before.
+        """
+        if self._file is None:
+            self._begin()
         delta = delta or QuadDelta()
-        record = Record(
+        return self._write(
+            Record(
+                v=VERSION,
+                type=kind,
+                gw=self.gateway,
+                epoch=self.epoch,
+                seq=self.sequence + 1,
+                ts=iso(now or self._clock.wall()),
+                trusted=self._clock.trusted(),
+                boot=self._clock.boot,
+                boottime_us=self._clock.boottime_us(),
+                cause=cause,
+                request=request,
+                graphs=Graphs(delta.created, delta.dropped) if delta.created or delta.dropped else None,
+                d=delta.removed,
+                a=delta.added,
+                k=delta.kept,
+                timer=timer,
+                cancel=cancel,
+                gap=gap,
+                subscribe=subscribe,
+                unsubscribe=unsubscribe,
+                synced=self._durable if self._frames.at_start and self._durable else None,
+            )
+        )
+
+    def _write(self, record: Record) -> Record:
+        assert self._file is not None
+        data = self._frames.add(encode(record))
+        try:
+            if self.disk.write(self._file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self.end_segment()  # part of it may be there
+            raise self._error(error) from error
+        self.size += len(data)
+        self.sequence += 1
+        self.refusing = ""
+        self._dirty = True
+        return record
+
+    def _begin(self) -> None:
+        """Begins a segment, when everything before it is durable. Raises ChangeLogError; then it is tried again."""
+        try:
+            with self._files:
+                self._settle()
+                self._set_aside()
+                name = SegmentName(self.epoch, self.sequence + 1)
+                self._file = self.disk.create(self.path / str(name))
+                self._named = False
+        except OSError as error:
+            raise self._error(error) from error
+        self._frames = FrameWriter()
+        self.current, self.size, self.begun_us = name, 0, self._clock.boottime_us()
+        self._durable = self.sequence
+        if self._gap is not None:
+            gap, self._gap = self._gap, None
+            try:
+                self.append("gap", gap=gap)
+                self.sync(always=True)
+            except ChangeLogError:
+                self._gap, self.sequence = gap, 0
+                self.end_segment()
+                raise
+            self._damage = None
+        for segment in self._removed:
+            with contextlib.suppress(OSError):  # they are in nobody's way
+                self.disk.remove(segment.path)
+        self._removed = []
+
+    def _settle(self) -> None:
+        """Makes durable what was written before, here or by an earlier run that may have been killed."""
+        while self._behind:
+            self.disk.sync(self._behind[-1])
+            self.disk.close(self._behind.pop())
+        for segment in self._before:
+            # Written anew: after a sync that failed the kernel takes pages for clean that never reached the disk.
+            with contextlib.suppress(FileNotFoundError):  # it was sealed meanwhile
+                self.disk.write_file(segment.path, [segment.path.read_bytes()])
+        if not self._placed:  # an earlier run may have made the folders, and been killed before they were durable
+            for folder in (self.data, self.data.parent):
+                self.disk.sync_folder(folder)
+            self._placed = True
+        if not self._named:
+            self.disk.sync_folder(self.path)
+            self._named = True
+        self._before = []
+
+    def _set_aside(self) -> None:
+        """Gives what is left of damaged segments a second name in `damaged`; once the gap record is there, those
+        without a good record before the damage are removed from the log."""
+        if self._damage is None:
+            return
+        aside = self.data / "damaged"
+        for segment in self._damage.aside:
+            self.disk.link(segment.path, aside / f"{segment.path.name}.{self.epoch}")
+        self.disk.sync_folder(aside)
+        self._removed += self._damage.aside[1:]
+
+    def end_segment(self) -> None:
+        """Writes no more to the current segment; the next record begins another one. Does not wait for the disk."""
+        with self._files:
+            if self._file is not None:
+                self._behind.append(self._file)
+                self._file = None
+                self.current = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing may leave before `sync`."""
+        return self._durability == "fsync"
+
+    def sync(self, *, always: bool = False) -> None:
+        """Makes what was appended durable, if the policy is to do so at all or `always`.
+
+        Raises ChangeLogError: the disk is no good.
+        """
+        if self._durability == "off" and not always:
+            return
+        with self._files:  # whoever finds nothing to do has waited for the one who is doing it
+            if not self._dirty:
+                return
+            sequence, self._dirty = self.sequence, False  # before, since records may come while the disk works
+            try:
+                self._sync_files()
+            except OSError as error:
+                self._dirty = True
+                raise self._error(error, "check the disk") from error
+            self._durable = sequence
+
+    def _sync_files(self) -> None:
+        while self._behind:
+            self.disk.sync(self._behind[-1])
+            self.disk.close(self._behind.pop())
+        if self._file is not None:
+            self.disk.sync(self._file)
+        if not self._named:
+            self.disk.sync_folder(self.path)
+            self._named = True
+
+    def _error(self, error: OSError, hint: str = "free some space; nothing was changed") -> ChangeLogError:
+        self.refusing = str(error.strerror)
+        return ChangeLogError(self.refusing, path=self.path, hint=hint, sequence=self.sequence)
+
+    def head(self) -> Record:
+        """The place of the last record and the clocks of this moment, for what is written beside the log."""
+        return Record(
             v=VERSION,
-            type=kind,
+            type="snapshot",
             gw=self.gateway,
             epoch=self.epoch,
-            seq=self.sequence + 1,
+            seq=self.sequence,
             ts=iso(self._clock.wall()),
             trusted=self._clock.trusted(),
             boot=self._clock.boot,
             boottime_us=self._clock.boottime_us(),
-            cause=cause,
-            request=request,
-            graphs=Graphs(delta.created, delta.dropped) if delta.created or delta.dropped else None,
-            d=delta.removed,
-            a=delta.added,
-            k=delta.kept,
-            timer=timer,
-            cancel=cancel,
-            gap=gap,
         )
-        line = encode(record)
+
+    def finish(self) -> None:
+        """An orderly end: everything durable, and the file says so. Errors are logged, for nobody waits any more."""
         try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                raise OSError(28, "No space left on device")
-        except OSError as error:
-            os.ftruncate(self._file, self._size)
-            raise ChangeLogError(
-                str(error.strerror),
-                path=self._path,
-                hint="free some space; nothing was changed",
-                sequence=self.sequence,
-            ) from error
-        self._size += len(line)
-        self.sequence += 1
-        self._unsynced = True
-        return record
-
-    @property
-    def waits(self) -> bool:
-        """Whether `sync` waits for the disk."""
-        return self._durability == "fsync"
-
-    def sync(self) -> None:
-        """Makes what was appended as durable as the policy says. Raises ChangeLogError: the disk is no good."""
-        if self._unsynced and self._durability == "fsync":
-            assert self._file is not None
-            self._unsynced = False  # before, since records may be appended while the disk works
-            try:
-                os.fdatasync(self._file)
-            except OSError as error:
-                self._unsynced = True
-                raise ChangeLogError(
-                    str(error.strerror), path=self._path, hint="check the disk", sequence=self.sequence
-                ) from error
+            self.sync(always=True)
+            if self._file is not None:
+                self.disk.write_all(self._file, self._frames.end() + CLOSED)
+                self.disk.sync(self._file)
+        except (ChangeLogError, OSError) as error:
+            logger.error("change log was not closed properly reason=%s", error)
+        self.close()
 
     def close(self) -> None:
-        """Lets go of the files."""
-        for descriptor in (self._file, self._lock):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._file = self._lock = None
+        """Lets go of the files, as they are."""
+        with self._files:
+            for descriptor in (self._file, *self._behind):
+                if descriptor is not None:
+                    self.disk.close(descriptor)
+            self._file, self._behind = None, []
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
-def _is_segment(path: Path) -> bool:
-    """Whether it is ours by its name; whatever else people put there is left alone."""
-    return re.fullmatch(r"[0-9]+-[0-9]{12}\.ndjson", path.name) is not None
-
-
-def _epoch_and_first(path: Path) -> tuple[int, int]:
-    epoch, _, first = path.stem.partition("-")
-    return int(epoch), int(first)
-
-
-def _truncate(path: Path, size: int) -> None:
-    with path.open("r+b") as file:
-        file.truncate(size)
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _lock_file(path: Path) -> int:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.ENOSPC):
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a gateway on a broken card still answers

@@ -21,6 +21,7 @@ They are released in order all the same, after a sync of their own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections import Counter, OrderedDict, deque
@@ -28,10 +29,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from time import thread_time
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-from engine.change_log import Cause, Record, Timer
+import msgspec
+
+from engine.change_log import Cause, Followed, Gap, Missed, Record, Timer
 from engine.clock_function import query_at
 from engine.core import Commit, Engine, Notification, Subscription
 from engine.delta import QuadDelta
@@ -46,18 +50,32 @@ from engine.errors import (
     UnknownDelayedError,
     UnknownSpuidError,
 )
-from engine.protocol import Results
+from engine.protocol import Results, Resume
 from engine.sparql import Query, parse_update
 from engine.spu import RE_EVALUATED
 from engine.terms import Bag, Term
 from engine.update import UsingGraphs
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
-from gateway.clock import Clock, iso
-from gateway.delayed import DelayedUpdates, Scheduler, at_moment, delay_us
+from gateway.clock import Clock, iso, moment
+from gateway.delayed import CLOCK, DelayedState, DelayedUpdates, Scheduler, at_moment, delay_us
+from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.reader import Answer, Reader
+from gateway.restoring import KIND as RESTORE
+from gateway.restoring import Difference, Restored, compare
+from gateway.resumption import (
+    SPUID,
+    Attached,
+    Reset,
+    ResumableSubscriptions,
+    Retained,
+    check_repeatable,
+    outlives_process,
+    shown,
+)
 from gateway.settings import Settings
+from gateway.snapshots import newest, quads, write
 from gateway.trials import Trial, Trials
 from gateway.upkeep import PAUSE_S, Upkeep
 
@@ -106,6 +124,7 @@ class UpdateCall:
     request_id: str | None = None
     delay: str | None = None
     at: str | None = None
+    missed: Missed | None = None
     batch: Batch | None = None
     lane: Lane | None = None
 
@@ -113,13 +132,27 @@ class UpdateCall:
 class Sink(Protocol):
     """Where the notifications of a subscription go. Called in order, and never before they may leave.
 
-    client: who it is, for people; since: when the subscription began, set by the runner.
+    client: who it is, for people; identity: whom resumable subscriptions of it belong to; connection: the same object
+    for all sinks of one connection; since: when the subscription began or was resumed, set by the runner.
     """
 
     client: str
+    identity: str | None
     since: datetime | None
 
-    def subscribed(self, subscription: Subscription) -> None: ...
+    @property
+    def connection(self) -> object: ...
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        """keep: how long it waits when the client goes away, if it is resumable; its notifications are numbered then,
+        and must not be composed. reset: why the one that the client wanted to resume could not be."""
+        ...
+
+    def resumed(self, spuid: str, attached: Attached[Sink]) -> None: ...
+
+    def taken_over(self, spuid: str, by: Sink) -> None:
+        """Another sink has resumed the subscription, or began anew in its place; nothing of it follows here."""
+        ...
 
     def notify(self, notification: Notification, results: Results) -> None:
         """results: those of the notification, shared with others who are told the same."""
@@ -189,8 +222,12 @@ class Counters:
     notifications: int = 0
     reactions: int = 0
     delayed_fired: int = 0
+    delayed_skipped: int = 0
     syncs: int = 0
     ended: int = 0
+    resumed: int = 0
+    resets: int = 0
+    compositions: int = 0
 
 
 @dataclass
@@ -198,6 +235,16 @@ class Health:
     """Whether all is well, and if not, why. problems stay until the next start."""
 
     problems: list[str] = field(default_factory=list)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What the gateway knows besides the dataset, as a snapshot has it. requests: (id, sequence, id of the delayed
+    update), oldest first; applications: those that have begun, with their digests; resumable: subscriptions."""
+
+    delayed: DelayedState
+    requests: list[tuple[str, int, str | None]]
+    applications: dict[str, str]
+    resumable: list[Retained]
 
 
 class Runner:
@@ -210,7 +257,8 @@ class Runner:
         self._clock = clock
         self._log = log
         self._applications = applications
-        self._engine = Engine(clock=clock.wall)
+        self._now: datetime | None = None  # the time of the record that is being followed
+        self._engine = Engine(clock=lambda: self._now or clock.wall())
         self._reader = Reader(settings.query, settings.limits)
         self._trials = Trials(self._engine, self._reader, settings.limits)
         self._evaluations: OrderedDict[str, _Evaluation] = OrderedDict()
@@ -219,7 +267,7 @@ class Runner:
         self._prepared_s = 0.0
         self._engine.store.around_select = self._measured
         self._delayed = DelayedUpdates(clock)
-        self._scheduler = Scheduler(self._delayed, clock, self._fire)
+        self._scheduler = Scheduler(self._delayed, clock, self._fire, self._note)
         self._rearm = False
         self._queue: asyncio.Queue[_Step] = asyncio.Queue()
         self._releases: list[Callable[[], None]] = []
@@ -230,21 +278,31 @@ class Runner:
         self._working = False
         self._taken = 0
         self._sinks: dict[str, Sink] = {}
+        self._resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings.resume)
+        self._given_up: deque[str] = deque()  # resumable subscriptions whose end is not recorded yet
+        self._boot = clock.boot  # that of the record before
         self._request_ids: OrderedDict[str, Accepted] = OrderedDict()
         self._register = Register()
         self._aggregators: dict[str, tuple[Application, str]] = {}  # spuid -> application, aggregator
         self._owed: deque[Trigger] = deque()
         self._reactions_in_a_row: Counter[str] = Counter()  # by application, since the last request
-        self._stopped: deque[Application] = deque()  # their end is not recorded yet
+        self._beginning: deque[Application] = deque()  # their beginning is not recorded yet
+        self._ending: deque[str] = deque()  # the same of the end of those that are not declared any more
+        self._stopped: deque[Application] = deque()  # the same of those that were stopped
         self._reacts_again = False  # another try is under way
+        self._since: list[QuadDelta] | None = None  # what was committed since a backup was compared with the dataset
         self.counters = Counters()
         self.health = Health()
         self._upkeep = Upkeep(self._engine, self.health.problems.append)
+        self.log_keeper = LogKeeper(log, self, settings.log, clock, self.health.problems.append)
 
     # --- start ---
 
     def recover(self) -> Recovery:
-        """Replays the change log, and finds out which reactions it lacks. Raises ChangeLogError."""
+        """Takes the newest snapshot, replays the change log behind it, and finds out which reactions it lacks.
+
+        Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on.
+        """
         last: list[Record] = []  # the last record that no application caused, and the reactions behind it
 
         def take(record: Record) -> None:
@@ -254,7 +312,9 @@ class Runner:
                 last.clear()
             last.append(record)
 
-        recovery = self._log.replay(take)
+        recovery = self._log.replay(take, *self._restore_snapshot())
+        if recovery.set_aside:
+            self._tell_damage(recovery.set_aside)
         waiting = []
         running = [application for application in self._applications if self._register.has(application)]
         if last:
@@ -271,25 +331,103 @@ class Runner:
                 self._begin(application, record.seq)
                 waiting.remove(application)
         self._delayed.rebase()
+        self._distrust(self._clock.boot, lost=recovery.set_aside is not None)
+        self._resumables.detach_all(self._clock.boottime_us())
         if recovery.cut_bytes:
             logger.warning("torn tail cut off bytes=%d sequence=%d", recovery.cut_bytes, self._log.sequence)
-        if recovery.set_aside:
-            problem = f"the change log was damaged; what could not be read is in {recovery.set_aside}"
-            self.health.problems.append(problem)
-            logger.error("change log damaged aside=%s epoch=%d", recovery.set_aside, self._log.epoch)
-        self._react()
-        self._begin_and_end(waiting)
-        self._log.sync()
+        names = {application.name for application in self._applications}
+        self._beginning.extend(waiting)
+        self._ending.extend(name for name in self._register.names() if name not in names)
+        try:
+            self._note_clocks()
+            self._log.sync()
+        except ChangeLogError as error:
+            # It is tried again when the loop runs; whoever asks for an answer gets it.
+            logger.error("gateway starts without being able to write reason=%s", error)
         self._releases.clear()  # nobody is connected yet
         return recovery
+
+    def _restore_snapshot(self) -> tuple[int, int]:
+        """Starts from the newest snapshot that is whole; the epoch and the sequence where it stands."""
+        folder = self._log.data / "snapshots"
+        snapshot, head, errors = newest(folder)
+        for error in errors:
+            self.health.problems.append(f"snapshot {error}")
+            logger.error("snapshot is damaged reason=%s", error)
+            with contextlib.suppress(OSError):
+                self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
+        if snapshot is None or head is None or head.snapshot is None:
+            return 1, 0
+        graphs = head.graphs.created if head.graphs else ()
+        self._engine.restore(quads(snapshot), graphs, snapshot.sequence)
+        known = msgspec.json.decode(head.snapshot.state, type=_Known)
+        self._delayed.restore(known.delayed)
+        for request, sequence, delayed in known.requests:
+            self._remember(request, Accepted(sequence, delayed))
+        self._register.restore(known.applications)
+        self._boot = head.boot
+        for retained in known.resumable:
+            self._follow_again(retained.followed, partial(self._resumables.restore, retained))
+        self.log_keeper.snapshot = snapshot.place
+        return snapshot.place
+
+    def _known(self) -> bytes:
+        return msgspec.json.encode(
+            _Known(
+                self._delayed.state(),
+                [(request, accepted.sequence, accepted.delayed) for request, accepted in self._request_ids.items()],
+                self._register.digests(),
+                self._resumables.state(),
+            )
+        )
+
+    def _tell_damage(self, folder: Path) -> None:
+        if self._settings.log.recovery == "strict":
+            raise ChangeLogError(
+                f"the log is damaged behind epoch {self._log.epoch}'s beginning",
+                path=self._log.path,
+                hint='log.recovery = "strict" refuses to go on; restore a backup, or set it to "continue"',
+            )
+        self.health.problems.append(f"the change log was damaged; what could not be read is in {folder}")
+        logger.error("change log damaged aside=%s epoch=%d", folder, self._log.epoch)
 
     def _replay(self, record: Record) -> None:
         self._delayed.follow(record)
         self._register.follow(record)
         if record.request is not None:
             self._remember(record.request, Accepted(record.seq, record.timer.id if record.timer else None))
+        lost = record.gap is not None and record.gap.last is None
+        if lost or record.boot != self._boot:
+            self._distrust(record.boot, lost=lost)
+        if record.subscribe is not None:
+            self._follow_again(record.subscribe, partial(self._resumables.begin, record.subscribe))
+        if record.unsubscribe is not None:
+            self._forget(record.unsubscribe)
         if record.type == "commit":
+            self._now = moment(record.ts)
             self._owe(self._engine.commit(record.delta, record.seq))
+            self._now = None
+
+    def _follow_again(self, followed: Followed, begin: Callable[[str], None]) -> None:
+        """Subscribes a resumable subscription as it was; begin: is told the engine's spuid."""
+        if not outlives_process(followed.sparql):
+            return
+        try:
+            subscription = self._engine.subscribe(
+                followed.sparql, default_graphs=followed.default_graphs, named_graphs=followed.named_graphs
+            )
+        except GatewayError as error:
+            logger.error("subscription cannot be resumed spuid=%s reason=%s", shown(followed.spuid), error)
+        else:
+            begin(subscription.spuid)
+
+    def _distrust(self, boot: str, *, lost: bool) -> None:
+        """Ends the resumable subscriptions if their clients may have seen what the log does not have: because it lost
+        a part, or because the machine went down while records were not synced before they were told of."""
+        if lost or (boot != self._boot and self._settings.gateway.durability != "fsync"):
+            for _, handle in self._resumables.end_all():
+                self._engine.unsubscribe(handle)
+        self._boot = boot
 
     def _settle(self, record: Record) -> None:
         """Strikes out the reaction that a record is. The order in which they are owed may be another one than
@@ -315,18 +453,27 @@ class Runner:
                 first = subscription.first
                 self._owed.extend(triggers(application, aggregator, sequence, first, first - first))
 
-    def _begin_and_end(self, waiting: Sequence[Application]) -> None:
-        """Records that applications ended or began since the last run."""
-        names = {application.name for application in self._applications}
-        for name in self._register.names():
-            if name not in names:
-                self._commit(QuadDelta(), Cause(APPLICATION, f"{name}@"))
-                logger.info("application ended name=%s", name)
-        for application in waiting:
-            commit = self._commit(QuadDelta(), application.began)
+    def _begin_and_end(self) -> None:
+        """Records that applications ended or began since the last run. Raises ChangeLogError; it is owed still."""
+        while self._ending:
+            self._commit(QuadDelta(), Cause(APPLICATION, f"{self._ending[0]}@"))
+            logger.info("application ended name=%s", self._ending.popleft())
+        while self._beginning:
+            commit = self._commit(QuadDelta(), self._beginning[0].began)
+            application = self._beginning.popleft()
             logger.info("application began name=%s version=%s", application.name, application.digest)
             self._begin(application, commit.sequence)
-            self._react()
+            self._run_owed()
+
+    def _note_clocks(self) -> None:
+        """Tells the log of the clocks, where it has to know of them."""
+        self._react()
+        reason = self._delayed.news()
+        if reason is not None:
+            self._commit(QuadDelta(), Cause(CLOCK, reason))
+
+    async def _note(self) -> None:
+        await self._enqueue(self._note_clocks)  # on no lane: a trial is no reason to wait
 
     # --- the loop ---
 
@@ -337,6 +484,10 @@ class Runner:
             group.create_task(self._scheduler.run(), name="delayed updates")
             group.create_task(self._steps(), name="engine")
             group.create_task(self._keep_up(), name="upkeep")
+            group.create_task(self.log_keeper.run(), name="log keeper")
+            if self._settings.gateway.durability == "interval":
+                group.create_task(self._sync_now_and_then(), name="sync")
+            self._enqueue(lambda: None)  # what could not be written at the start is owed still
             if self._settings.engine.parallel:
                 group.create_task(self._finish_groups(), name="releases")
 
@@ -371,12 +522,15 @@ class Runner:
             self.counters.syncs += 1
             if self._log.waits:
                 await asyncio.to_thread(self._log.sync)
-            else:
-                self._log.sync()
         for release in group.releases:
             release()
         if group.rearm:
             self._scheduler.rearm()
+
+    async def _sync_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.log.sync_interval_ms / 1000)
+            await asyncio.to_thread(self._log.sync)
 
     async def _keep_up(self) -> None:
         """Gives the dataset a little time now and then, when nobody waits."""
@@ -385,6 +539,8 @@ class Runner:
             await asyncio.sleep(pause)
             if not self._working and self._queue.empty() and self._groups.empty():
                 pause = self._upkeep.turn(quiet=taken == self._taken)
+            if self._resumables.expired(self._clock.boottime_us()):
+                await self._enqueue(self._expire)
             taken = self._taken
 
     def _take(self, step: _Step) -> None:
@@ -527,50 +683,132 @@ class Runner:
         self,
         sparql: str,
         sink: Sink,
-        default_graphs: Sequence[Term] | None,
-        named_graphs: Sequence[Term] | None,
+        default_graphs: tuple[Term, ...] | None,
+        named_graphs: tuple[Term, ...] | None,
         lane: Lane | None = None,
+        resume: Resume | None = None,
     ) -> asyncio.Future[str]:
-        """The outcome is the spuid; the sink has the first result by then."""
+        """The outcome is the spuid; the sink has the first result by then, or what it missed.
+
+        resume: the client wants a resumable one, or to resume one. Raises MalformedRequestError.
+        """
+        keep_us, keep = (0, None) if resume is None else self._resumables.granted(resume.keep)
+        asked = Followed(
+            "" if resume is None else resume.spuid or "", sparql, keep_us, default_graphs, named_graphs, sink.identity
+        )
 
         def start() -> str:
+            reset = None
+            if resume is not None and resume.sequence is not None:
+                reset = self._resume(asked, resume.sequence, sink)
+                if reset is None:
+                    return asked.spuid
+            if keep is not None:
+                self._resumables.check_room()
+                self._react()  # before the subscription, for it may change the dataset, and before its record
             begun = thread_time()
             subscription = self._engine.subscribe(sparql, default_graphs=default_graphs, named_graphs=named_graphs)
             self._prepared_s = thread_time() - begun
             try:
                 self._trials.check_rows(subscription.first)
-            except LimitExceededError:
+                if keep is None:
+                    self._sinks[subscription.spuid] = sink
+                else:
+                    subscription = self._begin_resumable(asked, subscription, sink)
+            except GatewayError:
                 self._engine.unsubscribe(subscription.spuid)
                 raise
             self.counters.subscribes += 1
             sink.since = self._clock.wall()
-            self._sinks[subscription.spuid] = sink
-            self._releases.append(lambda: sink.subscribed(subscription))
+            self._releases.append(lambda: sink.subscribed(subscription, keep, reset))
             return subscription.spuid
 
-        return self.submit(start, lane, lambda: self._trials.of_subscription(sparql, default_graphs, named_graphs))
+        def trial() -> Trial | None:
+            sequence = None if resume is None else resume.sequence
+            if sequence is not None and not isinstance(self._resumables.resumable(asked, sequence), Reset):
+                return None
+            return self._trials.of_subscription(sparql, default_graphs, named_graphs)
+
+        return self.submit(start, lane, trial)
+
+    def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
+        """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
+        found = self._resumables.attach(asked, sequence, sink)
+        if isinstance(found, Reset):
+            attached = self._resumables.sink(asked.spuid)
+            if found.outdated and (attached is None or attached.connection is sink.connection):
+                self._end_resumable(asked.spuid)
+                if attached is not None:
+                    self._releases.append(partial(attached.taken_over, asked.spuid, sink))
+            self.counters.resets += 1
+            logger.info(
+                "subscription reset client=%s spuid=%s reason=%s", sink.client, shown(asked.spuid), found.reason
+            )
+            return found.reason
+        self.counters.resumed += 1
+        sink.since = self._clock.wall()
+        if found.displaced is not None:
+            self._releases.append(partial(found.displaced.taken_over, asked.spuid, sink))
+        self._releases.append(partial(sink.resumed, asked.spuid, found))
+        return None
+
+    def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
+        """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
+        check_repeatable(asked.sparql)
+        followed = msgspec.structs.replace(asked, spuid=f"{SPUID}{uuid.uuid4().hex}")
+        self._delayed.follow(self._log.append("subscribe", cause=Cause("ws", sink.client), subscribe=followed))
+        self._resumables.begin(followed, subscription.spuid, sink)
+        return subscription._replace(spuid=followed.spuid)
+
+    def _end_resumable(self, spuid: str) -> None:
+        """Records that a resumable subscription ends. Raises ChangeLogError; then it goes on."""
+        self._react()
+        self._delayed.follow(self._log.append("unsubscribe", unsubscribe=spuid))
+        self._forget(spuid)
+
+    def _forget(self, spuid: str) -> None:
+        handle = self._resumables.end(spuid)
+        if handle is not None:
+            self._engine.unsubscribe(handle)
+
+    def _expire(self) -> None:
+        """Ends the resumable subscriptions whose clients stayed away; recorded with what else is owed."""
+        for spuid in self._resumables.expired(self._clock.boottime_us()):
+            logger.info("subscription expired spuid=%s", shown(spuid))
+            self._forget(spuid)
+            self._given_up.append(spuid)
 
     def unsubscribe(self, spuid: str, sink: Sink, lane: Lane | None = None) -> asyncio.Future[None]:
-        """Ends a subscription of this sink."""
+        """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to."""
 
         def end() -> None:
-            if self._sinks.get(spuid) is not sink:
+            if self._resumables.may_end(spuid, sink, sink.identity):
+                self._end_resumable(spuid)
+            elif self._sinks.get(spuid) is sink:
+                del self._sinks[spuid]
+                self._engine.unsubscribe(spuid)
+            else:
                 raise UnknownSpuidError(f"no subscription on this connection has the spuid {spuid!r}")
-            del self._sinks[spuid]
-            self._engine.unsubscribe(spuid)
             self.counters.unsubscribes += 1
 
         return self.submit(end, lane)
 
     def disconnect(self, sink: Sink, spuids: Sequence[str]) -> None:
-        """Ends what a connection that is gone had; takes no room in the queue, since the gateway itself asks."""
+        """Ends what a connection that is gone had, and leaves the resumable ones to themselves; takes no room in the
+        queue, since the gateway itself asks."""
 
         def end() -> None:
             for spuid in spuids:
+                self._resumables.detach(spuid, sink, self._clock.boottime_us())
                 if self._sinks.pop(spuid, None) is not None:
                     self._engine.unsubscribe(spuid)
 
         self._enqueue(end)
+
+    @property
+    def replay_bytes_max(self) -> int:
+        """What clients that resume may have waiting for them."""
+        return self._settings.resume.bytes_max
 
     def cancel(self, name: str, cause: Cause) -> asyncio.Future[None]:
         """Cancels a delayed update."""
@@ -584,21 +822,123 @@ class Runner:
 
         return self.submit(cancel)
 
+    def take_snapshot(self) -> asyncio.Future[Taken]:
+        """A snapshot of this moment, written by a fork; for the log keeper."""
+
+        def take() -> Taken:
+            self._react()  # what is owed is not in a snapshot
+            store, names, head = self._engine.store, self._engine.store.graphs(), self._log.head()
+            store.flush()
+
+            def written(out: BinaryIO) -> None:
+                write(out, head, names, self._known(), self._engine.snapshot())
+
+            return Taken(head, self._reader.stream(written))
+
+        return self._enqueue(take)
+
+    @property
+    def log(self) -> LogWriter:
+        """The log, for those who bring files to where it is."""
+        return self._log
+
+    def begin_restore(self, backup: Path) -> asyncio.Future[Answer]:
+        """Has a fork compare the dataset with a backup (`restoring.difference` reads the outcome). Until
+        `end_restore`, what is committed is noted. Raises QueueFullError while another one is being restored."""
+
+        def begin() -> Answer:
+            if self._since is not None:
+                raise QueueFullError("another backup is being restored; try a little later")
+            self._engine.store.flush()
+            answer = self._reader.stream(partial(compare, backup, self._engine))
+            self._since = []
+            return answer
+
+        return self._enqueue(begin)
+
+    def restore(self, difference: Difference) -> asyncio.Future[Restored]:
+        """Makes dataset and delayed updates those of the backup. The outcome is a ChangeLogError if the log did not
+        take all of it; if that was not at the very beginning, the same once more does what is left to be done."""
+
+        def restore() -> Restored:
+            assert self._since is not None, "begin_restore comes first"
+            pending_max = self._settings.delayed.pending_max
+            if len(difference.timers) > pending_max:
+                raise LimitExceededError(
+                    f"the backup has more than delayed.pending_max = {pending_max} delayed updates"
+                )
+            self._react()
+            self._reactions_in_a_row.clear()
+            cause = Cause(RESTORE, difference.place)
+            going = [record.timer.id for record, _ in self._delayed.state().pending if record.timer is not None]
+            delta = difference.since(self._since)
+            commit = self._commit(delta, cause)
+            self._react()  # a reaction stands behind its trigger, before anything else
+            going = [name for name in going if self._delayed.get(name) is not None]
+            for name in going:
+                self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
+            for timer in difference.timers:
+                self._delayed.follow(self._log.append("timer", cause=cause, timer=timer))
+            self._rearm = True
+            self._since.clear()
+            logger.info("backup restored place=%s sequence=%d", difference.place, commit.sequence)
+            return Restored(
+                difference.place,
+                commit.sequence,
+                len(delta.removed),
+                len(delta.added),
+                len(going),
+                len(difference.timers),
+            )
+
+        return self._enqueue(restore)
+
+    def end_restore(self) -> None:
+        """Notes nothing any more."""
+        self._since = None
+
+    def note_gap(self, gap: Gap) -> asyncio.Future[None]:
+        """Records that a part of the history went; for the log keeper."""
+
+        def note() -> None:
+            self._react()
+            self._log.append("gap", gap=gap)
+
+        return self._enqueue(note)
+
+    @property
+    def quad_count(self) -> int:
+        """How many quads the dataset has."""
+        return self._engine.quad_count
+
+    @property
+    def delayed_count(self) -> int:
+        """How many delayed updates are pending."""
+        return len(self._delayed)
+
     def delayed_updates(self) -> list[dict[str, Any]]:
-        """The pending delayed updates, for people and programs to look at."""
+        """The pending delayed updates that are due next, for people and programs to look at."""
         return self._delayed.table()
 
     def status(self) -> dict[str, Any]:
         """What `GET /health` says."""
+        refusing = [f"updates are refused: {self._log.refusing}"] if self._log.refusing else []
         return {
-            "status": "damaged" if self.health.problems else "ok",
-            "problems": self.health.problems,
+            "status": "damaged" if self.health.problems else "refusing" if refusing else "ok",
+            "problems": self.health.problems + refusing,
             "gateway": self._log.gateway,
             "epoch": self._log.epoch,
             "sequence": self._log.sequence,
             "clock_trusted": self._clock.trusted(),
+            "log": {
+                "bytes": self.log_keeper.used,
+                "snapshot": self.log_keeper.snapshot[1],
+                "sealed": self.log_keeper.sealed,
+                "evicted": self.log_keeper.evicted,
+            },
             "quads": self._engine.quad_count,
-            "subscriptions": len(self._sinks),
+            "subscriptions": len(self._sinks) + len(self._resumables),
+            "resumable": self._resumables.totals(),
             "subscription_classes": self._engine.subscription_classes,
             "delayed": len(self._delayed),
             "queue": self._queue.qsize() + self._waiting,
@@ -621,12 +961,17 @@ class Runner:
                 for spuid, (application, _) in self._aggregators.items()
             ),
             *((spuid, sink.client, sink.since) for spuid, sink in self._sinks.items()),
+            *(
+                (handle, "away" if sink is None else sink.client, None if sink is None else sink.since)
+                for handle, sink in self._resumables.attachments()
+            ),
         ][:LISTED_MAX]
         found = [(self._engine.describe(spuid), client, since) for spuid, client, since in names]
+        secret = {info.spuid: self._resumables.spuid(info.spuid) for info, _, _ in found}
         shared = Counter((info.text, info.spu_class) for info, _, _ in found)
         listed = [
             {
-                "spuid": info.spuid,
+                "spuid": shown(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
                 "class": info.spu_class,
                 "reason": info.reason,
                 "subscribers": shared[info.text, info.spu_class],
@@ -637,7 +982,8 @@ class Runner:
             }
             for info, client, since in found
         ]
-        return {"total": len(self._aggregators) + len(self._sinks), "subscriptions": listed}
+        total = len(self._aggregators) + len(self._sinks) + len(self._resumables)
+        return {"total": total, "subscriptions": listed}
 
     def _evaluation_ms(self, text: str) -> float | None:
         evaluation = self._evaluations.get(text)
@@ -668,18 +1014,31 @@ class Runner:
                 f"the subscription was ended: {OVERRUNS_MAX} evaluations in a row took longer than "
                 f"limits.evaluation_ms_max = {self._settings.limits.evaluation_ms_max}; narrow it down"
             )
-            for spuid in [*self._aggregators, *self._sinks]:
+            for spuid in [*self._aggregators, *self._sinks, *(handle for handle, _ in self._resumables.attachments())]:
                 if self._engine.describe(spuid).text != text:
                     continue
                 if spuid in self._aggregators:
                     name = self._aggregators[spuid][0].name
                     logger.warning("application's subscription is slow name=%s evaluation_ms=%.0f", name, ms)
                     continue
-                sink = self._sinks.pop(spuid)
-                self._engine.unsubscribe(spuid)
+                resumable = self._resumables.spuid(spuid)
+                if resumable is None:
+                    sink = self._sinks.pop(spuid, None)
+                    self._engine.unsubscribe(spuid)
+                else:
+                    sink = self._resumables.sink(resumable)
+                    self._forget(resumable)
+                    self._given_up.append(resumable)  # its record must not come between a trigger and its reaction
                 self.counters.ended += 1
-                logger.warning("subscription ended client=%s spuid=%s evaluation_ms=%.0f", sink.client, spuid, ms)
-                self._releases.append(partial(sink.ended, spuid, error))
+                client = "away" if sink is None else sink.client
+                logger.warning(
+                    "subscription ended client=%s spuid=%s evaluation_ms=%.0f",
+                    client,
+                    shown(resumable) if resumable else spuid,
+                    ms,
+                )
+                if sink is not None:
+                    self._releases.append(partial(sink.ended, resumable or spuid, error))
         self._too_slow.clear()
 
     # --- steps ---
@@ -700,10 +1059,12 @@ class Runner:
             return self._request_ids[call.request_id]
         self._react()  # what could not be written before goes first
         self._reactions_in_a_row.clear()
+        if call.missed is not None and call.delay is None and call.at is None:
+            raise MalformedRequestError("missed is for delayed updates; give delay or at too")
         if call.delay is not None or call.at is not None:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
-            accepted = self._delay(call.sparql, call.delay, call.at, call.cause, call.request_id)
+            accepted = self._delay(call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id)
         else:
             delta = self._prepared(call.sparql, call.using)
             if not (delta.changes or delta.kept or call.request_id):
@@ -715,15 +1076,18 @@ class Runner:
 
     def _commit(self, delta: QuadDelta, cause: Cause, request_id: str | None = None) -> Commit:
         """Append, apply, match: in this order, and nothing of it when the append fails."""
-        record = self._log.append("commit", cause=cause, request=request_id, delta=delta)
+        now = self._clock.wall()
+        record = self._log.append("commit", now=now, cause=cause, request=request_id, delta=delta)
         self._delayed.follow(record)
         self._register.follow(record)
-        self._following = True
+        self._following, self._now = True, now
         try:
             commit = self._engine.commit(delta, record.seq)
         finally:
-            self._following = False
+            self._following, self._now = False, None
         self.counters.commits += 1
+        if self._since is not None:
+            self._since.append(delta)
         self._owe(commit)
         if self._too_slow:
             self._end_slow_ones()
@@ -736,15 +1100,30 @@ class Runner:
             aggregator = self._aggregators.get(notification.spuid)
             if aggregator is not None:
                 self._owed.extend(triggers(*aggregator, commit.sequence, notification.added, notification.removed))
-            elif notification.spuid in self._sinks:
-                self.counters.notifications += 1
-                key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
-                results = shared.get(key)
-                if results is None:
-                    results = shared[key] = Results(notification.added, notification.removed)
-                self._releases.append(partial(self._sinks[notification.spuid].notify, notification, results))
+                continue
+            key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
+            results = shared.get(key)
+            if results is None:
+                results = shared[key] = Results(notification.added, notification.removed)
+            sink = self._sinks.get(notification.spuid)
+            if sink is None:
+                delivered = self._resumables.deliver(notification.spuid, results)
+                if delivered is None or delivered.sink is None:
+                    continue
+                sink = delivered.sink
+                notification = notification._replace(spuid=delivered.spuid, sequence=delivered.sequence)
+            self.counters.notifications += 1
+            self._releases.append(partial(sink.notify, notification, results))
 
-    def _delay(self, sparql: str, delay: str | None, at: str | None, cause: Cause, request_id: str | None) -> Accepted:
+    def _delay(
+        self,
+        sparql: str,
+        delay: str | None,
+        at: str | None,
+        missed: Missed | None,
+        cause: Cause,
+        request_id: str | None,
+    ) -> Accepted:
         if delay is not None and at is not None:
             raise MalformedRequestError("delay and at exclude each other")
         if len(self._delayed) >= self._settings.delayed.pending_max:
@@ -755,6 +1134,7 @@ class Runner:
             update=sparql,
             delay_us=None if delay is None else delay_us(delay),
             at=None if at is None else iso(at_moment(at)),
+            missed=missed or self._settings.delayed.missed,
         )
         record = self._log.append("timer", cause=cause, request=request_id, timer=timer)
         self._delayed.follow(record)
@@ -769,6 +1149,8 @@ class Runner:
             if pending is None:
                 return  # it was cancelled while it waited for its turn
             self._react()
+            if self._skipped(name):
+                return
             self._reactions_in_a_row.clear()
             delta = self._effect(pending.timer.update, f"delayed update {name}")
             self._commit(delta, Cause("timer", name, pending.sequence))
@@ -776,7 +1158,9 @@ class Runner:
 
         def trial() -> Trial | None:
             pending = self._delayed.get(name)
-            return None if pending is None else self._trials.of_update(pending.timer.update, None)
+            if pending is None or (pending.timer.missed == "skip" and self._delayed.missed(name) is not None):
+                return None
+            return self._trials.of_update(pending.timer.update, None)
 
         def refused(error: GatewayError) -> None:
             pending = self._delayed.get(name)
@@ -789,8 +1173,32 @@ class Runner:
 
         await self._enqueue(fire, self._timers, trial, refused)
 
+    def _skipped(self, name: str) -> bool:
+        """Whether a delayed update became due while the gateway was off, and is not wanted then."""
+        missed, pending = self._delayed.missed(name), self._delayed.get(name)
+        if missed is None or pending is None:
+            return False
+        policy = pending.timer.missed
+        logger.info("delayed update missed id=%s due=%s late_s=%.3f policy=%s", name, missed.due, missed.late_s, policy)
+        if policy == "run":
+            return False
+        self._delayed.follow(self._log.append("cancel", cause=Cause("missed", name), cancel=name))
+        self.counters.delayed_skipped += 1
+        return True
+
     def _react(self) -> None:
-        """Runs the reactions that are owed, in order. Raises ChangeLogError; they are owed still."""
+        """Records what applications have to say, and runs the reactions that are owed, in order.
+
+        Raises ChangeLogError; they are owed still.
+        """
+        self._run_owed()
+        if self._beginning or self._ending:
+            self._begin_and_end()
+        while self._given_up:
+            self._delayed.follow(self._log.append("unsubscribe", unsubscribe=self._given_up[0]))
+            self._given_up.popleft()
+
+    def _run_owed(self) -> None:
         while self._owed or self._stopped:
             if not self._owed:
                 # Behind all reactions: recovery looks for missing ones only behind the last record that is none.
@@ -806,7 +1214,7 @@ class Runner:
                 if reaction.delay is None and reaction.at is None:
                     self._commit(self._effect(reaction.sparql, trigger.cause.id), trigger.cause)
                 else:
-                    self._delay(reaction.sparql, reaction.delay, reaction.at, trigger.cause, None)
+                    self._delay(reaction.sparql, reaction.delay, reaction.at, reaction.missed, trigger.cause, None)
             except RequestError as error:
                 # It would fail again: recorded as done without effect, and said.
                 logger.error("reaction failed id=%s sequence=%s reason=%s", trigger.cause.id, trigger.sequence, error)
@@ -853,10 +1261,14 @@ class Runner:
         if len(self._request_ids) > REQUEST_IDS_MAX:
             self._request_ids.popitem(last=False)
 
-    def close(self) -> None:
-        """Lets go of the log and of the dataset, and ends the queries that still run."""
+    def close(self, *, orderly: bool = False) -> None:
+        """Lets go of the log and of the dataset, and ends the queries that still run. orderly: nothing is under way,
+        and the log may say so."""
         self._reader.close()
-        self._log.close()
+        if orderly:
+            self._log.finish()
+        else:
+            self._log.close()
         self._engine.close()
 
 

@@ -95,6 +95,7 @@ async def run_gateway(
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
     log.open()
     runner = Runner(settings, clock, log, configuration.applications)
+    orderly = False
     try:
         recovery = runner.recover()
         logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
@@ -111,8 +112,9 @@ async def run_gateway(
             else:
                 ready(addresses, recovery)
                 await stop.wait()
+        orderly = True
     finally:
-        runner.close()
+        runner.close(orderly=orderly)
 
 
 def _about() -> str:
@@ -123,7 +125,8 @@ def _about() -> str:
         "  /delayed   delayed updates that are pending; DELETE /delayed/<id> cancels one\n"
         "  /health    state and figures of the gateway\n"
         "  /metrics   the figures for Prometheus\n"
-        "  /subscriptions  who waits for what, and how it is kept true\n\n"
+        "  /subscriptions  who waits for what, and how it is kept true\n"
+        "  /backup    everything in one file; POST it to /restore to have it back\n\n"
         f"Subscriptions are taken by WebSocket at the path {PATH} of the other port.\n"
     )
 

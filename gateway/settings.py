@@ -14,12 +14,16 @@ import msgspec
 
 from adapters.coap.settings import CoapSettings
 from adapters.mqtt.settings import MqttSettings
+from engine.change_log import Missed
 from engine.errors import ConfigurationError
 from engine.terms import iri
 from gateway.clock import Trust
 
-Durability = Literal["fsync", "off"]
-"""fsync: nothing is acknowledged before it is on the disk. off: a power cut may lose what the kernel held back."""
+Durability = Literal["fsync", "interval", "off"]
+"""fsync: nothing is acknowledged before it is on the disk, and a power cut loses nothing that was. interval: answered
+at once and synced every ``log.sync_interval_ms``, which is what a power cut may lose. off: never synced but at the
+end of a segment; a power cut may lose what the kernel held back, by its defaults half a minute. A killed process
+loses nothing under any of them."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -84,10 +88,42 @@ class LimitSettings(_Table, frozen=True):
     first_result_rows_max: Positive = 100_000
 
 
+class LogSettings(_Table, frozen=True):
+    """``[log]``: the change log.
+
+    segment_bytes_max, segment_s_max: size and age at which a segment is ended and sealed; bytes_max: what log,
+    snapshots and damaged files may take on the disk together; snapshot_records: a snapshot is taken after so many
+    records, or after a quarter of the number of quads if that is more; recovery: what to do after damage, ``strict``
+    refuses to start.
+    """
+
+    segment_bytes_max: Positive = 4 * 1024 * 1024
+    segment_s_max: Positive = 3600
+    bytes_max: Positive = 1024 * 1024 * 1024
+    snapshot_records: Positive = 20_000
+    sync_interval_ms: Positive = 1000
+    recovery: Literal["continue", "strict"] = "continue"
+
+
+class ResumeSettings(_Table, frozen=True):
+    """``[resume]``: subscriptions that outlive their connections.
+
+    keep_s_max: how long one waits for a client that is away, whatever the client asks for; outbox_bytes_max,
+    bytes_max: notifications that are retained for one, and for all together.
+    """
+
+    keep_s_max: Positive = 86_400
+    outbox_bytes_max: Positive = 1024 * 1024
+    bytes_max: Positive = 16 * 1024 * 1024
+    subscriptions_max: Positive = 1000
+
+
 class DelayedSettings(_Table, frozen=True):
-    """``[delayed]``: how many delayed updates may be pending."""
+    """``[delayed]``. pending_max: how many delayed updates may be pending; missed: what becomes of one that was due
+    while the gateway was off, unless it says so itself."""
 
     pending_max: Positive = 100_000
+    missed: Missed = "run"
 
 
 class Settings(_Table, frozen=True):
@@ -99,6 +135,8 @@ class Settings(_Table, frozen=True):
     query: QuerySettings = QuerySettings()
     engine: EngineSettings = EngineSettings()
     limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+    resume: ResumeSettings = ResumeSettings()
     delayed: DelayedSettings = DelayedSettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()

@@ -16,7 +16,7 @@ from websockets.http11 import Request, Response
 
 from engine.change_log import Cause
 from engine.core import Notification, Subscription
-from engine.errors import ConfigurationError, GatewayError, LimitExceededError, QueueFullError
+from engine.errors import ConfigurationError, GatewayError, LimitExceededError, QueueFullError, UnknownSpuidError
 from engine.protocol import (
     QueryRequest,
     Results,
@@ -27,16 +27,19 @@ from engine.protocol import (
     answer_message,
     dataset,
     error_message,
+    first_message,
     requests,
     results_message,
+    resumed_message,
     unsubscribed_message,
     updated_message,
 )
 from engine.sparql import query_outline
 from engine.terms import Bag
-from gateway.outbox import Outbox
+from gateway.outbox import Numbering, Outbox
 from gateway.reader import Answer
-from gateway.runner import Accepted, Batch, Lane, Runner, UpdateCall
+from gateway.resumption import Attached
+from gateway.runner import Accepted, Batch, Lane, Runner, Sink, UpdateCall
 from gateway.settings import WebsocketSettings
 
 logger = logging.getLogger(__name__)
@@ -49,29 +52,56 @@ QUERIES_PER_CLIENT_MAX = 4
 class _Sink:
     """One subscription's way into its connection's outbox; knows the alias for the first message."""
 
-    __slots__ = ("_alias", "_connection", "_outbox", "_tell_class", "client", "over", "since")
+    __slots__ = (
+        "_alias",
+        "_numbering",
+        "_outbox",
+        "_tell_class",
+        "client",
+        "connection",
+        "identity",
+        "over",
+        "since",
+    )
 
     def __init__(self, connection: _Connection, outbox: Outbox, alias: str | None, tell_class: bool = False) -> None:
-        self._connection = connection
+        self.connection = connection
         self._outbox = outbox
         self._alias = alias
         self._tell_class = tell_class
+        self._numbering: Numbering | None = None
         self.client = connection.name
+        self.identity: str | None = None
         self.since: datetime | None = None
         self.over = False
 
-    def subscribed(self, subscription: Subscription) -> None:
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         results = Results(subscription.first, Bag(subscription.first.variables))
         spu_class = subscription.spu_class if self._tell_class else None
-        self._outbox.put(results_message(subscription.spuid, 0, results, self._alias, spu_class))
+        if keep is None:
+            self._numbering = Numbering(subscription.spuid)
+        self._outbox.put(first_message(subscription.spuid, results, self._alias, spu_class, keep, reset))
+
+    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+        self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
+        self._outbox.replay(attached.missed, attached.bytes)
 
     def notify(self, notification: Notification, results: Results) -> None:
-        self._outbox.put(results_message(notification.spuid, notification.sequence, results))
+        if self._numbering is not None:
+            self._outbox.notify(self._numbering, results)
+        else:
+            self._outbox.put(results_message(notification.spuid, notification.sequence, results))
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.over = True
-        self._connection.ended(spuid)
+        self.connection.ended(spuid, self)
         self._outbox.put(error_message(error, self._alias, spuid))
+
+    def taken_over(self, spuid: str, by: Sink) -> None:
+        if by.connection is self.connection:
+            self.connection.ended(spuid, self)  # the client knows
+        else:
+            self.ended(spuid, UnknownSpuidError("the subscription was resumed on another connection"))
 
 
 class _Connection:
@@ -81,7 +111,9 @@ class _Connection:
         self._socket = socket
         self._runner = runner
         self._settings = settings
-        self._outbox = Outbox(settings.outbox_bytes_max)
+        self._outbox = Outbox(
+            settings.outbox_bytes_max, replay_bytes_max=runner.replay_bytes_max, composed=self._composed
+        )
         self._sinks: dict[str, _Sink] = {}
         self._closed = False
         self._subscribing = 0
@@ -157,6 +189,7 @@ class _Connection:
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,
+                    missed=request.missed,
                     batch=batch,
                     lane=self._lane,
                 )
@@ -180,6 +213,7 @@ class _Connection:
             sink,
             *dataset(request.default_graph_uri, request.named_graph_uri),
             self._lane,
+            request.resume,
         )
         self._subscribing += 1
         outcome.add_done_callback(partial(self._subscribed, request, sink))
@@ -194,9 +228,13 @@ class _Connection:
         elif not sink.over:
             self._sinks[outcome.result()] = sink
 
-    def ended(self, spuid: str) -> None:
-        """The gateway has ended a subscription."""
-        self._sinks.pop(spuid, None)
+    def ended(self, spuid: str, sink: _Sink) -> None:
+        """The gateway has ended a subscription here."""
+        if self._sinks.get(spuid) is sink:
+            del self._sinks[spuid]
+
+    def _composed(self) -> None:
+        self._runner.counters.compositions += 1
 
     def _unsubscribed(self, request: UnsubscribeRequest, outcome: asyncio.Future[None]) -> None:
         error = outcome.exception()

@@ -11,13 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from engine.change_log import Cause, Record, decode
+from engine.change_log import Cause, Record, SegmentName
 from engine.jsap import parse
+from engine.zstd_frames import FrameReader, FrameWriter
+from gateway import log_reader
 from gateway.apps import Application
 from gateway.clock import Clock
+from gateway.disk import Disk
 from gateway.log_writer import LogWriter
 from gateway.runner import Accepted, Runner, UpdateCall
-from gateway.settings import Settings
+from gateway.settings import Durability, Settings
 
 TIMEOUT_S = 10.0
 START = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
@@ -58,9 +61,11 @@ class FakeClock:
         self.boot = boot
 
 
-def opened_log(data: Path, clock: Clock | None = None) -> LogWriter:
+def opened_log(
+    data: Path, clock: Clock | None = None, *, durability: Durability = "off", disk: Disk | None = None
+) -> LogWriter:
     """The change log of a data folder, taken and not yet replayed."""
-    log = LogWriter(data, clock or FakeClock(), "off")
+    log = LogWriter(data, clock or FakeClock(), durability, disk)
     log.open()
     return log
 
@@ -146,12 +151,28 @@ def due_times(runner: Runner) -> list[tuple[int, int | None, datetime | None]]:
 
 
 def segments(data: Path) -> list[Path]:
-    return sorted((data / "log").glob("*.ndjson"), key=lambda path: int(path.name.partition("-")[0]))
+    """The files of the log that have records, in order."""
+    return [segment.path for segment in log_reader.segments(data / "log") if lines(segment.path)]
+
+
+def lines(path: Path) -> list[bytes]:
+    """The lines of a segment, without newlines."""
+    return list(FrameReader(path.read_bytes()))
 
 
 def records(data: Path) -> list[Record]:
-    """What stands in the change log."""
-    return [decode(line) for path in segments(data) for line in path.read_bytes().splitlines()]
+    """What stands in the change log, up to what cannot be read."""
+    return list(log_reader.LogReader(data / "log"))
+
+
+def put_lines(data: Path, content: Sequence[bytes]) -> None:
+    """Makes these lines, without newlines, the whole log, which has records up to there in epoch 1."""
+    (data / "log").mkdir(parents=True, exist_ok=True)
+    for path in (data / "log").iterdir():
+        path.unlink()
+    frames = FrameWriter()
+    written = b"".join(frames.add(line + b"\n") for line in content)
+    (data / "log" / str(SegmentName(1, 1))).write_bytes(written)
 
 
 def reactions(data: Path) -> list[tuple[str, int]]:

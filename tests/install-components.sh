@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the real peers that the tests talk to: an MQTT broker, and CoAP client and server. Root only; others are told.
+# Installs the real peers that the tests talk to: an MQTT broker, and CoAP client and server, and what the fault tier
+# needs: a library that fakes the wall clock. Root only; others are told.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -7,6 +8,7 @@ command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v coap-client-notls >/dev/null 2>&1 || command -v coap-client >/dev/null 2>&1 || missing="$missing libcoap3-bin"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
+command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "tests of real components are skipped until these packages are installed:$missing"

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 import engine.client
 from engine.client import EngineClient, Notification, UpdateAnswer, UpdateRequest
 from engine.errors import ConfigurationError, RefusedError, UpstreamError
+from gateway.log_writer import LogWriter
 from gateway.service import Addresses
 from tests.brokers import free_port
-from tests.running_gateway import TIMEOUT_S, go, health, http, rows, running_gateway, until
+from tests.running_gateway import TIMEOUT_S, ask, go, health, http, rows, running_gateway, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
@@ -58,9 +60,10 @@ def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(tmp_pat
             assert bag.variables == ("s", "o")
             one = '"1"^^<http://www.w3.org/2001/XMLSchema#integer>'
             assert bag.rows == (("<http://a>", one), ("<http://ვაიმეე>", one))
-            delayed = await client.update(insert("later"), delay="PT1H")
+            delayed = await client.update(insert("later"), delay="PT1H", missed="skip")
             assert delayed.sequence == 3
-            assert [row["id"] for row in (await http(at.delayed)).json["delayed"]] == [delayed.delayed]
+            [row] = (await http(at.delayed)).json["delayed"]
+            assert (row["id"], row["missed"]) == (delayed.delayed, "skip")
 
     go(test)
 
@@ -243,6 +246,10 @@ def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
         asked.set()
         assert disk.wait(20)
 
+    def finish(log: LogWriter) -> None:
+        disk.set()
+        log.close()
+
     async def test() -> None:
         async with running_gateway(tmp_path, gateway={"durability": "fsync"}) as at:
             client = EngineClient(at.subscribe)
@@ -251,7 +258,7 @@ def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
             monkeypatch.setattr("gateway.log_writer.os.fdatasync", slow_sync)
             pending = asyncio.create_task(client.update(FRESH))
             assert await asyncio.to_thread(asked.wait, 20)  # it is in the log, and will not be answered
-        disk.set()
+            monkeypatch.setattr("gateway.log_writer.LogWriter.finish", finish)
         async with running_gateway(tmp_path, **ports(at)) as again:
             assert await pending == UpdateAnswer(2, None)
             assert len(await rows(again, ALL)) == 2
@@ -305,6 +312,248 @@ def test_only_what_was_not_answered_is_sent_again_and_under_the_same_id() -> Non
         assert len(seen) == 2
         assert seen[0] == seen[1]
         assert seen[0][1] == ("B", "mine")
+
+    go(test)
+
+
+# --- resuming ---------------------------------------------------------------------------------------
+
+
+def cut(client: EngineClient) -> None:
+    """The connection breaks."""
+    assert client._socket is not None
+    client._socket.transport.abort()
+
+
+async def connected(client: EngineClient) -> None:
+    async def holds() -> bool:
+        return client._socket is not None
+
+    await until(holds)
+
+
+async def resumable(at: Addresses) -> int:
+    return int((await health(at))["resumable"]["subscriptions"])
+
+
+async def numbered(notifications: AsyncIterator[Notification], first: int, last: int) -> str:
+    """Takes so many notifications and looks whether each adds what its number says; their spuid."""
+    spuids = set()
+    for number in range(first, last + 1):
+        notification = await following(notifications)
+        assert (notification.sequence, subjects(notification)) == (number, [f"<http://{number}>"])
+        spuids.add(notification.spuid)
+    [spuid] = spuids
+    return spuid
+
+
+def test_each_notification_comes_once_however_often_the_connection_breaks(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            running_gateway(tmp_path) as at,
+            EngineClient(at.subscribe) as client,
+            EngineClient(at.subscribe) as producer,
+            aclosing(client.subscribe(ALL, keep="PT10M")) as notifications,
+        ):
+            assert (await following(notifications)).sequence == 0
+            for number in range(1, 61):
+                await producer.update(insert(str(number)))
+                if number % 7 == 0:
+                    await connected(client)
+                    cut(client)
+            await numbered(notifications, 1, 60)
+            state = await health(at)
+            assert (state["counters"]["resets"], state["resumable"]["subscriptions"]) == (0, 1)
+            assert state["counters"]["resumed"] >= 5
+
+    go(test)
+
+
+def test_after_a_restart_of_the_gateway_a_kept_subscription_goes_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            client = EngineClient(at.subscribe)
+            await client.__aenter__()
+            notifications = client.subscribe(ALL, keep="PT10M")
+            limited = client.subscribe(ALL + " LIMIT 3", keep="PT10M")
+            assert (await following(notifications)).sequence == 0
+            old = await following(limited)
+            await client.update(insert("1"))
+            spuid = await numbered(notifications, 1, 1)
+            await client.update(insert("2"))
+        async with running_gateway(tmp_path, **ports(at)):
+            await client.update(insert("3"))
+            assert await numbered(notifications, 2, 3) == spuid
+            # What three solutions there are is not the same for sure, so this one begins anew.
+            while (fresh := await following(limited)).sequence:
+                assert fresh.spuid == old.spuid
+            assert fresh.spuid != old.spuid
+            await client.update("DELETE WHERE { <http://1> ?p ?o }")
+            assert (await following(notifications)).sequence == 4
+            await notifications.aclose()
+            await limited.aclose()
+            await client.__aexit__()
+
+    go(test)
+
+
+def test_a_kept_consumer_that_is_slow_is_told_everything_when_it_has_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.client, "NOTIFICATIONS_MAX", 5)
+
+    async def test() -> None:
+        async with (
+            running_gateway(tmp_path) as at,
+            EngineClient(at.subscribe) as client,
+            aclosing(client.subscribe(ALL, keep="PT10M")) as notifications,
+        ):
+            assert (await following(notifications)).sequence == 0
+            for number in range(1, 21):
+                await client.update(insert(str(number)))
+            await numbered(notifications, 1, 3)
+            cut(client)
+            await client.update(insert("21"))
+            await numbered(notifications, 4, 21)
+            state = await health(at)
+            assert state["counters"]["resets"] == 0
+            assert state["counters"]["resumed"] >= 3  # as often as the queue had to be emptied
+
+    go(test)
+
+
+def test_what_could_not_be_retained_begins_anew_with_the_whole_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.client, "NOTIFICATIONS_MAX", 5)
+
+    async def test() -> None:
+        async with (
+            running_gateway(tmp_path, resume={"outbox_bytes_max": 2000}) as at,
+            EngineClient(at.subscribe) as client,
+            aclosing(client.subscribe(ALL, keep="PT10M")) as notifications,
+        ):
+            first = await following(notifications)
+            for number in range(1, 41):
+                await client.update(insert(str(number)))
+            await numbered(notifications, 1, 5)
+            fresh = await following(notifications)
+            assert (fresh.sequence, len(fresh.added)) == (0, 40)
+            assert fresh.spuid != first.spuid
+            await client.update(insert("41"))
+            assert (await following(notifications)).sequence == 1
+            assert await resumable(at) == 1
+
+    go(test)
+
+
+def test_a_kept_subscription_that_is_closed_while_the_gateway_is_away_ends_there_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+            notifications = client.subscribe(ALL, keep="PT10M")
+            await following(notifications)
+            assert await resumable(at) == 1
+            cut(client)
+
+            async def is_away() -> bool:
+                return client._socket is None
+
+            await until(is_away)
+            await notifications.aclose()
+
+            async def ended() -> bool:
+                return await resumable(at) == 0
+
+            await until(ended)
+
+    go(test)
+
+
+def test_whose_subscription_another_connection_resumes_is_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            running_gateway(tmp_path) as at,
+            EngineClient(at.subscribe) as client,
+            aclosing(client.subscribe(ALL, keep="PT10M")) as notifications,
+            connect(at.subscribe) as thief,
+        ):
+            first = await following(notifications)
+            resume = {"keep": "PT10M", "spuid": first.spuid, "sequence": 0}
+            await ask(thief, {"subscribe": {"sparql": ALL, "resume": resume}})
+            with pytest.raises(RefusedError) as caught:
+                await following(notifications)
+            assert caught.value.code == "sid_not_found"
+
+    go(test)
+
+
+def test_a_subscription_that_is_refused_for_the_moment_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.client, "_ASK_AGAIN_S", 0.01)
+    asked: list[dict[str, Any]] = []
+    empty = {"head": {"vars": ["s"]}, "results": {"bindings": []}}
+    results = {"addedResults": empty, "removedResults": empty}
+
+    async def busy(socket: ServerConnection) -> None:
+        """Has no room at first."""
+        async for text in socket:
+            asked.append(json.loads(text)["subscribe"])
+            alias = asked[-1]["alias"]
+            if len(asked) < 3:
+                error = {"error": "too_many_requests", "status_code": 429, "error_description": "later"}
+                await socket.send(json.dumps({**error, "alias": alias}))
+            else:
+                body = {"spuid": "s", "alias": alias, "sequence": 0, **results}
+                await socket.send(json.dumps({"notification": body}))
+
+    async def test() -> None:
+        async with serve(busy, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            async with EngineClient(f"ws://127.0.0.1:{port}/subscribe") as client:
+                notification = await following(client.subscribe(ALL))
+                assert (notification.spuid, notification.sequence) == ("s", 0)
+        assert asked[:3] == [asked[0]] * 3
+
+    go(test)
+
+
+def test_what_a_gateway_sends_twice_or_leaves_out_or_has_ended_does_not_reach_the_consumer() -> None:
+    asked: list[dict[str, Any]] = []
+    empty = {"head": {"vars": ["s"]}, "results": {"bindings": []}}
+
+    async def confused(socket: ServerConnection) -> None:
+        """Sends a notification twice and leaves one out; asked to go on it begins anew, and tells of the old."""
+
+        async def send(spuid: str, sequence: int, **members: object) -> None:
+            results = {"addedResults": empty, "removedResults": empty}
+            body = {"spuid": spuid, "sequence": sequence, **results, **members}
+            await socket.send(json.dumps({"notification": body}))
+
+        async for text in socket:
+            asked.append(json.loads(text)["subscribe"])
+            first = {"alias": asked[-1]["alias"], "resume": {"keep": "PT1M"}}
+            if len(asked) == 1:
+                await send("old", 0, **first)
+                for sequence in (1, 1, 3):
+                    await send("old", sequence)
+            else:
+                resumed = {"spuid": "old", "alias": first["alias"], "sequence": 1}
+                await socket.send(json.dumps({"resumed": resumed}))
+                await send("new", 0, **first, reset="it was lost")
+                await send("old", 1)
+                await send("new", 1)
+
+    async def test() -> None:
+        async with serve(confused, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            async with EngineClient(f"ws://127.0.0.1:{port}/subscribe") as client:
+                notifications = client.subscribe(ALL, keep="PT1M")
+                told = [await following(notifications) for _ in range(4)]
+        seen = [(notification.spuid, notification.sequence) for notification in told]
+        assert seen == [("old", 0), ("old", 1), ("new", 0), ("new", 1)]
+        assert [message["resume"] for message in asked[:2]] == [
+            {"keep": "PT1M"},
+            {"keep": "PT1M", "spuid": "old", "sequence": 1},
+        ]
 
     go(test)
 

@@ -115,6 +115,16 @@ def test_delay_and_at_exclude_each_other() -> None:
         profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "at": "2030-01-01T00:00:00Z"}})
 
 
+def test_what_becomes_of_a_missed_update_is_said_for_delayed_ones_only() -> None:
+    assert (
+        profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "skip"}}).updates["U"].missed == "skip"
+    )
+    with pytest.raises(JsapError, match=r"updates\.U: missed is for delayed updates"):
+        profile(updates={"U": {"sparql": "CLEAR ALL", "missed": "skip"}})
+    with pytest.raises(JsapError, match=r"missed"):
+        profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "later"}})
+
+
 @pytest.mark.parametrize("document", [b"", b"[]", b'{"updates": 1}', b'{"updates": {"U": {}}}', b"\xff"])
 def test_what_is_no_jsap_is_said(document: bytes) -> None:
     with pytest.raises(JsapError):

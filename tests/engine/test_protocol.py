@@ -52,9 +52,9 @@ def test_each_kind_of_request_is_read_with_its_members() -> None:
     assert one({"query": {"sparql": "Q", "named-graph-uri": ["http://g"]}}) == QueryRequest(
         "Q", named_graph_uri=["http://g"]
     )
-    assert one({"update": {"sparql": "U", "request_id": "r", "delay": "PT1S", "at": "x"}}) == UpdateRequest(
-        "U", None, "r", "PT1S", "x"
-    )
+    assert one(
+        {"update": {"sparql": "U", "request_id": "r", "delay": "PT1S", "at": "x", "missed": "run"}}
+    ) == UpdateRequest("U", None, "r", "PT1S", "x", "run")
     assert one({"unsubscribe": {"spuid": "s", "alias": "a"}}) == UnsubscribeRequest("s", "a")
 
 
@@ -173,7 +173,7 @@ def test_a_message_of_results_is_the_same_bytes_for_each_subscriber() -> None:
             "removedResults": NONE.to_json(),
         }
         assert results_message(spuid, sequence, results) == msgspec.json.encode({"notification": members})
-    first = {"notification": {"spuid": "s", "alias": 'a"', "sequence": 0, **json.loads(f"{{{results.members}}}")}}
+    first = {"notification": {"spuid": "s", "alias": 'a"', "sequence": 0, **json.loads(b"{%b}" % results.members)}}
     first["notification"]["class"] = "seeded"
     assert results_message("s", 0, results, 'a"', "seeded") == msgspec.json.encode(first)
 

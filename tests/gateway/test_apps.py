@@ -27,6 +27,8 @@ from tests.gateway_parts import (
     dump,
     gateway,
     idle,
+    lines,
+    put_lines,
     reactions,
     records,
     runner_over,
@@ -190,11 +192,8 @@ def essence(log: Sequence[Record]) -> list[object]:
 
 def cut(source: Path, target: Path, count: int) -> FakeClock:
     """A data folder as a kill behind the first `count` records leaves it, and the clock of that moment."""
-    (target / "log").mkdir(parents=True)
+    put_lines(target, [line for segment in segments(source) for line in lines(segment)][:count])
     (target / "identity").write_bytes((source / "identity").read_bytes())
-    (segment,) = segments(source)
-    kept = segment.read_bytes().splitlines(keepends=True)[:count]
-    (target / "log" / segment.name).write_bytes(b"".join(kept))
     clock = FakeClock()
     if count:
         clock.advance((records(source)[count - 1].boottime_us - clock.boottime_us()) / 1_000_000)
@@ -552,6 +551,27 @@ def test_files_are_loaded_in_order_and_told_apart_by_content(tmp_path: Path) -> 
     assert load_applications(tmp_path) == [first, second]
 
 
+@pytest.mark.parametrize(("member", "value"), [("delay", "30 s"), ("at", "tomorrow")])
+def test_a_time_that_would_be_refused_each_time_stops_the_start(tmp_path: Path, member: str, value: str) -> None:
+    (tmp_path / "a.jsap").write_text(json.dumps({"updates": {"U": {"sparql": "CLEAR ALL", member: value}}}))
+    with pytest.raises(ConfigurationError, match=rf"a\.jsap: updates\.U\.{member}: '{value}' is not"):
+        load_applications(tmp_path)
+
+
+def test_a_reaction_has_the_policy_of_its_update(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        document = {
+            "queries": {"Q": {"sparql": "SELECT ?s { ?s <http://e/p> 1 }"}},
+            "updates": {"U": {"sparql": "CLEAR ALL", "delay": "PT1H", "missed": "skip"}},
+            "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
+        }
+        async with gateway(tmp_path, applications=[application("app", document)]) as runner:
+            await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+            assert [row["missed"] for row in runner.delayed_updates()] == ["skip"]
+
+    asyncio.run(scenario())
+
+
 # --- a full disk ---
 
 
@@ -649,9 +669,15 @@ def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
 
     class Ear:
         client = "test"
-        since = None
+        connection: object = None
+        identity: str | None = None
+        since: Any = None
 
-        def subscribed(self, subscription: object) -> None: ...
+        def subscribed(self, subscription: object, keep: str | None = None, reset: str | None = None) -> None: ...
+
+        def resumed(self, spuid: str, attached: object) -> None: ...
+
+        def taken_over(self, spuid: str, by: object) -> None: ...
 
         def notify(self, notification: object, results: object) -> None: ...
 

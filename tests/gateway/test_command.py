@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import socket
 import subprocess
@@ -9,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from gateway.__main__ import _timer_row
+from tests.gateway_process import GatewayProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,3 +134,47 @@ def test_the_version_is_told() -> None:
     done = command("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("lamplighter ")
+
+
+def test_timers_are_listed_as_a_table_or_as_the_gateway_says(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path, broker_port=None, off_after="PT30S") as gateway:
+        options = ("timers", "--config", tmp_path / "lamplighter.toml")
+        assert command(*options).stdout.split() == ["ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE"]
+        update = "\n\n  INSERT DATA { <http://e/s> <http://e/p> 'some text that is long enough' } ;\nCLEAR ALL"
+        late = gateway.update(update, delay="P1DT2H", missed="skip")["delayed"]
+        soon = gateway.update("# \x1b[31mred\nCLEAR ALL", at="2999-01-01T00:00:00Z")["delayed"]
+        done = command(*options)
+        assert (done.returncode, done.stderr) == (0, "")
+        _, first, second = done.stdout.splitlines()
+        assert first.startswith(late)
+        assert re.search(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  1d 0(2:00:00|1:59:\d\d)  ", first)
+        assert re.search(r"  http 127\.0\.0\.1:\d+  pending +skip  ", first)
+        shown = first.partition("  skip  ")[2].lstrip()
+        assert shown == "INSERT DATA { <http://e/s> <http://e/p> 'some text that is …"
+        assert len(shown) == 60
+        assert second.startswith(f"{soon}  2999-01-01T00:00:00Z")
+        assert second.endswith("  run     #  [31mred"), "no escape sequence reaches the terminal"
+        said = json.loads(command(*options, "--json").stdout)
+        assert [timer["id"] for timer in said["delayed"]] == [late, soon]
+        assert said["total"] == 2
+        assert said["delayed"][0]["update"] == update
+    done = command(*options)
+    assert done.returncode == 2
+    assert f"no gateway answers at http://127.0.0.1:{gateway.http_port}/delayed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("in_s", "shown"),
+    [
+        (None, ""),
+        (0.4, "00:00:00"),
+        (-0.4, "00:00:00"),
+        (-61, "-00:01:01"),
+        (86_399.6, "1d 00:00:00"),
+        (59.4, "00:00:59"),
+    ],
+)
+def test_how_long_until_a_timer_is_due(in_s: float | None, shown: str) -> None:
+    timer = {"id": "t", "due": "2030-01-01T00:00:00.000000Z", "in_s": in_s, "cause": None, "state": "late"}
+    row = _timer_row({**timer, "missed": "run", "update": "CLEAR ALL"})
+    assert row == ("t", "2030-01-01T00:00:00Z", shown, "", "late", "run", "CLEAR ALL")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from apscheduler.job import Job
 
-from engine.change_log import Cause, Record, Timer
+from engine.change_log import Cause, Missed, Record, Timer
 from engine.errors import (
     ChangeLogError,
     LimitExceededError,
@@ -19,9 +20,10 @@ from engine.errors import (
     RequestSyntaxError,
     UnknownDelayedError,
 )
+from engine.protocol import requests
 from gateway import delayed
 from gateway.clock import MachineClock, iso
-from gateway.delayed import DelayedUpdates, at_moment, delay_us
+from gateway.delayed import CLOCK, LISTED_MAX, DelayedState, DelayedUpdates, at_moment, delay_us, missed_policy
 from gateway.log_writer import LogWriter
 from gateway.runner import Runner
 from gateway.settings import DelayedSettings, Settings
@@ -60,14 +62,26 @@ def there(runner: Runner) -> list[str]:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("PT30S", 30_000_000), ("PT0.5S", 500_000), ("P1DT1H", 90_000_000_000), ("PT0S", 0), ("P2W", 1_209_600_000_000)],
+    [
+        ("PT30S", 30_000_000),
+        ("PT0.5S", 500_000),
+        ("PT0.000001S", 1),
+        ("PT36H", 129_600_000_000),
+        ("P1DT1H", 90_000_000_000),
+        ("P1DT1H2M3S", 90_123_000_000),
+        ("PT0S", 0),
+        ("P2W", 1_209_600_000_000),
+        ("P3650D", 315_360_000_000_000),
+    ],
 )
 def test_durations(text: str, expected: int) -> None:
     assert delay_us(text) == expected
 
 
 BAD_DURATIONS = ["", "30", "30S", "P", "PT", "P1DT", "PT30", "-PT5S", "P1Y", "P1M", "P11Y", "PT5S ", "P3651D"]
-BAD_DURATIONS += ["P999999999999D", f"P{'9' * 400}D", f"PT{'9' * 400}S", "PT1e5S", "PTNaNS"]
+BAD_DURATIONS += ["P999999999999D", f"P{'9' * 60}D", f"P{'9' * 9999}D", f"PT{'9' * 400}S", "PT1e5S", "PTNaNS"]
+BAD_DURATIONS += ["pt30s", "PT0.5H", "P1.5D", "PT1,5S", "P1W2D", "P1WT1S", "PT30S\n", "+PT5S", "PT٣S", "PT.5S", "PT5.S"]
+BAD_DURATIONS += ["P0001-01-01T00:00:00", "PT1S1M", "P1DT", "P1D1H", "-P1D", "P1Y2D", "P1M2D", "P1H"]
 
 
 @pytest.mark.parametrize("text", BAD_DURATIONS)
@@ -84,6 +98,9 @@ def test_a_bad_duration_is_named(text: str) -> None:
         ("2030-01-01T08:00:00.000001Z", datetime(2030, 1, 1, 8, 0, 0, 1, tzinfo=UTC)),
         ("9999-12-31T23:59:59.999999Z", datetime.max.replace(tzinfo=UTC)),
         ("0001-01-01T00:00:00Z", datetime.min.replace(tzinfo=UTC)),
+        ("2030-01-01T08:00:00.1234567Z", datetime(2030, 1, 1, 8, 0, 0, 123456, tzinfo=UTC)),
+        ("2030-12-31T24:00:00Z", datetime(2031, 1, 1, tzinfo=UTC)),
+        ("2030-01-01T08:00:00-14:00", datetime(2030, 1, 1, 22, tzinfo=UTC)),
     ],
 )
 def test_moments(text: str, expected: datetime) -> None:
@@ -93,12 +110,54 @@ def test_moments(text: str, expected: datetime) -> None:
 
 BAD_MOMENTS = ["", "T", "2030-01-01", "2030-01-01T08:00:00", "2030-02-30T00:00:00Z", "tomorrow", "2030-01-01T25:00:00Z"]
 BAD_MOMENTS += ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2030-01-01T00:00:00+99:00"]
+BAD_MOMENTS += ["2030-W01-1T08:00:00Z", "2030-001T08:00:00Z", "20300101T080000Z", "2030-01-01T08:00Z", "2030-01-01T08Z"]
+BAD_MOMENTS += ["2030-01-01T08:00:00,5Z", "2030-01-01T08:00:00.Z", "2030-01-01T08:00:60Z", "2030-01-01T24:00:01Z"]
+BAD_MOMENTS += ["2030-01-01T08:00:00+02", "2030-01-01T08:00:00+0200", "2030-01-01T08:00:00+14:01", "2030-1-1T08:00:00Z"]
+BAD_MOMENTS += ["2030-01-01 08:00:00Z", "2030-01-01t08:00:00z", "2030-01-01T08:00:00Z\n", "-2030-01-01T08:00:00Z"]
+BAD_MOMENTS += ["12030-01-01T08:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T24:00:00Z", "2030-01-01T08:00:00 02:00"]
+BAD_MOMENTS += [f"2030-01-01T08:00:00.{'0' * 9999}Z", "٢٠٣٠-01-01T08:00:00Z"]
 
 
 @pytest.mark.parametrize("text", BAD_MOMENTS)
 def test_a_bad_moment_is_named(text: str) -> None:
     with pytest.raises(MalformedRequestError, match=r"^at: "):
         at_moment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("P1Y", "years or months"),
+        ("-PT5S", "not between 0 and 3650 days"),
+        (f"P{'9' * 60}D", "not between 0 and 3650 days"),
+        ("30S", "not an ISO 8601 duration"),
+    ],
+)
+def test_what_is_wrong_with_a_duration_is_said(text: str, said: str) -> None:
+    with pytest.raises(MalformedRequestError, match=said):
+        delay_us(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2030-01-01T08:00:00", "names no time zone"),
+        ("2030-01-01T08:00:00 02:00", "%2B"),
+        ("2030-02-30T00:00:00Z", "no day"),
+        ("12030-01-01T08:00:00Z", "no day of the years 1 to 9999"),
+        ("2030-W01-1T08:00:00Z", "not an xsd:dateTime"),
+    ],
+)
+def test_what_is_wrong_with_a_moment_is_said(text: str, said: str) -> None:
+    with pytest.raises(MalformedRequestError, match=said):
+        at_moment(text)
+
+
+def test_the_policy_for_missed_ones_is_one_of_two() -> None:
+    assert [missed_policy(text) for text in (None, "run", "skip")] == [None, "run", "skip"]
+    for text in ("", "Run", "runskip", "later"):
+        with pytest.raises(MalformedRequestError, match="neither run nor skip"):
+            missed_policy(text)
 
 
 def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
@@ -114,6 +173,8 @@ def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Path) -> 
                 await update(runner, insert(1), at="9999-12-31T23:59:59-14:00")
             with pytest.raises(RequestSyntaxError):
                 await update(runner, "INSERT DATA {", delay="PT1S")
+            with pytest.raises(MalformedRequestError, match="missed is for delayed updates"):
+                await update(runner, insert(1), missed="skip")
             with pytest.raises(UnknownDelayedError):
                 await runner.cancel("nothing", CLIENT)
             assert len(records(tmp_path)) == before
@@ -189,8 +250,9 @@ def test_at_follows_the_wall_clock_and_waits_until_it_is_trusted(tmp_path: Path)
     asyncio.run(scenario())
 
 
-def test_a_step_of_the_clock_is_noticed_without_being_told(tmp_path: Path) -> None:
+def test_a_step_of_the_clock_is_noticed_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler looks itself, once a second; here nobody re-arms it."""
+    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
 
     async def scenario() -> None:
         clock = FakeClock(trusted=False)
@@ -204,8 +266,9 @@ def test_a_step_of_the_clock_is_noticed_without_being_told(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
-def test_time_in_suspension_counts_without_being_told(tmp_path: Path) -> None:
+def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that sleeps stops the timers of the loop, but not CLOCK_BOOTTIME; both its clocks go on."""
+    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
 
     async def scenario() -> None:
         clock = FakeClock()
@@ -259,7 +322,8 @@ def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
         async with gateway(tmp_path, clock, settings=settings) as runner:
             calls = [asyncio.create_task(update(runner, insert(n), delay=f"PT{1 + n % 7}S")) for n in range(count)]
             await asyncio.gather(*calls)
-            assert len(runner.delayed_updates()) == count
+            assert runner.delayed_count == count
+            assert len(runner.delayed_updates()) == LISTED_MAX
             await time_passes(runner, clock, 1)
             assert len(there(runner)) == len(range(0, count, 7))
             await time_passes(runner, clock, 6)
@@ -420,7 +484,7 @@ def test_with_trusted_clocks_the_time_off_counts() -> None:
     clock.reboot("boot-2", off_s=40, uptime_s=5)
     assert left_s(clock, log) == 45
     clock.advance(100)
-    assert left_s(clock, log) == 0  # missed: due at once
+    assert left_s(clock, log) == -55  # due at once
 
 
 @pytest.mark.parametrize(("then", "now"), [(False, False), (True, False), (False, True)])
@@ -439,7 +503,7 @@ def test_without_a_trusted_clock_only_proven_time_counts(then: bool, now: bool) 
     assert left_s(clock, log) == 100 - 10 - 25, "a restart of the gateway alone gives no time back"
     log.append(other_record(clock))
     clock.reboot("boot-3", off_s=40, uptime_s=3)
-    assert left_s(clock, log) == 100 - 10 - 25 - 3
+    assert left_s(clock, log) == 100 - 10 - 25 - 3 - (40 if now else 0), "since boot-2 the clock can be trusted"
 
 
 def test_a_delay_is_never_longer_than_it_was_nor_negative() -> None:
@@ -473,7 +537,13 @@ def test_a_rebased_one_fires_once_and_can_be_cancelled(tmp_path: Path) -> None:
         async with gateway(tmp_path, clock) as runner:
             await time_passes(runner, clock, 7200)
             assert there(runner) == ["a", "c"]
-            assert len(records(tmp_path)) == 6
+            assert [
+                record.type for record in records(tmp_path) if not (record.cause and record.cause.kind == CLOCK)
+            ] == [
+                *["timer"] * 3,
+                "cancel",
+                *["commit"] * 2,
+            ]
 
     asyncio.run(scenario())
 
@@ -490,11 +560,307 @@ def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
                     "id": accepted.delayed,
                     "state": "pending",
                     "due": iso(START + TWO_WEEKS + timedelta(hours=1)),
+                    "in_s": 3540.0,
                     "set": iso(START),
                     "sequence": 1,
                     "cause": {"kind": "http", "id": "test", "seq": None},
+                    "missed": "run",
                     "update": insert("a"),
                 }
             ]
+            clock.advance(3540)
+            assert [(row["state"], row["in_s"]) for row in runner.delayed_updates()] == [("late", 0.0)]
+
+    asyncio.run(scenario())
+
+
+# --- missed while the gateway was off ---
+
+
+def outcomes(data: Path) -> list[tuple[str, str]]:
+    """(type, kind of cause) of what became of the delayed updates."""
+    ends = [record for record in records(data) if record.cause and record.cause.kind in ("timer", "missed")]
+    return [(record.type, record.cause.kind) for record in ends if record.cause]
+
+
+@pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
+@pytest.mark.parametrize("member", [{"delay": "PT10S"}, {"at": iso(START + 10 * SECOND)}], ids=["delay", "at"])
+@pytest.mark.parametrize(("policy", "happens"), [(None, True), ("run", True), ("skip", False)])
+def test_one_that_was_missed_is_run_or_skipped_and_said(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    policy: Missed | None,
+    happens: bool,
+    member: dict[str, str],
+    boot: str,
+) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            missed = await update(runner, insert("missed"), missed=policy, **member)
+            await update(runner, insert("later"), delay="PT1H", missed="skip")
+            assert [row["missed"] for row in runner.delayed_updates()] == [policy or "run", "skip"]
+        if boot == clock.boot:
+            clock.advance(30)
+        else:
+            clock.reboot(boot, off_s=25, uptime_s=5)
+        for _ in range(2):  # and it stays so
+            async with gateway(tmp_path, clock) as runner:
+                await time_passes(runner, clock)
+                assert there(runner) == (["missed"] if happens else [])
+                assert outcomes(tmp_path) == [("commit", "timer") if happens else ("cancel", "missed")]
+                assert runner.delayed_count == 1
+        said = f"delayed update missed id={missed.delayed} due={iso(START + 10 * SECOND)} late_s=20.000"
+        assert f"{said} policy={policy or 'run'}" in caplog.text
+        assert caplog.text.count("delayed update missed") == 1
+        async with gateway(tmp_path, clock) as runner:
+            await time_passes(runner, clock, 3600 - 30)
+            assert there(runner) == (["later", "missed"] if happens else ["later"]), "it was not missed"
+
+    asyncio.run(scenario())
+
+
+def test_the_policy_is_the_settings_where_an_update_has_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = Settings(delayed=DelayedSettings(missed="skip"))
+        async with gateway(tmp_path, settings=settings) as runner:
+            await update(runner, insert("a"), delay="PT1S")
+            await update(runner, insert("b"), delay="PT2S", missed="run")
+            assert [row["missed"] for row in runner.delayed_updates()] == ["skip", "run"]
+
+    asyncio.run(scenario())
+
+
+def test_one_that_is_due_while_the_gateway_runs_is_not_missed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert("a"), delay="PT10S", missed="skip")
+        clock.advance(9.999999)
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert("past"), at=iso(START - SECOND), missed="skip")
+            await update(runner, insert("now"), delay="PT0S", missed="skip")
+            await time_passes(runner, clock, 60)
+            assert there(runner) == ["a", "now", "past"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("step", [timedelta(0), TWO_WEEKS, -TWO_WEEKS])
+def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_path: Path, step: timedelta) -> None:
+    """The gateway starts 30 s after START, with a wrong clock, is told the time 20 s later, and then stepped."""
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            for second in (29, 31, 49, 51):
+                await update(runner, insert(f"at-{second}"), at=iso(START + second * SECOND), missed="skip")
+        clock.reboot("boot-2", off_s=25, uptime_s=5)
+        clock.synchronised = False
+        clock.step(-TWO_WEEKS)
+        async with gateway(tmp_path, clock) as runner:
+            await time_passes(runner, clock, 20)
+            clock.step(TWO_WEEKS)
+            clock.synchronised = True
+            assert runner._delayed.next_in(set()) == -21 * SECOND, "as the scheduler asks each second"
+            clock.step(step)
+            await time_passes(runner, clock, 5)
+            clock.step(-step)
+            await time_passes(runner, clock)
+            assert there(runner) == ["at-31", "at-49", "at-51"]
+            assert outcomes(tmp_path).count(("cancel", "missed")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
+    really_append = LogWriter.append
+    failed: list[str] = []
+
+    def append(log: LogWriter, kind: str, **members: object) -> Record:
+        if kind == "cancel" and len(failed) < 3:
+            failed.append(kind)
+            raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
+        return really_append(log, kind, **members)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogWriter, "append", append)
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert("a"), delay="PT1S", missed="skip")
+        clock.advance(2)
+        async with gateway(tmp_path, clock) as runner:
+            await time_passes(runner, clock)
+            assert there(runner) == []
+            assert [record.type for record in records(tmp_path)] == ["timer", "cancel"]
+
+    asyncio.run(scenario())
+    assert len(failed) == 3
+
+
+# --- what the log is told of the clocks ---
+
+
+def clock_records(data: Path) -> list[str]:
+    return [record.cause.id for record in records(data) if record.cause and record.cause.kind == CLOCK]
+
+
+def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler looks itself, once a second."""
+    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+
+    async def scenario() -> None:
+        clock = FakeClock(trusted=False)
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert("at"), at=iso(START + timedelta(days=99)))
+            clock.step(TWO_WEEKS)
+            assert runner._delayed.news() is None, "an `at` does not need it"
+            await update(runner, insert("delay"), delay="P1D")
+            clock.synchronised = True
+            await until(lambda: clock_records(tmp_path) == ["trusted"])
+            clock.step(TWO_WEEKS)
+            await until(lambda: clock_records(tmp_path) == ["trusted", "stepped"])
+            clock.advance(900)
+            await until(lambda: clock_records(tmp_path) == ["trusted", "stepped", "running"])
+            clock.advance(899)
+            clock.step(timedelta(seconds=1.5))
+            assert runner._delayed.news() is None
+        clock.reboot("boot-2")
+        async with gateway(tmp_path, clock) as runner:
+            assert clock_records(tmp_path)[3:] == ["boot"]
+            await time_passes(runner, clock, 86_400)
+            clock.step(TWO_WEEKS)
+            assert runner._delayed.news() is None, "nothing is pending"
+
+    asyncio.run(scenario())
+
+
+def test_a_client_cannot_write_the_gateway_s_own_causes() -> None:
+    for kind in ("timer", "missed", "clock", "application", "http", "ws"):
+        [error] = requests(f'{{"update":{{"sparql":"CLEAR ALL","cause":{{"kind":"{kind}","id":"x"}}}}}}')
+        assert isinstance(error, MalformedRequestError)
+
+
+# --- the order, and what it costs ---
+
+
+def test_what_is_due_at_the_same_moment_happens_as_it_was_asked_for() -> None:
+    clock = FakeClock()
+    updates = DelayedUpdates(clock)
+    updates.rebase()
+    for name in "zyxabc":
+        record = timer_record(clock, name, delay_s=10)
+        assert record.timer is not None
+        if name in "ya":
+            record = msgspec.structs.replace(record, timer=Timer(name, "CLEAR ALL", at=iso(START + 10 * SECOND)))
+        updates.follow(record)
+    clock.advance(10)
+    assert [pending.timer.id for pending in updates.due(set(), 10)] == list("zyxabc")
+    assert [pending.timer.id for pending in updates.due({"z", "x"}, 2)] == ["y", "a"]
+    assert [row["id"] for row in updates.table()] == list("zyxabc")
+
+
+def test_a_snapshot_has_the_pending_ones_in_order() -> None:
+    clock = FakeClock()
+    updates = DelayedUpdates(clock)
+    for name, delay_s in (("c", 30), ("a", 10), ("b", 10)):
+        updates.follow(timer_record(clock, name, delay_s=delay_s))
+    updates.follow(msgspec.structs.replace(timer_record(clock, "x", delay_s=0), timer=None, cancel="c"))
+    clock.reboot("boot-2")
+    updates.rebase()
+    encoded = msgspec.json.encode(updates.state())
+    restored = DelayedUpdates(clock)
+    restored.restore(msgspec.json.decode(encoded, type=DelayedState))
+    restored.follow(timer_record(clock, "d", delay_s=1))
+    restored.rebase()
+    updates.follow(timer_record(clock, "d", delay_s=1))
+    assert restored.table() == updates.table()
+    assert [pending.timer.id for pending in restored._pending.values()] == ["a", "b", "d"]
+    assert msgspec.json.encode(restored.state()) == msgspec.json.encode(updates.state())
+
+
+class Counting(list[tuple[int, int, str]]):
+    """A list that counts how many of its entries are looked at one after the other."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int, str]]:
+        for entry in super().__iter__():
+            self.seen += 1
+            yield entry
+
+
+def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            updates = runner._delayed
+            for number in range(20_000):
+                updates.follow(timer_record(clock, f"t{number}", delay_s=3600 + number))
+            updates._by_boottime = entries = Counting(updates._by_boottime)
+            asked: list[object] = []
+            next_run_time = delayed.Scheduler.next_run_time
+            monkeypatch.setattr(delayed.Scheduler, "next_run_time", lambda one: asked.append(one) or next_run_time(one))
+            for number in range(20):
+                await update(runner, insert(number))
+            await idle(runner)
+            assert (len(asked), entries.seen) == (0, 0), "nobody looks at them"
+            accepted = await update(runner, insert("soon"), delay="PT1S")
+            assert accepted.delayed is not None
+            await idle(runner)
+            assert len(asked) == 1
+            await runner.cancel("t10000", CLIENT)
+            await time_passes(runner, clock, 1)
+            assert entries.seen < 50, "only the first ones are looked at"
+            assert "soon" in there(runner)
+            assert len(updates) == 20_000 - 1
+
+    asyncio.run(scenario())
+
+
+def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # nothing but what is done makes room for more
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            for number in range(5000):
+                runner._delayed.follow(timer_record(clock, f"t{number}", delay_s=1))
+            scheduler, most = runner._scheduler, 0
+            really_due = scheduler.due_jobs
+
+            def due_jobs(now: datetime) -> list[Job]:
+                nonlocal most
+                jobs = really_due(now)
+                most = max(most, len(scheduler._claimed))
+                return jobs
+
+            scheduler.due_jobs = due_jobs  # type: ignore[method-assign]
+            await time_passes(runner, clock, 1)
+            assert 1000 <= most <= 1500
+            assert runner.delayed_count == 0
+            assert runner.counters.delayed_fired == 5000
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
+def test_the_ends_of_time_stop_nothing(tmp_path: Path, moment: str) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert("end"), at=moment)
+            assert runner._scheduler.next_run_time() is not None
+            await time_passes(runner, clock)
+            assert there(runner) == (["end"] if moment < "1000" else [])
+            runner.delayed_updates()
 
     asyncio.run(scenario())

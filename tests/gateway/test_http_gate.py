@@ -402,7 +402,7 @@ def test_a_full_queue_is_429_and_nothing_is_answered_before_it_is_durable(
     async def test() -> None:
         limits = {"durability": "fsync", "queue_max": 1}
         async with running_gateway(tmp_path, gateway=limits) as at:
-            monkeypatch.setattr("gateway.log_writer.os.fdatasync", slow_sync)
+            monkeypatch.setattr("gateway.disk.os.fdatasync", slow_sync)
             try:
                 first = asyncio.create_task(update(at, "INSERT DATA { <http://1> <http://p> 1 }"))
                 assert await asyncio.to_thread(asked.wait, 20)
@@ -437,7 +437,7 @@ def test_a_delayed_update_is_listed_and_takes_effect_once_it_is_due(tmp_path: Pa
             assert (later.status, soon.status) == (202, 202)
             assert (later.json["sequence"], soon.json["sequence"]) == (1, 2)
             table = (await http(at.delayed)).json["delayed"]
-            assert [(row["id"], row["state"], row["update"]) for row in table[:1]] == [
+            assert [(row["id"], row["state"], row["update"]) for row in table[-1:]] == [
                 (later.json["delayed"], "pending", INSERT)
             ]
 
@@ -464,6 +464,9 @@ def test_at_names_a_moment_and_one_in_the_past_is_due_at_once(tmp_path: Path) ->
             await until(happened)
             [row] = (await http(at.delayed)).json["delayed"]
             assert row["due"] == "2998-12-31T23:00:00.000000Z"
+            await update(at, INSERT, delay="PT1H", missed="skip")
+            answer = (await http(at.delayed)).json
+            assert (answer["total"], [row["missed"] for row in answer["delayed"]]) == (2, ["skip", "run"])
 
     go(test)
 
@@ -474,7 +477,7 @@ def test_a_delayed_update_is_cancelled_once_and_unknown_after_that(tmp_path: Pat
             name = (await update(at, INSERT, delay="PT1H")).json["delayed"]
             cancelled = await http(f"{at.delayed}/{name}", "DELETE")
             assert (cancelled.status, cancelled.json) == (200, {"cancelled": name})
-            assert (await http(at.delayed)).json == {"delayed": []}
+            assert (await http(at.delayed)).json == {"total": 0, "delayed": []}
             for other in (name, "nobody"):
                 again = await http(f"{at.delayed}/{other}", "DELETE")
                 assert (again.status, again.json["status_code"]) == (404, 404)
@@ -495,6 +498,8 @@ WRONG_TIMES = [
     {"at": "0001-01-01T00:00:00+14:00"},
     {"at": "2030-01-01T00:00:00Z", "delay": "PT1S"},
     {"delay": "PT1S", "using_graph_uri": "http://g"},
+    {"delay": "PT1S", "missed": "later"},
+    {"missed": "skip"},
 ]
 
 
@@ -504,7 +509,7 @@ def test_a_wrong_time_is_refused_and_the_gateway_goes_on(tmp_path: Path) -> None
             for parameters in WRONG_TIMES:
                 answer = await update(at, INSERT, **parameters)
                 assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException"), parameters
-            assert (await http(at.delayed)).json == {"delayed": []}
+            assert (await http(at.delayed)).json == {"total": 0, "delayed": []}
             assert (await update(at, INSERT)).json["sequence"] == 1
 
     go(test)
@@ -515,7 +520,7 @@ def test_the_syntax_of_a_delayed_update_is_checked_when_it_is_asked_for(tmp_path
         async with running_gateway(tmp_path) as at:
             answer = await update(at, "INSERT DATA { oops }", delay="PT1H")
             assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
-            assert (await http(at.delayed)).json == {"delayed": []}
+            assert (await http(at.delayed)).json == {"total": 0, "delayed": []}
 
     go(test)
 

@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 
 from engine.change_log import decode
 from engine.errors import ChangeLogError
+from engine.zstd_frames import FrameReader
 from gateway.log_writer import LogWriter
 from gateway.runner import Runner
 from gateway.settings import Settings
@@ -57,7 +58,7 @@ class Disk:
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr("gateway.log_writer.os.fdatasync", disk.sync)
+    monkeypatch.setattr("gateway.disk.os.fdatasync", disk.sync)
     try:
         yield disk
     finally:
@@ -92,7 +93,7 @@ def test_nothing_leaves_before_its_record_is_durable(
                     assert message["notification"]["sequence"] == number
                     assert (await answers[number - 1]).json["sequence"] == number
                     [path] = segments(tmp_path / "data")
-                    whole = path.read_bytes()[: disk.durable].splitlines()
+                    whole = list(FrameReader(path.read_bytes()[: disk.durable]))
                     assert decode(whole[-1]).seq >= number, "what was told is on the disk"
                     if number == 1:
                         hearing = asyncio.create_task(hear(socket))
@@ -170,7 +171,7 @@ def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(
         log.open()
         runner = Runner(settings(parallel), FakeClock(), log)
         runner.recover()
-        monkeypatch.setattr("gateway.log_writer.os.fdatasync", broken)
+        monkeypatch.setattr("gateway.disk.os.fdatasync", broken)
         task = asyncio.create_task(runner.run())
         answer = asyncio.create_task(commit(runner, insert(1)))
         with pytest.raises(BaseExceptionGroup) as caught:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket as sockets
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from websockets.asyncio.client import connect
 
+import gateway.reader
+from engine import Engine
+from engine.errors import LimitExceededError, QueueFullError, StoreError
+from engine.sparql import parse_query
+from gateway.reader import Reader
+from gateway.settings import LimitSettings, QuerySettings
 from tests.running_gateway import Answer, go, health, hear, http, query, rows, running_gateway, tell, until, update
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -316,5 +326,196 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
             assert again.wait(20) == 0
             assert again.stdout
             again.stdout.close()
+
+    go(test)
+
+
+# --- streams ----------------------------------------------------------------------------------------
+
+
+def reader_of(store: Path | None = None, **limits: int) -> Reader:
+    return Reader(QuerySettings(**limits), LimitSettings(), store)
+
+
+async def streamed(reader: Reader, work: Callable[[BinaryIO], None]) -> bytes:
+    return b"".join([chunk async for chunk in reader.stream(work).chunks()])
+
+
+async def count(reader: Reader, engine: Engine) -> int:
+    query = parse_query("SELECT (COUNT(*) AS ?n) { ?s <a:p> ?o }")
+    answer = reader.start(engine.store.native, query, "text/csv", None, None)
+    return int(b"".join([chunk async for chunk in answer.chunks()]).split()[1])
+
+
+def test_a_stream_has_room_and_time_and_makes_way_for_others() -> None:
+    def work(out: BinaryIO) -> None:
+        out.write(b"x" * 20_000_000)
+        out.write(b"nice %d" % os.nice(0))
+
+    async def test() -> None:
+        reader = reader_of(concurrent_max=1, memory_bytes_max=10_000_000)
+        data = await streamed(reader, work)
+        assert data == b"x" * 20_000_000 + b"nice %d" % (os.nice(0) + 10)
+
+    go(test)
+
+
+def test_a_stream_takes_no_querys_place() -> None:
+    async def test() -> None:
+        reader, engine = reader_of(concurrent_max=1), Engine()
+        stream = reader.stream(lambda out: signal.pause())
+        assert await count(reader, engine) == 0
+        query = reader.start(engine.store.native, parse_query("ASK {}"), "text/csv", None, None)
+        with pytest.raises(QueueFullError):
+            await count(reader, engine)
+        query.abandon()
+        assert children(), "the stream still runs"
+        stream.abandon()
+        await until(no_child)
+
+    go(test)
+
+
+def test_a_stream_that_fails_is_an_error_and_not_a_part() -> None:
+    def work(out: BinaryIO) -> None:
+        out.write(b"a part")
+        raise StoreError("the disk")
+
+    async def test() -> None:
+        with pytest.raises(StoreError, match="broke off"):
+            await streamed(reader_of(), work)
+
+    go(test)
+
+
+# --- a thread of the gateway holds a lock while it forks --------------------------------------------
+
+
+def test_a_reader_that_waits_for_a_lock_for_ever_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "gateway.reader")
+    lock = threading.Lock()
+
+    async def test() -> None:
+        lock.acquire()
+        asyncio.get_running_loop().call_later(0.01, lock.release)  # here; the child's is its own
+        await reader_of().trial(lock.acquire)
+        assert "restarts=1" in caplog.text
+        await until(no_child)
+
+    go(test)
+
+
+def test_a_reader_that_is_always_stuck_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "gateway.reader")
+    monkeypatch.setattr(gateway.reader, "_LOOK_S", 0.01)
+    lock = threading.Lock()
+
+    def late(out: BinaryIO) -> None:
+        out.write(b"x" * 200_000)
+        lock.acquire()
+
+    async def test() -> None:
+        lock.acquire()
+        for work in (reader_of().trial(lock.acquire), streamed(reader_of(), lambda out: [lock.acquire()].clear())):
+            with pytest.raises(StoreError, match="the store was busy; try again"):
+                await work
+        with pytest.raises(StoreError, match="broke off"):
+            await streamed(reader_of(), late)
+        assert len(caplog.records) == 5, "those of the trial; a stream is of its moment, and not another one's"
+        await until(no_child)
+
+    go(test)
+
+
+def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "gateway.reader")
+    monkeypatch.setattr(gateway.reader, "_LOOK_S", 0.01)
+
+    async def test() -> None:
+        with pytest.raises(LimitExceededError, match="evaluation_ms_max"):
+            await Reader(QuerySettings(), LimitSettings(evaluation_ms_max=50)).trial(signal.pause)
+        await asyncio.gather(*(reader_of().trial(lambda: sum(range(2 * 10**6))) for _ in range(4)))
+        assert not caplog.records
+
+    go(test)
+
+
+# --- a store on disk --------------------------------------------------------------------------------
+
+
+def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tmp_path: Path) -> None:
+    """Each trial changes the dataset in its own memory, which must not reach the files that it shares."""
+
+    async def test() -> None:
+        engine, reader = Engine(store_path=tmp_path), reader_of(tmp_path)
+        ended = threading.Event()
+
+        def persist() -> None:
+            while not ended.wait(0.02):
+                engine.persist_native()
+
+        thread = threading.Thread(target=persist)
+        thread.start()
+        try:
+            for number in range(25):
+                engine.update(f"INSERT DATA {{ <a:s{number}> <a:p> {number} }}")
+                query = asyncio.create_task(count(reader, engine))
+                await reader.trial(lambda: rehearsed(engine))
+                assert await query == number + 1
+        finally:
+            ended.set()
+            thread.join()
+        expected = sorted(engine.dump().splitlines())
+        engine.close()
+        with Engine(store_path=tmp_path) as again:
+            assert sorted(again.dump().splitlines()) == expected
+            assert len(expected) == 25
+
+    go(test)
+
+
+def rehearsed(engine: Engine) -> None:
+    """Raises LimitExceededError, which a trial does not hide, if the delta is not the right one."""
+    before = engine.quad_count
+    filling = " . ".join(f"<a:x{number}> <a:q> {number}" for number in range(2000))
+    delta = engine.prepare(f"INSERT DATA {{ {filling} }} ; DELETE {{ ?s ?p ?o }} WHERE {{ ?s <a:q> ?x ; ?p ?o }}")
+    if delta.changes or engine.quad_count != before:
+        raise LimitExceededError("it does not see what it has written")
+    if len(engine.update("DELETE WHERE { ?s <a:p> ?o }").removed) != before:
+        raise LimitExceededError("it does not see what is there")
+    engine.flush()
+
+
+def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_path: Path) -> None:
+    def work(out: BinaryIO) -> None:
+        try:
+            (tmp_path / "new").touch()
+        except OSError as error:
+            out.write(str(error.strerror).encode())
+
+    async def test() -> None:
+        engine = Engine(store_path=tmp_path / "store")
+        engine.update("INSERT DATA { <a:s> <a:p> 1 }")
+        engine.persist()
+        with sockets.socket():
+            reader = reader_of(tmp_path / "store")
+            assert await streamed(reader, work) == b"Too many open files"
+            running = reader.stream(lambda out: signal.pause())
+            [child] = children()
+
+            async def ready() -> bool:
+                return not any(name.startswith("socket") for name in open_files(child))
+
+            await until(ready)
+            names = open_files(child)
+            assert any(name.endswith(".sst") for name in names)
+            assert not [name for name in names if name.endswith((".log", "LOCK", "LOG")) or "MANIFEST" in name]
+            running.abandon()
+            await until(no_child)
+        engine.close()
 
     go(test)

@@ -21,6 +21,8 @@ from tests.gateway_parts import (
     due_times,
     dump,
     gateway,
+    lines,
+    put_lines,
     records,
     runner_over,
     segments,
@@ -217,8 +219,8 @@ def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
             for number in range(3):
                 await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
         (segment,) = segments(tmp_path)
-        lines = segment.read_bytes().splitlines(keepends=True)
-        segment.write_bytes(b"".join([*lines[:2], lines[2].replace(b"1", b"2"), lines[3]]))
+        content = lines(segment)
+        put_lines(tmp_path, [*content[:2], content[2].replace(b"1", b"2"), content[3]])
         async with gateway(tmp_path, clock) as runner:
             status = runner.status()
             assert (status["status"], status["epoch"], status["sequence"]) == ("damaged", 2, 1)

@@ -306,14 +306,20 @@ class Ear:
 
     def __init__(self) -> None:
         self.client = "test"
+        self.connection = self
+        self.identity: str | None = None
         self.since: Any = None
         self.told: list[Any] = []
 
-    def subscribed(self, subscription: Any) -> None:
+    def subscribed(self, subscription: Any, keep: str | None = None, reset: str | None = None) -> None:
         self.told.append(0)
 
     def notify(self, notification: Any, results: Any) -> None:
         self.told.append(notification.sequence)
+
+    def resumed(self, spuid: str, attached: Any) -> None: ...
+
+    def taken_over(self, spuid: str, by: Any) -> None: ...
 
     def ended(self, spuid: str, error: Exception) -> None:
         self.told.append(error)

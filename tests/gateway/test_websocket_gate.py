@@ -7,7 +7,8 @@ import json
 import re
 import socket as sockets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,8 @@ WRONG: list[tuple[str | bytes, str | None, int]] = [
     ('{"update": {"sparql": "INSERT oops", "alias": "a"}}', "a", 400),
     ('{"update": {"sparql": "LOAD <http://x>", "alias": "a"}}', "a", 400),
     ('{"update": {"sparql": "CLEAR ALL", "delay": "soon", "alias": "a"}}', "a", 400),
+    ('{"update": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "later", "alias": "a"}}', "a", 400),
+    ('{"update": {"sparql": "CLEAR ALL", "missed": "skip", "alias": "a"}}', "a", 400),
     ('{"update": {"sparql": "CLEAR ALL", "at": "9999-12-31T23:59:59-14:00", "alias": "a"}}', "a", 400),
     ('{"query": {"sparql": "SELECT oops", "alias": "a"}}', "a", 400),
 ]
@@ -371,7 +374,7 @@ def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
             "websocket": {"connections_max": 1},
         }
         async with running_gateway(tmp_path, **tables) as at:
-            monkeypatch.setattr("gateway.log_writer.os.fdatasync", slow_sync)
+            monkeypatch.setattr("gateway.disk.os.fdatasync", slow_sync)
             try:
                 slow = asyncio.create_task(update(at, insert("a")))
                 assert await asyncio.to_thread(asked.wait, 20)
@@ -480,13 +483,15 @@ def test_a_query_sees_what_was_sent_before_it_and_nothing_after(tmp_path: Path) 
 def test_an_update_can_be_delayed(tmp_path: Path) -> None:
     async def test(at: Addresses, socket: ClientConnection) -> None:
         first = await subscribe(socket, ALL)
-        later = await ask(socket, {"update": {"sparql": insert("later"), "alias": "u", "delay": "PT1H"}})
+        asked = {"sparql": insert("later"), "alias": "u", "delay": "PT1H", "missed": "skip"}
+        later = await ask(socket, {"update": asked})
         assert (later["updated"]["alias"], later["updated"]["sequence"]) == ("u", 1)
         await tell(socket, {"update": {"sparql": insert("soon"), "at": "2001-01-01T00:00:00Z"}})
         messages = [await hear(socket) for _ in range(2)]
         assert [next(iter(message)) for message in messages] == ["updated", "notification"]
         assert change(messages[1]["notification"])[0] == [{"s": "http://soon", "o": "1"}]
-        assert [row["id"] for row in (await http(at.delayed)).json["delayed"]] == [later["updated"]["delayed"]]
+        [row] = (await http(at.delayed)).json["delayed"]
+        assert (row["id"], row["missed"]) == (later["updated"]["delayed"], "skip")
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
     with_socket(test, tmp_path)
@@ -535,34 +540,299 @@ def test_connections_are_limited(tmp_path: Path) -> None:
     with_socket(test, tmp_path, websocket={"connections_max": 1})
 
 
-def test_a_client_that_does_not_read_is_disconnected_and_the_others_go_on(tmp_path: Path) -> None:
-    change_all = "DELETE { ?s ?p ?o } INSERT { ?s ?p '%s' } WHERE { ?s ?p ?o }"
-    size, rounds = 200_000, 60
+@asynccontextmanager
+async def slow_client(at: Addresses) -> AsyncIterator[ClientConnection]:
+    """A client whose machine takes in very little that it does not read."""
+    raw = sockets.socket()
+    raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+    raw.setblocking(False)
+    port = int(at.subscribe.rpartition(":")[2].partition("/")[0])
+    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
+    async with connect(at.subscribe, sock=raw, max_size=None, max_queue=1, close_timeout=1) as socket:
+        yield socket
 
+
+CHANGE_ALL = "DELETE { ?s ?p ?o } INSERT { ?s ?p '%s' } WHERE { ?s ?p ?o }"
+
+
+async def is_disconnected(socket: ClientConnection) -> None:
+    with pytest.raises(ConnectionClosed):
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                await socket.recv()
+
+
+def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_go_on(tmp_path: Path) -> None:
     async def test(at: Addresses, socket: ClientConnection) -> None:
-        await update(at, insert("a", "x" * size))
-        raw = sockets.socket()
-        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
-        raw.setblocking(False)
-        port = int(at.subscribe.rpartition(":")[2].partition("/")[0])
-        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
-        async with connect(at.subscribe, sock=raw, max_size=None, max_queue=1, close_timeout=1) as slow:
+        async with slow_client(at) as slow:
             await subscribe(slow, ALL)
             await subscribe(socket, ALL)
-            for number in range(1, rounds + 1):
-                await update(at, change_all % (str(number % 10) * size))
+            for number in range(1, 60):
+                await update(at, insert(str(number), str(number % 10) * 200_000))
                 assert (await notification(socket))["sequence"] == number
                 if (await health(at))["subscriptions"] == 1:
                     break
             assert (await health(at))["subscriptions"] == 1, "the slow client is still there"
-            with pytest.raises(ConnectionClosed):
-                async with asyncio.timeout(TIMEOUT_S):
-                    while True:
-                        await slow.recv()
-        await update(at, change_all % "end")
-        assert change(await notification(socket))[0] == [{"s": "http://a", "o": "end"}]
+            await is_disconnected(slow)
+        await update(at, insert("end"))
+        assert change(await notification(socket))[0] == [{"s": "http://end", "o": "1"}]
 
     with_socket(test, tmp_path, websocket={"outbox_bytes_max": 1_000_000})
+
+
+def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        await update(at, insert("a", "x" * 100_000))
+        async with slow_client(at) as slow:
+            known = values((await subscribe(slow, ALL))["addedResults"])
+            await subscribe(socket, ALL)
+            for number in range(1, 61):
+                await update(at, CHANGE_ALL % (str(number % 10) * 100_000))
+                assert (await notification(socket))["sequence"] == number
+            assert (await health(at))["counters"]["compositions"] > 0
+            await update(at, CHANGE_ALL % "end")
+            await tell(slow, {"query": {"sparql": "ASK {}", "alias": "end"}})
+            sequence = 0
+            while "answer" not in (message := await hear(slow)):
+                body = message["notification"]
+                added, removed = change(body)
+                sequence += 1
+                assert (body["sequence"], removed) == (sequence, known)
+                known = added
+            assert known == [{"s": "http://a", "o": "end"}]
+            assert sequence < 61
+
+    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 1_000_000})
+
+
+# --- resuming ---------------------------------------------------------------------------------------
+
+KEEP = {"keep": "PT10M"}
+TELL_CLASS: dict[str, Any] = {"class": True}
+
+
+def resuming(first: dict[str, Any], sequence: int) -> dict[str, Any]:
+    """The member that goes on with a subscription."""
+    return {**KEEP, "spuid": first["spuid"], "sequence": sequence}
+
+
+async def away(at: Addresses, count: int = 1) -> None:
+    """Waits until so many resumable subscriptions have nobody attached."""
+
+    async def holds() -> bool:
+        return bool((await health(at))["resumable"]["away"] == count)
+
+    await until(holds)
+
+
+async def told(socket: ClientConnection, count: int) -> list[tuple[int, str]]:
+    """Sequence and added subject of so many notifications."""
+    bodies = [await notification(socket) for _ in range(count)]
+    return [(body["sequence"], change(body)[0][0]["s"].removeprefix("http://")) for body in bodies]
+
+
+def test_a_resumable_subscription_has_a_spuid_of_its_own_kind_and_says_for_how_long(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        first = await subscribe(socket, ALL, resume={"keep": "PT10M"})
+        assert (first["sequence"], first["alias"], first["resume"]) == (0, "a", {"keep": "PT10M"})
+        assert re.fullmatch(r"sepa://subscription/[0-9a-f]{32}", first["spuid"])
+        assert "reset" not in first
+        capped = await subscribe(socket, ALL, resume={"keep": "P30D"}, **TELL_CLASS)
+        assert (capped["resume"], capped["class"]) == ({"keep": "PT2H"}, "telescoped")
+        assert "resume" not in await subscribe(socket, ALL, resume=None)
+        await update(at, insert("a"))
+        assert await told(socket, 3) == [(1, "a")] * 3
+        listed = (await http(at.health.replace("/health", "/subscriptions"))).json
+        assert listed["total"] == 3
+        assert first["spuid"] not in json.dumps(listed)
+        assert first["spuid"][:28] + "…" in {row["spuid"] for row in listed["subscriptions"]}
+
+    with_socket(test, tmp_path, resume={"keep_s_max": 7200})
+
+
+def test_whoever_comes_back_is_told_what_it_missed_and_then_what_comes(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        await update(at, insert("0"))
+        first = await subscribe(socket, ALL, resume=KEEP)
+        await update(at, insert("1"))
+        assert await told(socket, 1) == [(1, "1")]
+        socket.transport.abort()
+        await away(at)
+        for number in range(2, 5):
+            await update(at, insert(str(number)))
+        for seen in (1, 3, 4):  # those behind `seen` did not arrive, though they may have been sent
+            async with connect(at.subscribe) as again:
+                message = {"sparql": ALL, "alias": "b", "resume": resuming(first, seen)}
+                answer = await ask(again, {"subscribe": message})
+                assert answer == {"resumed": {"spuid": first["spuid"], "alias": "b", "sequence": 4}}
+                assert await told(again, 4 - seen) == [(number, str(number)) for number in range(seen + 1, 5)]
+            await away(at)
+        async with connect(at.subscribe) as again:
+            await ask(again, {"subscribe": {"sparql": ALL, "resume": resuming(first, 4)}})
+            await update(at, insert("5"))
+            assert await told(again, 1) == [(5, "5")]
+        assert (await health(at))["counters"]["resumed"] == 4
+
+    with_socket(test, tmp_path)
+
+
+def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+            await update(at, insert("0"))
+            first = await subscribe(socket, ALL, resume=KEEP)
+            ended = await subscribe(socket, ALL, resume=KEEP)
+            limited = await subscribe(socket, ALL + " LIMIT 3", resume=KEEP)
+            await ask(socket, {"unsubscribe": {"spuid": ended["spuid"]}})
+            await update(at, insert("1"))
+            await update(at, insert("2"))
+        async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+            await away(at)
+            await update(at, insert("3"))
+            answer = await ask(socket, {"subscribe": {"sparql": ALL, "resume": resuming(first, 1)}})
+            assert answer == {"resumed": {"spuid": first["spuid"], "sequence": 3}}
+            assert await told(socket, 2) == [(2, "2"), (3, "3")]
+            for gone in (ended, limited):  # which three solutions there are is the store's business
+                fresh = await subscribe(socket, ALL + " LIMIT 3", resume=resuming(gone, 0))
+                assert (fresh["sequence"], len(values(fresh["addedResults"]))) == (0, 3)
+                assert "no subscription" in fresh["reset"]
+            assert (await health(at))["counters"]["resets"] == 2
+
+    go(test)
+
+
+def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        first = await subscribe(socket, ALL, resume=KEEP)
+        for number in range(20):
+            await update(at, insert(str(number)))
+        assert len(await told(socket, 20)) == 20
+        other = "SELECT ?s { ?s <http://p> ?o }"
+        unknown = {"spuid": "sepa://subscription/unknown"}
+        spuids = {first["spuid"]}
+        second = await subscribe(socket, ALL, resume=KEEP)
+        for text, resume, reason in (
+            (ALL, resuming(unknown, 1), "no subscription of this client has that spuid"),
+            (other, resuming(first, 20), "another query"),
+            (ALL, resuming(second, 1), "last notification has the sequence 0"),
+            (ALL, resuming(first, 1), "no longer retained"),
+        ):
+            fresh = await subscribe(socket, text, "new", resume=resume)
+            assert reason in fresh["reset"]
+            assert (fresh["sequence"], fresh["alias"], fresh["resume"]) == (0, "new", KEEP)
+            assert len(values(fresh["addedResults"])) == 20
+            assert fresh["spuid"] not in spuids
+            spuids.add(fresh["spuid"])
+        # What the client cannot go on with on this connection has ended in favour of the new ones.
+        await update(at, insert("end"))
+        assert [sequence for sequence, _ in await told(socket, 4)] == [1, 1, 1, 1]
+        assert (await health(at))["subscriptions"] == 4
+
+    with_socket(test, tmp_path, resume={"outbox_bytes_max": 2000})
+
+
+def test_a_subscription_is_taken_over_from_another_connection_but_not_from_the_same(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        first = await subscribe(socket, ALL, resume=KEEP)
+        async with connect(at.subscribe) as other:
+            message = {"subscribe": {"sparql": ALL, "alias": "b", "resume": resuming(first, 0)}}
+            for _ in range(2):
+                answer = await ask(other, message)
+                assert answer == {"resumed": {"spuid": first["spuid"], "alias": "b", "sequence": 0}}
+            error = await hear(socket)
+            assert (error["error"], error["alias"], error["spuid"]) == ("sid_not_found", "a", first["spuid"])
+            await update(at, insert("1"))
+            assert await told(other, 1) == [(1, "1")]
+            # Nothing more of it here, and it is none of this connection's business any more.
+            refused = await ask(socket, {"unsubscribe": {"spuid": first["spuid"], "alias": "u"}})
+            assert (refused["error"], refused["alias"]) == ("sid_not_found", "u")
+        await away(at)
+        answer = await ask(socket, {"unsubscribe": {"spuid": first["spuid"]}})
+        assert answer == {"unsubscribed": {"spuid": first["spuid"]}}
+        assert (await health(at))["subscriptions"] == 0
+
+    with_socket(test, tmp_path)
+
+
+def test_a_subscription_whose_client_stays_away_for_too_long_ends(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        await subscribe(socket, ALL, resume={"keep": "PT0S"})
+        await subscribe(socket, ALL)
+        await socket.close()
+
+        async def ended() -> bool:
+            return bool((await health(at))["subscriptions"] == 0)
+
+        await until(ended)
+        assert (await health(at))["sequence"] == 2  # it is on record
+
+    with_socket(test, tmp_path)
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    clock = "SELECT ?s (<http://lamplighter.example/ns/gateway#clock>() AS ?t) { ?s ?p ?o }"
+    wrong: list[tuple[str, object, str, int]] = [
+        (ALL, {}, "SPARQL11ProtocolException", 400),
+        (ALL, "PT1M", "SPARQL11ProtocolException", 400),
+        (ALL, {"keep": "soon"}, "SPARQL11ProtocolException", 400),
+        (ALL, {"keep": "PT1M", "spuid": "x"}, "SPARQL11ProtocolException", 400),
+        (ALL, {"keep": "PT1M", "sequence": 1}, "SPARQL11ProtocolException", 400),
+        (ALL, {"keep": "PT1M", "spuid": "x", "sequence": -1}, "SPARQL11ProtocolException", 400),
+        ("SELECT oops", KEEP, "SPARQL11ProtocolException", 400),
+        (clock, KEEP, "unsupported", 400),
+    ]
+
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        for text, resume, code, status in wrong:
+            answer = await ask(socket, {"subscribe": {"sparql": text, "alias": "x", "resume": resume}})
+            assert (answer.get("error"), answer.get("status_code"), answer.get("alias")) == (code, status, "x"), resume
+        await subscribe(socket, ALL, resume=KEEP)
+        answer = await ask(socket, {"subscribe": {"sparql": ALL, "resume": KEEP}})
+        assert answer["error"] == "limit_exceeded"
+        assert "resume.subscriptions_max = 1" in answer["error_description"]
+        state = await health(at)
+        assert (state["subscriptions"], state["sequence"]) == (1, 1)
+
+    with_socket(test, tmp_path, resume={"subscriptions_max": 1})
+
+
+def test_a_resumable_client_that_is_too_slow_is_disconnected_with_nothing_composed(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        await update(at, insert("a", "x" * 100_000))
+        async with slow_client(at) as slow:
+            first = await subscribe(slow, ALL, resume=KEEP)
+            for number in range(60):
+                await update(at, CHANGE_ALL % (str(number % 10) * 100_000))
+            await is_disconnected(slow)
+        assert (await health(at))["counters"]["compositions"] == 0
+        fresh = await subscribe(socket, ALL, resume=resuming(first, 0))
+        # It may have been ended already, since nobody can go on with it.
+        assert re.search("no longer retained|no subscription of this client", fresh["reset"])
+        assert change(fresh)[0] == [{"s": "http://a", "o": "9" * 100_000}]
+
+    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 1_000_000})
+
+
+def test_much_that_was_missed_at_once_is_no_reason_to_be_disconnected(tmp_path: Path) -> None:
+    async def test(at: Addresses, socket: ClientConnection) -> None:
+        firsts = [await subscribe(socket, ALL, resume=KEEP) for _ in range(4)]
+        await socket.close()
+        await away(at, 4)
+        for number in range(1, 9):
+            await update(at, insert(str(number), "x" * 50_000))
+        async with connect(at.subscribe) as again:
+            for first in firsts:
+                await tell(again, {"subscribe": {"sparql": ALL, "resume": resuming(first, 0)}})
+            await update(at, insert("9"))
+            sequences: dict[str, list[int]] = {}
+            while sum(len(found) for found in sequences.values()) < 4 * 9:
+                message = await hear(again)
+                if "notification" in message:
+                    body = message["notification"]
+                    sequences.setdefault(body["spuid"], []).append(body["sequence"])
+            assert sequences == {first["spuid"]: list(range(1, 10)) for first in firsts}
+
+    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 500_000})
 
 
 # --- stress: exact counts (SEPA protocol 6.5) -------------------------------------------------------

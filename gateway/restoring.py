@@ -1,0 +1,176 @@
+"""Restores a backup while the gateway runs.
+
+A fork compares the backup with the dataset, while updates go on; the difference, corrected by what was committed
+meanwhile, is one commit, so that subscribers are told exactly what changed. The delayed updates of the backup take the
+place of those that were pending. Request ids, applications and resumable subscriptions stay as they are: they belong to
+the clients of now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from engine.change_log import Record, Timer
+from engine.core import Engine
+from engine.delta import QuadDelta, compose
+from engine.errors import ChangeLogError, GatewayError, LimitExceededError, MalformedRequestError, StoreError
+from engine.renewal import native_quads
+from engine.store import quad_from_native
+from engine.terms import Quad, Term
+from gateway.checked_snapshots import known, read_snapshot
+from gateway.disk import TEMPORARY, Disk
+from gateway.reader import Answer
+
+KIND = "restore"
+"""The cause of the records that a restore brings about; its id is gateway, epoch and sequence of the backup."""
+RESTORE_BYTES_MAX = 1024 * 1024 * 1024
+"""A larger backup is not taken in."""
+_BATCH = 1000
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of what the fork says. place: only on the last one; error: instead of everything, code and description."""
+
+    removed: tuple[Quad, ...] = ()
+    added: tuple[Quad, ...] = ()
+    created: tuple[Term, ...] = ()
+    dropped: tuple[Term, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    place: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What makes the state that a fork saw that of a backup. timers: the delayed updates to set."""
+
+    place: str
+    delta: QuadDelta
+    timers: tuple[Timer, ...]
+
+    def since(self, deltas: list[QuadDelta]) -> QuadDelta:
+        """The exact delta from the state after some commits that the fork has not seen."""
+        undone = [delta.invert() for delta in reversed(deltas)]
+        return compose([*undone, self.delta])._replace(kept=())
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    place: str
+    sequence: int
+    removed: int
+    added: int
+    cancelled: int
+    delayed: int
+
+
+def compare(path: Path, engine: Engine, out: BinaryIO) -> None:
+    """Writes `Part`s: how the dataset differs from a backup. Meant for a fork; nothing but `out` is changed."""
+    try:
+        for part in _parts(path, engine):
+            out.write(msgspec.json.encode(part) + b"\n")
+    except GatewayError as error:
+        out.write(msgspec.json.encode(Part(error=str(error))) + b"\n")
+
+
+def _place(head: Record) -> str:
+    return f"{head.gw}/{head.epoch}/{head.seq}"
+
+
+def _parts(path: Path, engine: Engine) -> Iterator[Part]:
+    head, batches = read_snapshot(path)
+    wanted: set[Quad] = set()
+    names = set(head.graphs.created if head.graphs else ())
+    for batch in batches:
+        if [quad_from_native(quad) for quad in native_quads(batch)] != list(batch):
+            raise MalformedRequestError("the backup has terms that are not in the store's canonical form")
+        wanted.update(batch)
+        names.update(quad.g for quad in batch if quad.g is not None)
+    # Nothing is said before the file has been read to its end.
+    for there in engine.snapshot():
+        removed = tuple(quad for quad in there if quad not in wanted)
+        wanted.difference_update(there)
+        if removed:
+            yield Part(removed=removed)
+    added = list(wanted)
+    for begin in range(0, len(added), _BATCH):
+        yield Part(added=tuple(added[begin : begin + _BATCH]))
+    present = set(engine.store.graphs())
+    yield Part(
+        created=tuple(sorted(names - present)),
+        dropped=tuple(sorted(present - names)),
+        timers=tuple(_timers(head)),
+        place=_place(head),
+    )
+
+
+def _timers(head: Record) -> Iterator[Timer]:
+    """The delayed updates of a backup, with what they had left, under new ids."""
+    state = known(head).delayed
+    boot = state.boot
+    now_us = head.boottime_us if boot is None or boot.boot == head.boot else boot.uptime_us
+    for record, due_us in state.pending:
+        assert record.timer is not None
+        left_us = None if due_us is None else max(0, due_us - now_us)
+        yield msgspec.structs.replace(record.timer, id=uuid.uuid4().hex, delay_us=left_us)
+
+
+async def difference(answer: Answer) -> Difference:
+    """What the fork said. Raises MalformedRequestError for a backup that is no good, StoreError if the fork failed."""
+    removed: list[Quad] = []
+    added: list[Quad] = []
+    decoder = msgspec.json.Decoder(Part)
+    rest = b""
+    last = Part()
+    async for chunk in answer.chunks():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            last = decoder.decode(line)
+            removed += last.removed
+            added += last.added
+        await asyncio.sleep(0)
+    if last.error:
+        raise MalformedRequestError(last.error)
+    if not last.place or rest:
+        raise StoreError("the backup could not be compared with the dataset; is there memory enough?")
+    return Difference(last.place, QuadDelta(tuple(removed), tuple(added), (), last.created, last.dropped), last.timers)
+
+
+@contextlib.asynccontextmanager
+async def received(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
+    """A file with what comes in, for as long as it is needed; a start removes what a crash leaves.
+
+    Raises LimitExceededError, ChangeLogError when the disk does not take it.
+    """
+    path = folder / f"restore-{uuid.uuid4().hex}{TEMPORARY}"
+    size = 0
+    try:
+        try:
+            file = disk.create(path)
+            try:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > RESTORE_BYTES_MAX:
+                        raise LimitExceededError(f"a backup has {RESTORE_BYTES_MAX} bytes at most")
+                    await asyncio.to_thread(disk.write_all, file, chunk)
+            finally:
+                disk.close(file)
+        except OSError as error:
+            reason = os.strerror(error.errno or errno.EIO)
+            raise ChangeLogError(reason, path=path, hint="free some space; nothing was changed") from error
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            disk.remove(path)

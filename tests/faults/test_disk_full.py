@@ -1,0 +1,27 @@
+"""A disk that is full or read-only for a while: updates are refused, all else goes on; with room again they do, too."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from tests.fault_rig import FULL_AT_MAX, run_case, run_many
+
+FEW = 24
+CASES = 4 * FULL_AT_MAX
+"""Each operation, with both errnos, with a restart and without."""
+
+
+def test_the_first_operations_that_find_the_disk_full() -> None:
+    for case in range(FEW):
+        run_case("full", case)
+
+
+@pytest.mark.faults
+def test_each_operation_finds_the_disk_full() -> None:
+    story = secrets.randbelow(10**6)
+    figures = run_many("full", CASES, story * CASES)
+    print(f"{CASES} full disks, story {story}\n  {figures}")
+    assert figures.refused > CASES
+    assert figures.failed > CASES

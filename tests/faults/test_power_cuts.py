@@ -1,0 +1,36 @@
+"""The power goes at any operation of the disk: what was acknowledged is there once, and the gateway starts."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from tests.fault_rig import CUTS, run_case, run_many
+
+FEW = 12
+CASES = 500
+
+
+def test_a_few_power_cuts_lose_nothing_that_was_acknowledged() -> None:
+    for case in range(FEW):
+        run_case("cuts", case)
+
+
+@pytest.mark.faults
+def test_thousands_of_power_cuts_lose_nothing_that_was_acknowledged() -> None:
+    first = secrets.randbelow(10**9)
+    figures = run_many("cuts", CASES, first)
+    print(f"{CASES * CUTS} power cuts, cases from {first}\n  {figures}")
+    assert figures.left["files torn"] > 100
+    assert figures.log["recovered from a snapshot"] > 100
+    assert figures.log["segments sealed"] > 100
+    assert figures.log["segments evicted"] > 10
+
+
+@pytest.mark.faults
+def test_a_sync_that_fails_ends_the_gateway_and_loses_nothing_that_was_acknowledged() -> None:
+    first = secrets.randbelow(10**9)
+    figures = run_many("broken", 120, first)
+    print(f"cases from {first}\n  {figures}")
+    assert figures.failed > 60
