@@ -32,11 +32,11 @@ test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m "not faults" $(TESTS) $(ARGS)
 
-test-faults: $(VENV)/test.stamp ## kills, restarts and damaged files
+test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
 
-soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part
+soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part, ARGS=faults for kills and cuts
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff and mypy --strict

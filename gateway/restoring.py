@@ -24,8 +24,7 @@ from engine.change_log import Record, Timer
 from engine.core import Engine
 from engine.delta import QuadDelta, compose
 from engine.errors import ChangeLogError, GatewayError, LimitExceededError, MalformedRequestError, StoreError
-from engine.renewal import native_quads
-from engine.store import quad_from_native
+from engine.store import QuadStore
 from engine.terms import Quad, Term
 from gateway.checked_snapshots import known, read_snapshot
 from gateway.disk import TEMPORARY, Disk
@@ -35,7 +34,6 @@ KIND = "restore"
 """The cause of the records that a restore brings about; its id is gateway, epoch and sequence of the backup."""
 RESTORE_BYTES_MAX = 1024 * 1024 * 1024
 """A larger backup is not taken in."""
-_BATCH = 1000
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,35 +83,30 @@ def compare(path: Path, engine: Engine, out: BinaryIO) -> None:
         out.write(msgspec.json.encode(Part(error=str(error))) + b"\n")
 
 
-def _place(head: Record) -> str:
-    return f"{head.gw}/{head.epoch}/{head.seq}"
-
-
 def _parts(path: Path, engine: Engine) -> Iterator[Part]:
     head, batches = read_snapshot(path)
-    wanted: set[Quad] = set()
-    names = set(head.graphs.created if head.graphs else ())
-    for batch in batches:
-        if [quad_from_native(quad) for quad in native_quads(batch)] != list(batch):
-            raise MalformedRequestError("the backup has terms that are not in the store's canonical form")
-        wanted.update(batch)
-        names.update(quad.g for quad in batch if quad.g is not None)
-    # Nothing is said before the file has been read to its end.
-    for there in engine.snapshot():
-        removed = tuple(quad for quad in there if quad not in wanted)
-        wanted.difference_update(there)
-        if removed:
-            yield Part(removed=removed)
-    added = list(wanted)
-    for begin in range(0, len(added), _BATCH):
-        yield Part(added=tuple(added[begin : begin + _BATCH]))
-    present = set(engine.store.graphs())
+    # A store of its own makes terms canonical, whoever wrote them. Nothing is said before the file was read to its end.
+    wanted = QuadStore()
+    wanted.fill(batches, head.graphs.created if head.graphs else ())
+    for removed in _missing(engine.store, wanted):
+        yield Part(removed=removed)
+    for added in _missing(wanted, engine.store):
+        yield Part(added=added)
+    names, present = set(wanted.graphs()), set(engine.store.graphs())
     yield Part(
         created=tuple(sorted(names - present)),
         dropped=tuple(sorted(present - names)),
         timers=tuple(_timers(head)),
-        place=_place(head),
+        place=f"{head.gw}/{head.epoch}/{head.seq}",
     )
+
+
+def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
+    """What is in these and not in those, in batches."""
+    for batch in these.batches():
+        missing = tuple(quad for quad, there in zip(batch, those.contains(batch), strict=True) if not there)
+        if missing:
+            yield missing
 
 
 def _timers(head: Record) -> Iterator[Timer]:

@@ -61,6 +61,7 @@ from gateway.clock import Clock, iso, moment
 from gateway.delayed import CLOCK, DelayedState, DelayedUpdates, Scheduler, at_moment, delay_us
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
+from gateway.persistent_store import PersistentStore
 from gateway.reader import Answer, Reader
 from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, compare
@@ -258,7 +259,13 @@ class Runner:
         self._log = log
         self._applications = applications
         self._now: datetime | None = None  # the time of the record that is being followed
-        self._engine = Engine(clock=lambda: self._now or clock.wall())
+        self._base = newest(log.data / "snapshots")
+        path = settings.store.path
+        self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
+        self._way_back = None if self._store is None else self._store.usable(*self._base.place)
+        self._engine = Engine(
+            clock=lambda: self._now or clock.wall(), store_path=None if self._store is None else self._store.path
+        )
         self._reader = Reader(settings.query, settings.limits)
         self._trials = Trials(self._engine, self._reader, settings.limits)
         self._evaluations: OrderedDict[str, _Evaluation] = OrderedDict()
@@ -349,27 +356,28 @@ class Runner:
 
     def _restore_snapshot(self) -> tuple[int, int]:
         """Starts from the newest snapshot that is whole; the epoch and the sequence where it stands."""
-        folder = self._log.data / "snapshots"
-        snapshot, head, errors = newest(folder)
-        for error in errors:
+        base = self._base
+        for error in base.errors:
             self.health.problems.append(f"snapshot {error}")
             logger.error("snapshot is damaged reason=%s", error)
             with contextlib.suppress(OSError):
                 self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
-        if snapshot is None or head is None or head.snapshot is None:
-            return 1, 0
-        graphs = head.graphs.created if head.graphs else ()
-        self._engine.restore(quads(snapshot), graphs, snapshot.sequence)
-        known = msgspec.json.decode(head.snapshot.state, type=_Known)
-        self._delayed.restore(known.delayed)
-        for request, sequence, delayed in known.requests:
-            self._remember(request, Accepted(sequence, delayed))
-        self._register.restore(known.applications)
-        self._boot = head.boot
-        for retained in known.resumable:
-            self._follow_again(retained.followed, partial(self._resumables.restore, retained))
-        self.log_keeper.snapshot = snapshot.place
-        return snapshot.place
+        if self._way_back is not None:
+            self._engine.converge(self._way_back, base.place[1])
+            self._way_back = None
+        elif base.snapshot is not None:
+            self._engine.restore(quads(base.snapshot), base.graphs, base.place[1])
+        if base.head is not None and base.head.snapshot is not None:
+            known = msgspec.json.decode(base.head.snapshot.state, type=_Known)
+            self._delayed.restore(known.delayed)
+            for request, sequence, delayed in known.requests:
+                self._remember(request, Accepted(sequence, delayed))
+            self._register.restore(known.applications)
+            self._boot = base.head.boot
+            for retained in known.resumable:
+                self._follow_again(retained.followed, partial(self._resumables.restore, retained))
+            self.log_keeper.snapshot = base.place
+        return base.place
 
     def _known(self) -> bytes:
         return msgspec.json.encode(
@@ -1266,10 +1274,21 @@ class Runner:
         and the log may say so."""
         self._reader.close()
         if orderly:
+            self._finish_store()
             self._log.finish()
         else:
             self._log.close()
         self._engine.close()
+
+    def _finish_store(self) -> None:
+        """Has the store on disk as durable as the log, so that the next start can use it."""
+        if self._store is not None:
+            try:
+                self._log.sync(always=True)  # the store must not know more
+                self._engine.persist()
+                self._store.closed()
+            except (OSError, GatewayError) as error:
+                logger.error("store was not closed properly reason=%s", error)
 
 
 def _fulfil(outcome: asyncio.Future[Any], result: Any) -> None:

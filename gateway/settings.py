@@ -70,6 +70,13 @@ class QuerySettings(_Table, frozen=True):
     concurrent_max: Positive = 4
 
 
+class StoreSettings(_Table, frozen=True):
+    """``[store]``. path: folder of the dataset on disk, relative to the data folder; empty keeps it in memory, which is
+    faster and right for up to a million quads or so. The change log is the truth in either case."""
+
+    path: str = ""
+
+
 class EngineSettings(_Table, frozen=True):
     """``[engine]``. parallel: whether the next updates are executed while the records and notifications of those
     before are on their way to the disk and to the subscribers."""
@@ -133,6 +140,7 @@ class Settings(_Table, frozen=True):
     http: HttpSettings = HttpSettings()
     websocket: WebsocketSettings = WebsocketSettings()
     query: QuerySettings = QuerySettings()
+    store: StoreSettings = StoreSettings()
     engine: EngineSettings = EngineSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()

@@ -108,12 +108,31 @@ def quads(snapshot: Snapshot) -> Iterator[tuple[Quad, ...]]:
         raise ChangeLogError(f"damaged: {error}", path=snapshot.path, hint="take an older one") from error
 
 
-def newest(folder: Path) -> tuple[Snapshot | None, Record | None, list[ChangeLogError]]:
-    """The newest snapshot that is whole, with its first record, and what is wrong with newer ones."""
+@dataclass(frozen=True)
+class Base:
+    """Where a start begins: the newest snapshot that is whole, and what is wrong with newer ones. None of it there:
+    before the first record."""
+
+    snapshot: Snapshot | None
+    head: Record | None
+    errors: tuple[ChangeLogError, ...]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return (1, 0) if self.snapshot is None else self.snapshot.place
+
+    @property
+    def graphs(self) -> tuple[Term, ...]:
+        """Names of its graphs."""
+        return self.head.graphs.created if self.head is not None and self.head.graphs is not None else ()
+
+
+def newest(folder: Path) -> Base:
+    """The newest snapshot that can be read from end to end."""
     errors: list[ChangeLogError] = []
     for snapshot in reversed(snapshots(folder)):
         try:
-            return snapshot, head(snapshot), errors
+            return Base(snapshot, head(snapshot), tuple(errors))
         except ChangeLogError as error:
             errors.append(error)
-    return None, None, errors
+    return Base(None, None, tuple(errors))

@@ -133,7 +133,9 @@ class _Verification:
     def _check_identity(self) -> None:
         path = self._data / "identity"
         try:
-            self._report.gateway = path.read_text().strip()
+            self._report.gateway = path.read_text().removesuffix("\n")
+            if path.read_bytes() != f"{self._report.gateway}\n".encode():
+                self._problem(path, "", "it is not one line", "write the `gw` of the records into it")
         except (OSError, UnicodeDecodeError) as error:
             self._problem(path, "", f"cannot be read: {error}", "write the `gw` of the records into it")
 
@@ -198,7 +200,7 @@ class _Verification:
         seal = None
         if segment.sealed:
             report.sealed += 1
-            seal = self._check_seal(segment, data, seal_text)
+            seal = self._check_seal(segment, data, seal_text, records[0].gw if records else self._report.gateway)
             if tail:
                 self._problem(segment.path, f"byte {offset}", f"behind record {_or_none(last)}: {tail}", _LOST)
             elif last != (name.epoch, name.last) or len(records) != (name.last or 0) - name.first + 1:
@@ -231,7 +233,7 @@ class _Verification:
                 raise
             return None
 
-    def _check_seal(self, segment: Segment, data: bytes, text: bytes | None) -> Seal | None:
+    def _check_seal(self, segment: Segment, data: bytes, text: bytes | None, gateway: str) -> Seal | None:
         path = segment.path.parent / seal_name(segment.name)
         cure = f"the records are in the segment; {_BACKUP}"
         if text is None:
@@ -246,7 +248,7 @@ class _Verification:
             return None
         name = segment.name
         for member, said, found in (
-            ("gw", seal.gw, self._report.gateway),
+            ("gw", seal.gw, gateway),
             ("epoch", seal.epoch, name.epoch),
             ("first", seal.first, name.first),
             ("last", seal.last, name.last),

@@ -534,7 +534,9 @@ class Chain:
             await self.act(runner)
             if self.disk.stopped:
                 break
-        _demand(self.disk.stopped or not self.disk.failures, "the gateway went on after a sync that failed")
+        self.figures.where[self.disk.failed_in] += 1
+        of_log = self.disk.failed_in == "sync in log .ndjson.zst"
+        _demand(self.disk.stopped or not of_log, "the gateway went on after a sync of the log that failed")
 
     async def _filling_up(self, runner: Runner, operation: int, error: int, *, go_on: bool) -> None:
         for _ in range(4):
@@ -883,7 +885,10 @@ def run_many(kind: str, cases: int, first: int, processes: int = 2) -> Figures:
     for output in outputs:
         *_, last = output.splitlines() or [""]
         if last.startswith(FIGURES):
-            figures.add(msgspec.json.decode(last.removeprefix(FIGURES), type=Figures))
+            other = Figures()
+            for name, value in json.loads(last.removeprefix(FIGURES)).items():
+                setattr(other, name, Counter(value) if isinstance(value, dict) else value)
+            figures.add(other)
     if any(process.returncode for process in running):
         raise AssertionError("\n".join(outputs))
     return figures
@@ -907,7 +912,7 @@ def main() -> int:
             failed += 1
             if failed == FAILED_MAX:
                 break
-    print(FIGURES + msgspec.json.encode(figures).decode())
+    print(FIGURES + json.dumps(vars(figures)))
     return bool(failed)
 
 

@@ -82,8 +82,9 @@ def runner_over(
 
 
 @asynccontextmanager
-async def running(runner: Runner) -> AsyncIterator[Runner]:
-    """A recovered Runner at work; ends as a killed process does, with nothing written. Its log is closed then."""
+async def running(runner: Runner, *, orderly: bool = False) -> AsyncIterator[Runner]:
+    """A recovered Runner at work; ends as a killed process does, with nothing written, or orderly. Its log is closed
+    then."""
     task = asyncio.create_task(runner.run())
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -92,7 +93,7 @@ async def running(runner: Runner) -> AsyncIterator[Runner]:
     finally:
         task.cancel()
         results = await asyncio.gather(task, return_exceptions=True)
-        runner.close()
+        runner.close(orderly=orderly)
     if not isinstance(results[0], asyncio.CancelledError):
         raise AssertionError("the runner ended by itself") from results[0]
 

@@ -135,8 +135,8 @@ class _Fault:
 class SimulatedDisk(Disk):
     """A disk over a root folder that is empty, or holds what is taken as durable.
 
-    operations: how many were asked for; failures: how many failed; stopped: whether the power is off, stopped_in: the
-    operation in which it went.
+    operations: how many were asked for; failures: how many failed, failed_in: the last of them; stopped: whether the
+    power is off, stopped_in: the operation in which it went.
     """
 
     def __init__(self, root: Path, *, garbage: tuple[Garbage, ...] = ("zeros", "noise", "stale")) -> None:
@@ -145,6 +145,7 @@ class SimulatedDisk(Disk):
         self.stopped = False
         self.stopped_in = ""
         self.failures = 0
+        self.failed_in = ""
         self._garbage = garbage
         self._lock = threading.RLock()
         self._stop_at: int | None = None
@@ -224,6 +225,7 @@ class SimulatedDisk(Disk):
             return True
         fault.hits += 1
         self.failures += 1
+        self.failed_in = f"{kind} {self._place(kind, path)}"
         self._short = False
         if not fault.forever:
             self._fault = None

@@ -3,6 +3,7 @@
 The dataset keeps its size, subscriptions of all classes come and go. Everything follows from the seed, which is
 printed first; a difference ends the run with the number of the update and what was found. Run as
 ``python -m tests.soak``; ``--updates 20000`` for a part, ``--case N`` repeats a generated case of the property tests.
+``faults`` as the first argument runs the fault rig instead (`tests.soak_faults`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import traceback
 from pathlib import Path
 from random import Random
 
+from tests import soak_faults
 from tests.properties.comparison import CaseFailedError, Comparison, Tally, run_cases
 from tests.properties.sparql_texts import NAMESPACE, Script, Step, Writer
 
@@ -132,6 +134,8 @@ class Soak:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["faults"]:
+        return soak_faults.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--updates", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=None)

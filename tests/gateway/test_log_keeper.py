@@ -131,7 +131,7 @@ def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path, dama
             assert [path.name for path in (tmp_path / "damaged").iterdir()] == [f"snapshot-{newer.path.name}"]
             await turns(runner, 25, 12)
         assert older.path not in [snapshot.path for snapshot in snapshots(folder(tmp_path))]
-        assert newest(folder(tmp_path))[2] == []
+        assert newest(folder(tmp_path)).errors == ()
 
     asyncio.run(scenario())
 

@@ -497,6 +497,10 @@ def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_p
         except OSError as error:
             out.write(str(error.strerror).encode())
 
+    def ready_then_waiting(out: BinaryIO) -> None:
+        out.write(b"x" * 100_000)
+        signal.pause()
+
     async def test() -> None:
         engine = Engine(store_path=tmp_path / "store")
         engine.update("INSERT DATA { <a:s> <a:p> 1 }")
@@ -504,17 +508,17 @@ def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_p
         with sockets.socket():
             reader = reader_of(tmp_path / "store")
             assert await streamed(reader, work) == b"Too many open files"
-            running = reader.stream(lambda out: signal.pause())
+            running = reader.stream(ready_then_waiting)
+            chunks = running.chunks()
+            await anext(chunks)
             [child] = children()
-
-            async def ready() -> bool:
-                return not any(name.startswith("socket") for name in open_files(child))
-
-            await until(ready)
             names = open_files(child)
             assert any(name.endswith(".sst") for name in names)
             assert not [name for name in names if name.endswith((".log", "LOCK", "LOG")) or "MANIFEST" in name]
+            assert not [name for name in names if name.startswith("socket")]
             running.abandon()
+            with pytest.raises(StoreError, match="broke off"):
+                await anext(chunks)
             await until(no_child)
         engine.close()
 
