@@ -4,10 +4,15 @@ What comes out of it is canonical, and what goes in must be (`1.5`, not `1.50`):
 or of `parse_quads`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from errno import ENOSPC
 from itertools import chain, islice
 from pathlib import Path
+from shutil import disk_usage
+from typing import NoReturn
 from weakref import WeakSet
 
 import pyoxigraph as ox
@@ -27,6 +32,26 @@ MEDIA_TYPES = {
 
 BATCH_QUADS = 1000
 """Quads in one batch of `QuadStore.batches`."""
+
+
+ROOM_BYTES_MIN = 4 * 1024 * 1024
+"""Room on the disk before a store that could not be written is tried again."""
+
+
+class _Absent:
+    """In the place of a native store that could not be opened again."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise OSError("it could not be opened again after a failed write")
+
+    def __contains__(self, quad: object) -> bool:
+        return bool(self.quads)
+
+    def __iter__(self) -> Iterator[ox.Quad]:
+        return iter(self.quads)
+
+    def __len__(self) -> int:
+        return len(self.quads)
 
 
 class QuadStore:
@@ -67,6 +92,7 @@ class QuadStore:
         self._names: dict[Term, None] | None = None  # not known until the first delta
         self._count = 0
         self._waiting_max = policy.pending_max
+        self._failed = False
         self._ageing = Ageing(policy)
         self._renewal: Renewal | None = None
         self.renewals = 0
@@ -125,7 +151,10 @@ class QuadStore:
         try:  # a context manager would cost more than the rest
             return [next(rest) in self._native if there is None else there for there in found]
         except (OSError, RuntimeError) as error:
-            raise _trouble(error) from error
+            if not self._failed:
+                raise _trouble(error) from error
+        self.flush()  # opens it again, or raises
+        return self.contains(quads)
 
     def quads(self, graph: Term | None) -> Iterator[Quad]:
         """The quads of one graph; None is the default graph."""
@@ -250,12 +279,18 @@ class QuadStore:
         Raises StoreError when the disk does not take it; it still waits then, and whatever was written of it is
         written again.
         """
+        if self._failed:
+            self._reopen()
         changes, graphs = self._pending, self._pending_graphs
         if not changes and not graphs:
             return
         removed, added = split(changes)
-        with _told():
-            write(self._native, removed, added, graphs)
+        try:
+            with _told():
+                write(self._native, removed, added, graphs)
+        except StoreError:
+            self._failed = self._path is not None
+            raise
         self._pending, self._pending_graphs = {}, {}
         self._waiting_max = self._policy.pending_max
         if self._path is not None:
@@ -269,6 +304,23 @@ class QuadStore:
             if not self._renew():
                 break
 
+    def _reopen(self) -> None:
+        """After a write that failed RocksDB takes no other until it is opened again. Raises StoreError."""
+        assert self._path is not None
+        if disk_usage(self._path).free < ROOM_BYTES_MIN:
+            raise _trouble(OSError(ENOSPC, "No space left on device"))
+        self._let_go(_Absent())
+        try:
+            self._native = _opened(self._path)
+        except ConfigurationError as error:  # it was in order when the process began
+            raise _trouble(error) from error
+        self._failed = False
+
+    def _let_go(self, instead: ox.Store | _Absent) -> None:
+        for reading in list(self._readings):
+            reading.close()
+        self._native = instead  # type: ignore[assignment]  # whatever is asked of it is an OSError
+
     def persist_native(self) -> None:
         """Has on disk what was written so far, so that a power cut does not take it; nothing to do in memory.
 
@@ -276,21 +328,24 @@ class QuadStore:
         `close`. Raises StoreError.
         """
         if self._path is not None:
-            with _told():
-                self._native.flush()
+            try:
+                with _told():
+                    self._native.flush()
+            except StoreError:
+                self._failed = True
+                raise
 
     def close(self) -> None:
         """Writes what waits and lets go of the native store, so that another may open it. The dataset is empty then.
 
         Raises StoreError when not all could be written.
         """
-        for reading in list(self._readings):
-            reading.close()
         try:
             if self._path is not None:
                 self.flush()
         finally:
-            self._path, self._native, self._renewal = None, ox.Store(), None
+            self._let_go(ox.Store())
+            self._path, self._failed, self._renewal = None, False, None
             self._pending, self._pending_graphs, self._names, self._count = {}, {}, None, 0
 
     def step(self) -> bool:

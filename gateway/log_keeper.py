@@ -94,11 +94,13 @@ class LogKeeper:
     async def turn(self) -> None:
         """Does what is due. Raises OSError, GatewayError."""
         async with self._one_at_a_time:
-            self._end_segment()
-            await self._seal()
-            if self._snapshot_due():
-                await self._take_snapshot()
-            await self._make_room()
+            try:
+                self._end_segment()
+                await self._seal()
+                if self._snapshot_due():
+                    await self._take_snapshot()
+            finally:  # it may be for want of room that the rest failed
+                await self._make_room()
 
     def _end_segment(self) -> None:
         log, settings = self._log, self._settings

@@ -216,7 +216,9 @@ class LogWriter:
             if self.disk.write(self._file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            self.end_segment()  # part of it may be there
+            with contextlib.suppress(OSError):  # part of it may be there, and takes room
+                self.disk.truncate(self._file, self.size)
+            self.end_segment()
             raise self._error(error) from error
         self.size += len(data)
         self.sequence += 1

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -229,6 +229,72 @@ def test_store_that_refuses_to_write_loses_nothing(tmp_path: Path, monkeypatch: 
         store.apply(QuadDelta(removed=(quad,)))
     assert not store._pending, "as before"
     store.close()
+
+
+FULL_DISK = """
+import resource
+from pathlib import Path
+from engine import Engine
+from engine.audit import Auditor
+from engine.errors import StoreError
+
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+engine = Engine(store_path=Path({path!r}))
+auditor = Auditor(engine.store, engine.cts)
+engine.update("INSERT DATA {{ <a:s> <a:p> 1 , 2 , 3 }}")
+auditor.step(1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
+filling = " . ".join(f"<a:s{{number}}> <a:p> {{number}}" for number in range(3000))
+engine.update(f"INSERT DATA {{{{ {{filling}} }}}}")
+for _ in range(3):
+    try:
+        engine.query("ASK {{}}")
+    except StoreError as error:
+        assert "File too large" in str(error), error
+    else:
+        raise AssertionError("written")
+assert engine.update("DELETE DATA {{ <a:s> <a:p> 1 }}").removed, "it can be read"
+resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+assert len(engine.query("SELECT * {{ ?s <a:p> ?o }}").value) == 3002 == engine.quad_count
+engine.close()
+with Engine(store_path=Path({path!r})) as engine:
+    assert engine.quad_count == 3002
+"""
+
+
+def test_store_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
+    """No file may become larger than 100 KB for a time, which RocksDB takes for a disk that is full."""
+    code = FULL_DISK.format(path=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_store_that_cannot_be_opened_again_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = QuadStore(path=tmp_path)
+    store.apply(QuadDelta(added=ODD, created=("<a:g>", "_:g")))
+    store.flush()
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.store, "write", failing)
+        patched.setattr(engine.store, "_opened", failing)
+        store.apply(QuadDelta(removed=ODD[:1]))
+        for _ in range(2):
+            with pytest.raises(StoreError, match="Input/output"):
+                store.flush()
+        reads: list[Callable[[], object]] = [
+            lambda: store.contains(ODD),
+            lambda: store.select("SELECT * {}"),
+            lambda: next(store.batches()),
+        ]
+        for read in reads:
+            with pytest.raises(StoreError):
+                read()
+    assert store.contains(ODD) == [False, *[True] * (len(ODD) - 1)]
+    assert [len(batch) for batch in store.batches()] == [len(ODD) - 1]
+    store.close()
+
+
+def failing(*arguments: object) -> NoReturn:
+    raise (OSError if len(arguments) > 1 else ConfigurationError)("Input/output error")
 
 
 def test_store_on_disk_is_not_renewed(tmp_path: Path) -> None:
