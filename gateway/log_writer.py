@@ -98,6 +98,9 @@ class LogWriter:
         """CLOCK_BOOTTIME at which it was begun."""
         self.refusing = ""
         """Why the last record was not taken; empty when it was."""
+        self.broken: ChangeLogError | None = None
+        """Set once a file could not be synced: nobody knows then what of it is on the disk, and asking the kernel
+        again says nothing. No record is taken any more; only a start from the log helps."""
 
     # --- start ---
 
@@ -180,6 +183,8 @@ class LogWriter:
 
         Raises ChangeLogError; then the log is as it was before.
         """
+        if self.broken is not None:
+            raise self.broken
         if self._file is None:
             self._begin()
         delta = delta or QuadDelta()
@@ -258,7 +263,7 @@ class LogWriter:
     def _settle(self) -> None:
         """Makes durable what was written before, here or by an earlier run that may have been killed."""
         while self._behind:
-            self.disk.sync(self._behind[-1])
+            self._sync_file(self._behind[-1])
             self.disk.close(self._behind.pop())
         for segment in self._before:
             # Written anew: after a sync that failed the kernel takes pages for clean that never reached the disk.
@@ -302,9 +307,11 @@ class LogWriter:
 
         Raises ChangeLogError: the disk is no good.
         """
-        if self._durability == "off" and not always:
+        if self._durability == "off" and not always and self.broken is None:
             return
         with self._files:  # whoever finds nothing to do has waited for the one who is doing it
+            if self.broken is not None:
+                raise self.broken
             if not self._dirty:
                 return
             sequence, self._dirty = self.sequence, False  # before, since records may come while the disk works
@@ -315,12 +322,19 @@ class LogWriter:
                 raise self._error(error, "check the disk") from error
             self._durable = sequence
 
+    def _sync_file(self, file: int) -> None:
+        try:
+            self.disk.sync(file)
+        except OSError as error:
+            self.broken = self._error(error, "check the disk")
+            raise
+
     def _sync_files(self) -> None:
         while self._behind:
-            self.disk.sync(self._behind[-1])
+            self._sync_file(self._behind[-1])
             self.disk.close(self._behind.pop())
         if self._file is not None:
-            self.disk.sync(self._file)
+            self._sync_file(self._file)
         if not self._named:
             self.disk.sync_folder(self.path)
             self._named = True

@@ -526,6 +526,8 @@ class Runner:
 
     async def _finish(self, group: _Group) -> None:
         """Syncs what a group wrote, and lets out what came of it."""
+        if self._log.broken is not None:
+            raise self._log.broken
         if group.appended:
             self.counters.syncs += 1
             if self._log.waits:

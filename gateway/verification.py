@@ -200,11 +200,13 @@ class _Verification:
         seal = None
         if segment.sealed:
             report.sealed += 1
-            seal = self._check_seal(segment, data, seal_text, records[0].gw if records else self._report.gateway)
+            seal = self._check_seal(
+                segment, data, seal_text, records[0].gw if records else self._report.gateway, bool(tail)
+            )
             if tail:
-                self._problem(segment.path, f"byte {offset}", f"behind record {_or_none(last)}: {tail}", _LOST)
+                self._problem(segment.path, f"byte {offset}", f"{_behind(last)}: {tail}", _LOST)
             elif last != (name.epoch, name.last) or len(records) != (name.last or 0) - name.first + 1:
-                self._problem(segment.path, "", f"it ends with record {_or_none(last)}, not where its name says", _LOST)
+                self._problem(segment.path, "", f"{_behind(last)} it ends, not where its name says", _LOST)
         first = records[0] if records else None
         return _Checked(segment, seal, first, last, f"byte {offset}: {tail}" if tail else "", len(data) - offset)
 
@@ -233,7 +235,7 @@ class _Verification:
                 raise
             return None
 
-    def _check_seal(self, segment: Segment, data: bytes, text: bytes | None, gateway: str) -> Seal | None:
+    def _check_seal(self, segment: Segment, data: bytes, text: bytes | None, gateway: str, told: bool) -> Seal | None:
         path = segment.path.parent / seal_name(segment.name)
         cure = f"the records are in the segment; {_BACKUP}"
         if text is None:
@@ -246,15 +248,14 @@ class _Verification:
         except (ValueError, msgspec.MsgspecError) as error:
             self._problem(path, "", f"the seal cannot be read: {error}", cure)
             return None
-        name = segment.name
+        name, found_sha256 = segment.name, hashlib.sha256(data).hexdigest()
         for member, said, found in (
             ("gw", seal.gw, gateway),
             ("epoch", seal.epoch, name.epoch),
             ("first", seal.first, name.first),
             ("last", seal.last, name.last),
             ("count", seal.count, seal.last - seal.first + 1),
-            ("bytes", seal.bytes, len(data)),
-            ("sha256", seal.sha256, hashlib.sha256(data).hexdigest()),
+            *(() if told else (("bytes", seal.bytes, len(data)), ("sha256", seal.sha256, found_sha256))),
         ):
             if said != found:
                 what = f"{member} is {said} in the seal, and {found} in truth"
@@ -329,58 +330,62 @@ class _Verification:
         return True
 
     def _check_story(self, snapshots: list[Snapshot]) -> None:
-        """Replays from the oldest state that is known to the end, and compares with the snapshots on the way."""
-        replay = Replay(self._clock)
-        rest = snapshots
-        if not self._history.complete():
-            if not rest:
-                self._problem(
-                    self._history.log,
-                    "",
-                    "it does not go back to the beginning, and there is no snapshot that is whole",
-                    "restore a backup",
-                )
+        """Replays from the oldest state that is known to the end, and compares with the snapshots on the way. Behind
+        damage, of which `_check_log` has told, it begins again with the next snapshot."""
+        replay, rest = Replay(self._clock), snapshots
+        begun = self._history.complete()
+        while begun or rest:
+            if not begun:
+                first, rest = rest[0], rest[1:]
+                if not self._begin(replay, first):
+                    return
+            rest, reader = self._follow(replay, rest)
+            if reader is None:
                 return
-            first, rest = rest[0], rest[1:]
-            if not self._begin(replay, first):
-                return
+            if not rest or reader.damage is None:
+                break
+            begun = False
+        else:
+            what = "it does not go back to the beginning, and there is no snapshot that is whole"
+            self._problem(self._history.log, "", what, "restore a backup")
+            return
+        self._report.quads = replay.engine.quad_count
+        for snapshot in rest:
+            what = f"the log ends with record {shown(replay.place)}, before this snapshot"
+            self._problem(snapshot.path, "", what, _LOST)
+        self._judge_end(reader)
+
+    def _follow(self, replay: Replay, rest: list[Snapshot]) -> tuple[list[Snapshot], LogReader | None]:
+        """Replays as far as records can be read. Returns the snapshots further on, and the reader that came to its
+        end, None if it did not."""
         reader = LogReader(self._history.log, *replay.place, self._clock.boot)
-        begin = replay.place
-        ahead = deque(segment for segment in reader.segments if segment.begin > begin)
+        ahead = deque(segment for segment in reader.segments if segment.begin > replay.place)
         try:
             for record in reader:
                 while ahead and ahead[0].begin <= place_of(record):
                     self._reading(ahead.popleft().path, "replay ")
-                while rest and rest[0].place < place_of(record):
-                    self._compare(rest[0], replay)
-                    rest = rest[1:]
+                rest = self._passed(replay, rest, before=place_of(record))
                 replay.follow(record)
                 self._report.replayed += 1
         except ChangeLogError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                self._report.notes.append(
-                    f"the log was sealed or evicted while it was replayed from record {shown(begin)}; "
-                    f"nothing is said of what is behind {shown(replay.place)}"
-                )
-                return
-            raise
-        except (StoreError, ValueError, KeyError) as error:
-            self._problem(
-                self._history.log,
-                f"record {shown(replay.place)}",
-                f"the next record cannot be followed: {error}",
-                _LOST,
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._report.notes.append(
+                f"{error.path}: it was sealed or evicted meanwhile, nothing is said of what follows {shown(replay.place)}"
             )
-            return
-        while rest and rest[0].place <= replay.place:
+            return rest, None
+        except (StoreError, ValueError, KeyError) as error:
+            what = f"the next record cannot be followed: {error}"
+            self._problem(self._history.log, f"record {shown(replay.place)}", what, _LOST)
+            return rest, None
+        return self._passed(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
+
+    def _passed(self, replay: Replay, rest: list[Snapshot], before: Place) -> list[Snapshot]:
+        """Compares the state with the snapshots that stand at it. Returns the others."""
+        while rest and rest[0].place < before:
             self._compare(rest[0], replay)
             rest = rest[1:]
-        self._report.quads = replay.engine.quad_count
-        for snapshot in rest:
-            self._problem(
-                snapshot.path, "", f"the log ends with record {shown(replay.place)}, before this snapshot", _LOST
-            )
-        self._judge_end(reader)
+        return rest
 
     def _begin(self, replay: Replay, snapshot: Snapshot) -> bool:
         self._reading(snapshot.path)
@@ -488,8 +493,8 @@ def _gap_text(gap: Gap) -> str:
     return f"the records from {gap.epoch}/{gap.first} {last} are lost: {gap.reason}"
 
 
-def _or_none(place: Place | None) -> str:
-    return "none" if place is None else shown(place)
+def _behind(place: Place | None) -> str:
+    return "before its first record" if place is None else f"behind record {shown(place)}"
 
 
 def _size(path: Path) -> int:

@@ -290,6 +290,10 @@ def test_store_that_cannot_be_opened_again_is_tried_again(tmp_path: Path, monkey
                 read()
     assert store.contains(ODD) == [False, *[True] * (len(ODD) - 1)]
     assert [len(batch) for batch in store.batches()] == [len(ODD) - 1]
+    native = store.native
+    store.apply(QuadDelta(added=ODD[:1]))
+    assert store.native is native, "opened again once"
+    del native
     store.close()
 
 

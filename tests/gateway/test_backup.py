@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import zstandard
 from websockets.asyncio.client import connect
 
-from engine.change_log import decode
+from engine.change_log import decode, encode
 from engine.errors import ChangeLogError, ConfigurationError, GatewayError, LimitExceededError, QueueFullError
 from engine.terms import Quad
 from gateway import backup, restoring
@@ -66,11 +67,13 @@ def graphs(runner: Runner) -> list[str]:
     return sorted(runner._engine.store.graphs())
 
 
-def test_the_way_there_and_back_over_http(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["in memory", "on disk"])
+def test_the_way_there_and_back_over_http(tmp_path: Path, store: str) -> None:
+    tables = {} if store == "in memory" else {"store": {"path": str(tmp_path / "store")}}
     query = "SELECT ?s ?o { ?s <urn:p> ?o }"
 
     async def scenario() -> None:
-        async with running_gateway(tmp_path) as addresses, connect(addresses.subscribe) as socket:
+        async with running_gateway(tmp_path, **tables) as addresses, connect(addresses.subscribe) as socket:
             base = addresses.query.removesuffix("/query")
             await http_update(
                 addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 . GRAPH <urn:g> { <urn:a> <urn:q> _:b } }"
@@ -303,6 +306,36 @@ def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
         backup.checked(tmp_path / "c")
 
 
+def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data") as runner:
+            for number in range(1500):
+                await update(runner, f"INSERT DATA {{ <urn:a> <urn:p> {number} }}")
+            await saved(runner, tmp_path / "b")
+
+    asyncio.run(scenario())
+    head, one, two, end = (decode(line) for line in writing.lines(tmp_path / "b"))
+    assert end.snapshot is not None
+    foreign = msgspec.structs.replace(two, seq=two.seq + 1)
+    fewer = msgspec.structs.replace(end, snapshot=msgspec.structs.replace(end.snapshot, quads=1499))
+    for found, said in (
+        ([head, one, two, end], ""),
+        ([head, two, one, end], "line 2 is not the one that belongs there"),
+        ([head, one, end], "line 3 is not"),
+        ([one, two, end], "line 1 is not"),
+        ([head, one, two], "breaks off"),
+        ([head, one, foreign, end], "line 3 is of another snapshot"),
+        ([head, one, two, fewer], "it has 1500 quads and should have 1499"),
+        ([head, one, two, end, end], "something stands behind its end"),
+    ):
+        (tmp_path / "b").write_bytes(zstandard.compress(b"".join(map(encode, found))))
+        if said:
+            with pytest.raises(ChangeLogError, match=said):
+                backup.checked(tmp_path / "b")
+        else:
+            assert backup.checked(tmp_path / "b").quads == 1500
+
+
 def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with gateway(tmp_path / "data") as runner:
@@ -347,7 +380,7 @@ def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_as_it_
             assert pending.due_us == clock.boottime_us() + 45_000_000
 
     expected = asyncio.run(first())
-    clock.advance(15)
+    clock.reboot("boot-2", off_s=10, uptime_s=5)
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     told: list[str] = []
     made = backup.save(tmp_path / "b", backup.offline(data, clock, told.append))

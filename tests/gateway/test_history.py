@@ -13,7 +13,7 @@ import pytest
 from engine.change_log import Cause, Gap, Record
 from engine.errors import ChangeLogError, ConfigurationError, GatewayError
 from engine.rdf_patch import patches
-from gateway.history import Found, History, Place, Replay
+from gateway.history import Found, History, Place
 from gateway.log_reader import segments
 from gateway.runner import Runner
 from gateway.settings import LogSettings, Settings

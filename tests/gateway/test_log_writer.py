@@ -501,6 +501,24 @@ def test_a_disk_that_cannot_sync_is_said(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ChangeLogError, match="check the disk"):
             log.sync()
+        disk.broken = False  # the kernel takes the pages for clean now, and would say that all is well
+    with pytest.raises(ChangeLogError, match="check the disk"):
+        commit(log, 2)
+    log.close()
+
+
+def test_a_segment_that_cannot_be_synced_when_it_ends_is_the_end(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    log = opened_log(tmp_path, durability="fsync", disk=disk)
+    log.replay(lambda record: None)
+    commit(log, 1)
+    log.end_segment()
+    disk.broken = True
+    for _ in range(2):
+        with pytest.raises(ChangeLogError):
+            commit(log, 2)
+        disk.broken = False
+    assert log.broken is not None
     log.close()
 
 
