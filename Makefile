@@ -36,7 +36,7 @@ test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and d
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
 
-soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part, ARGS=faults for kills and cuts
+soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part, ARGS=faults for kills and cuts, ARGS=days for 72 h of load
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff and mypy --strict

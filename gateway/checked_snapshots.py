@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import zstandard
@@ -31,6 +32,12 @@ def place_of(record: Record) -> Place:
     return record.epoch, record.seq
 
 
+class Content(Protocol):
+    """What bytes can be read from, one part after the other."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 class Known(msgspec.Struct, frozen=True):
     """What a snapshot has besides the dataset; resumable subscriptions, which need an engine that follows them, are
     passed over. requests: (id, sequence, id of the delayed update), oldest first; applications: name -> digest."""
@@ -41,13 +48,16 @@ class Known(msgspec.Struct, frozen=True):
     resumable: list[msgspec.Raw] = []
 
 
-def read_snapshot(path: Path, place: Place | None = None) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
+def read_snapshot(
+    path: Path, place: Place | None = None, content: Content | None = None
+) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
     """The first record of a snapshot, and its quads in batches.
 
-    place: where it must stand. Raises ChangeLogError as soon as anything is wrong, also while the quads are read:
-    whoever has come to their end knows that the file is whole. A newer program's file: ConfigurationError.
+    place: where it must stand; content: what is in the file, for whoever cannot open it. Raises ChangeLogError as soon
+    as anything is wrong, also while the quads are read: whoever has come to their end knows that the file is whole. A
+    newer program's file: ConfigurationError.
     """
-    records = _snapshot_records(path, place)
+    records = _snapshot_records(path, place, content)
     return next(records), (record.a for record in records if record.a)
 
 
@@ -57,12 +67,12 @@ def known(head: Record) -> Known:
     return msgspec.json.decode(head.snapshot.state, type=Known)
 
 
-def _snapshot_records(path: Path, place: Place | None) -> Iterator[Record]:
+def _snapshot_records(path: Path, place: Place | None, content: Content | None) -> Iterator[Record]:
     first: Record | None = None
     number = quads = 0
     whole = False
     try:
-        for line in _lines(path):
+        for line in _lines(path) if content is None else _content_lines(content):
             record = decode(line)
             part = record.snapshot
             if whole:
@@ -91,25 +101,31 @@ def _snapshot_records(path: Path, place: Place | None) -> Iterator[Record]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from _content_lines(file)
+
+
+def _content_lines(content: Content) -> Iterator[bytes]:
     """Lines without newlines. Raises ValueError, also when bytes are missing or left over; OSError."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     size = 0
-    with path.open("rb") as file:
-        while data := file.read(_READ_BYTES):
-            try:
-                text = frame.decompress(data) if not frame.eof else b""
-            except zstandard.ZstdError as error:
-                raise ValueError(f"it cannot be decompressed: {error}") from error
-            if frame.unused_data or (frame.eof and file.peek(1)):
-                raise ValueError("something stands behind its end")
-            begin = 0
-            while (end := text.find(b"\n", begin)) >= 0:
-                yield b"".join([*parts, text[begin:end]])
-                parts, size, begin = [], 0, end + 1
-            parts.append(text[begin:])
-            size += len(text) - begin
-            if size > LINE_BYTES_MAX:
-                raise ValueError(f"a line is longer than {LINE_BYTES_MAX} bytes")
+    while data := content.read(_READ_BYTES):
+        if frame.eof:
+            raise ValueError("something stands behind its end")
+        try:
+            text = frame.decompress(data)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"it cannot be decompressed: {error}") from error
+        if frame.unused_data:
+            raise ValueError("something stands behind its end")
+        begin = 0
+        while (end := text.find(b"\n", begin)) >= 0:
+            yield b"".join([*parts, text[begin:end]])
+            parts, size, begin = [], 0, end + 1
+        parts.append(text[begin:])
+        size += len(text) - begin
+        if size > LINE_BYTES_MAX:
+            raise ValueError(f"a line is longer than {LINE_BYTES_MAX} bytes")
     if not frame.eof or size:
         raise ValueError("it breaks off")

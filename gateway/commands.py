@@ -134,8 +134,9 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"note       {note}")
     for problem in report.problems:
         print(f"PROBLEM    {problem}")
-    print(f"verdict    {f'{len(report.problems)} problems' if report.problems else 'good'}")
-    return 1 if report.problems else 0
+    count = len(report.problems)
+    print("verdict    good" if not count else f"verdict    {count} {'problem' if count == 1 else 'problems'}")
+    return 1 if count else 0
 
 
 # --- log show -------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from gateway.apps import Register
 from gateway.checked_snapshots import Known, Place, known, place_of, read_snapshot, shown
 from gateway.clock import Clock, iso
 from gateway.delayed import DelayedUpdates
-from gateway.log_reader import LogReader, Segment, checked_lines, segments
+from gateway.log_reader import CheckedLines, LogReader, Segment, segments
 from gateway.runner import REQUEST_IDS_MAX
 from gateway.snapshots import Snapshot, snapshots
 
@@ -185,7 +185,7 @@ class History:
     def _good_lines(segment: Segment) -> list[bytes] | None:
         """None if it went meanwhile."""
         try:
-            return checked_lines(segment)[0]
+            return list(CheckedLines(segment))
         except ChangeLogError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None

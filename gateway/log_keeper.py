@@ -99,8 +99,10 @@ class LogKeeper:
                 await self._seal()
                 if self._snapshot_due():
                     await self._take_snapshot()
-            finally:  # it may be for want of room that the rest failed
+            except (OSError, GatewayError):  # it may be for want of room
                 await self._make_room()
+                raise
+            await self._make_room()
 
     def _end_segment(self) -> None:
         log, settings = self._log, self._settings

@@ -196,14 +196,20 @@ def _first(segment: Segment) -> Record | None:
     return None
 
 
-def checked_lines(segment: Segment) -> tuple[list[bytes], str]:
-    """The good lines of a segment without newlines, and what is wrong behind them, "" for nothing."""
-    lines = FrameReader(contents(segment.path))
-    good: list[bytes] = []
-    for line in lines:
-        try:
-            check(line)
-        except ValueError as error:
-            return good, str(error)
-        good.append(line)
-    return good, lines.tail.reason
+class CheckedLines:
+    """Iterates over the good lines of a segment, without newlines; then `reason` says what is wrong behind them, ""
+    for nothing. Holds the file, not the lines."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._frames = FrameReader(contents(segment.path))
+        self.reason = ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._frames:
+            try:
+                check(line)
+            except ValueError as error:
+                self.reason = str(error)
+                return
+            yield line
+        self.reason = self._frames.tail.reason

@@ -45,11 +45,15 @@ class PersistentStore:
         and then its folder is empty. Raises OSError."""
         delta = self._way_back(epoch, sequence) if self._trusted() else None
         if delta is None and self.path.exists():
-            logger.warning("store is built anew path=%s", self.path)
-            self._log.disk.remove(self._mark)
-            shutil.rmtree(self.path)
+            self.emptied()
         self._write_mark(closed=False)
         return delta
+
+    def emptied(self) -> None:
+        """Removes what is there. Raises OSError."""
+        logger.warning("store is built anew path=%s", self.path)
+        self._log.disk.remove(self._mark)
+        shutil.rmtree(self.path)
 
     def _trusted(self) -> bool:
         with contextlib.suppress(OSError, msgspec.MsgspecError):

@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import io
+import mmap
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +29,7 @@ from engine.delta import QuadDelta, compose
 from engine.errors import ChangeLogError, GatewayError, LimitExceededError, MalformedRequestError, StoreError
 from engine.store import QuadStore
 from engine.terms import Quad, Term
-from gateway.checked_snapshots import known, read_snapshot
+from gateway.checked_snapshots import Content, known, read_snapshot
 from gateway.disk import TEMPORARY, Disk
 from gateway.reader import Answer
 
@@ -74,17 +77,30 @@ class Restored:
     delayed: int
 
 
-def compare(path: Path, engine: Engine, out: BinaryIO) -> None:
-    """Writes `Part`s: how the dataset differs from a backup. Meant for a fork; nothing but `out` is changed."""
+def comparison(path: Path, engine: Engine) -> Callable[[BinaryIO], None]:
+    """What writes `Part`s: how the dataset differs from a backup. Meant for a fork, which need not open any file.
+
+    Raises ChangeLogError when the backup cannot be read.
+    """
+    # The mapping stays when its file is closed, or removed. There is none of an empty file.
     try:
-        for part in _parts(path, engine):
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else io.BytesIO()
+    except OSError as error:
+        raise ChangeLogError(str(error.strerror), path=path, hint="nothing was changed; try again") from error
+    return partial(_compare, path, content, engine)
+
+
+def _compare(path: Path, content: Content, engine: Engine, out: BinaryIO) -> None:
+    try:
+        for part in _parts(path, content, engine):
             out.write(msgspec.json.encode(part) + b"\n")
     except GatewayError as error:
         out.write(msgspec.json.encode(Part(error=str(error))) + b"\n")
 
 
-def _parts(path: Path, engine: Engine) -> Iterator[Part]:
-    head, batches = read_snapshot(path)
+def _parts(path: Path, content: Content, engine: Engine) -> Iterator[Part]:
+    head, batches = read_snapshot(path, content=content)
     # A store of its own makes terms canonical, whoever wrote them. Nothing is said before the file was read to its end.
     wanted = QuadStore()
     wanted.fill(batches, head.graphs.created if head.graphs else ())

@@ -64,7 +64,7 @@ from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
 from gateway.reader import Answer, Reader
 from gateway.restoring import KIND as RESTORE
-from gateway.restoring import Difference, Restored, compare
+from gateway.restoring import Difference, Restored, comparison
 from gateway.resumption import (
     SPUID,
     Attached,
@@ -263,10 +263,8 @@ class Runner:
         path = settings.store.path
         self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
         self._way_back = None if self._store is None else self._store.usable(*self._base.place)
-        self._engine = Engine(
-            clock=lambda: self._now or clock.wall(), store_path=None if self._store is None else self._store.path
-        )
-        self._reader = Reader(settings.query, settings.limits)
+        self._engine = self._new_engine()
+        self._reader = Reader(settings.query, settings.limits, None if self._store is None else self._store.path)
         self._trials = Trials(self._engine, self._reader, settings.limits)
         self._evaluations: OrderedDict[str, _Evaluation] = OrderedDict()
         self._too_slow: dict[str, None] = {}  # queries whose subscriptions are to be ended
@@ -304,6 +302,22 @@ class Runner:
         self.log_keeper = LogKeeper(log, self, settings.log, clock, self.health.problems.append)
 
     # --- start ---
+
+    def _new_engine(self) -> Engine:
+        """An engine over the store on disk, which is emptied if it is damaged, or over one in memory."""
+
+        def clock() -> datetime:
+            return self._now or self._clock.wall()
+
+        if self._store is None:
+            return Engine(clock=clock)
+        try:
+            return Engine(clock=clock, store_path=self._store.path)
+        except StoreError as error:
+            logger.error("store is damaged reason=%s", error)
+            self._store.emptied()
+            self._way_back = None
+            return Engine(clock=clock, store_path=self._store.path)
 
     def recover(self) -> Recovery:
         """Takes the newest snapshot, replays the change log behind it, and finds out which reactions it lacks.
@@ -854,13 +868,16 @@ class Runner:
 
     def begin_restore(self, backup: Path) -> asyncio.Future[Answer]:
         """Has a fork compare the dataset with a backup (`restoring.difference` reads the outcome). Until
-        `end_restore`, what is committed is noted. Raises QueueFullError while another one is being restored."""
+        `end_restore`, what is committed is noted. Raises ChangeLogError when it cannot be read; the outcome is a
+        QueueFullError while another one is being restored."""
+
+        work = comparison(backup, self._engine)
 
         def begin() -> Answer:
             if self._since is not None:
                 raise QueueFullError("another backup is being restored; try a little later")
             self._engine.store.flush()
-            answer = self._reader.stream(partial(compare, backup, self._engine))
+            answer = self._reader.stream(work)
             self._since = []
             return answer
 

@@ -7,7 +7,7 @@ is written last; what a crash leaves of an unfinished sealing is made again.
 from __future__ import annotations
 
 import hashlib
-import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -15,13 +15,9 @@ import zstandard
 
 from engine.change_log import VERSION, Seal, SegmentName, decode, seal_name, segment_name
 from engine.errors import ChangeLogError
-from engine.zstd_frames import SEALED_LEVEL
+from engine.zstd_frames import SEALED
 from gateway.disk import Disk
-from gateway.log_reader import Segment, checked_lines, seal_of, segments
-
-logger = logging.getLogger(__name__)
-
-_BATCH = 1000
+from gateway.log_reader import CheckedLines, Segment, seal_of, segments
 
 
 def unsealed(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
@@ -48,20 +44,22 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
     """
     found = segments(folder)
     place = [other.begin for other in found].index(segment.begin)
-    lines, reason = checked_lines(segment)
-    if not lines:
+    lines = CheckedLines(segment)
+    compressed = _Compressed(lines)
+    data = compressed.data()
+    if not compressed.count:
         disk.remove(segment.path)
         return None
-    first, last = decode(lines[0]), decode(lines[-1])
+    first, last = decode(compressed.first), decode(compressed.last)
     after = found[place + 1] if place + 1 < len(found) else None
     next_ = None if after is None or after.name.epoch != first.epoch else after.name.first
-    if len(lines) != last.seq - first.seq + 1 or (next_ is not None and last.seq != next_ - 1):
+    if compressed.count != last.seq - first.seq + 1 or (next_ is not None and last.seq != next_ - 1):
+        why = lines.reason or "the file is whole"
         raise ChangeLogError(
-            f"records are missing behind {last.seq}, where {next_} should follow: {reason or 'the file is whole'}",
+            f"records are missing behind {last.seq}, where {next_} should follow: {why}",
             path=segment.path,
             hint="the card may be failing; keep a backup",
         )
-    data = _compressed(lines)
     previous = seal_of(found[place - 1]) if place else None
     name = SegmentName(first.epoch, first.seq, last.seq)
     sealed = Seal(
@@ -70,7 +68,7 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
         epoch=first.epoch,
         first=first.seq,
         last=last.seq,
-        count=len(lines),
+        count=compressed.count,
         bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
         previous=None if previous is None else previous.sha256,
@@ -81,9 +79,19 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
     return sealed
 
 
-def _compressed(lines: list[bytes]) -> bytes:
-    compressor = zstandard.ZstdCompressor(level=SEALED_LEVEL).compressobj()
-    parts = [
-        compressor.compress(b"\n".join(lines[begin : begin + _BATCH]) + b"\n") for begin in range(0, len(lines), _BATCH)
-    ]
-    return b"".join([*parts, compressor.flush()])
+class _Compressed:
+    """Lines in one frame; the lines themselves, ten times as much, are never there together."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = lines
+        self.first = self.last = b""
+        self.count = 0
+
+    def data(self) -> bytes:
+        compressor = zstandard.ZstdCompressor(compression_params=SEALED).compressobj()
+        parts = []
+        for line in self._lines:
+            self.first, self.last, self.count = self.first or line, line, self.count + 1
+            if part := compressor.compress(line + b"\n"):
+                parts.append(part)
+        return b"".join([*parts, compressor.flush()])

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.change_log import Gap, Record, Seal, decode, seal_name, segment_name
+from engine.change_log import VERSION, Gap, Record, Seal, decode, seal_name, segment_name
 from engine.core import Engine
 from engine.errors import ChangeLogError, StoreError
 from engine.terms import Quad
@@ -77,7 +77,8 @@ class Report:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A segment that was read. tail: what is wrong behind its good records, "" for nothing."""
+    """A segment that was read. last: the record behind which the next one is to go on; tail: what is wrong behind its
+    good records, "" for nothing."""
 
     segment: Segment
     seal: Seal | None
@@ -162,7 +163,9 @@ class _Verification:
                 for segment in self._history.segments():
                     if segment.begin > reached:
                         checked = self._check_segment(segment)
-                        if checked.first is not None and self._check_order(before, checked, checked.first):
+                        if checked.first is None:
+                            before = checked if checked.segment.sealed else before
+                        elif self._check_order(before, checked, checked.first):
                             before = checked
                         reached, tries = segment.begin, 0
                 return
@@ -208,6 +211,8 @@ class _Verification:
             elif last != (name.epoch, name.last) or len(records) != (name.last or 0) - name.first + 1:
                 self._problem(segment.path, "", f"{_behind(last)} it ends, not where its name says", _LOST)
         first = records[0] if records else None
+        if name.last is not None:
+            last = name.epoch, name.last  # if it is damaged, that was told, and the others may be in order
         return _Checked(segment, seal, first, last, f"byte {offset}: {tail}" if tail else "", len(data) - offset)
 
     @staticmethod
@@ -250,6 +255,7 @@ class _Verification:
             return None
         name, found_sha256 = segment.name, hashlib.sha256(data).hexdigest()
         for member, said, found in (
+            ("v", seal.v, VERSION),
             ("gw", seal.gw, gateway),
             ("epoch", seal.epoch, name.epoch),
             ("first", seal.first, name.first),
@@ -371,7 +377,7 @@ class _Verification:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self._report.notes.append(
-                f"{error.path}: it was sealed or evicted meanwhile, nothing is said of what follows {shown(replay.place)}"
+                f"{error.path}: sealed or evicted meanwhile, so nothing is said of what follows {shown(replay.place)}"
             )
             return rest, None
         except (StoreError, ValueError, KeyError) as error:

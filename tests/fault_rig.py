@@ -62,6 +62,8 @@ CUTS = 4
 FULL_AT_MAX = 120
 BROKEN_AT_MAX = 40
 """The operation that fails is one of so many."""
+STALLED_S = 5.0
+"""Time in which another thread, the only thing that is waited for in earnest, has done its work."""
 FAILED_MAX = 5
 """Cases that fail before a run of them is ended."""
 FIGURES = "figures: "
@@ -380,7 +382,9 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            return super().select()
+            found = super().select(STALLED_S)
+            _demand(bool(found), "the gateway waits for something that will never happen")
+            return found
         found = super().select(0)
         if not found and timeout > 0:
             self._passes(timeout)

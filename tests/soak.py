@@ -3,7 +3,8 @@
 The dataset keeps its size, subscriptions of all classes come and go. Everything follows from the seed, which is
 printed first; a difference ends the run with the number of the update and what was found. Run as
 ``python -m tests.soak``; ``--updates 20000`` for a part, ``--case N`` repeats a generated case of the property tests.
-``faults`` as the first argument runs the fault rig instead (`tests.soak_faults`).
+``faults`` as the first argument runs the fault rig instead (`tests.soak_faults`), ``days`` three days of rated load
+(`tests.soak_days`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import traceback
 from pathlib import Path
 from random import Random
 
-from tests import soak_faults
+from tests import soak_days, soak_faults
 from tests.properties.comparison import CaseFailedError, Comparison, Tally, run_cases
 from tests.properties.sparql_texts import NAMESPACE, Script, Step, Writer
 
@@ -136,6 +137,8 @@ class Soak:
 def main() -> int:
     if sys.argv[1:2] == ["faults"]:
         return soak_faults.main(sys.argv[2:])
+    if sys.argv[1:2] == ["days"]:
+        return soak_days.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--updates", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=None)

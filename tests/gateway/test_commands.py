@@ -142,7 +142,7 @@ def test_a_backup_is_made_and_restored_by_commands(tmp_path: Path) -> None:
         segment.path.write_bytes(content)
         done = await command(tmp_path, "verify")
         assert done.returncode == 1, done
-        assert f"PROBLEM    {segment.path}: " in done.stdout and done.stdout.endswith("verdict    1 problems\n")
+        assert f"PROBLEM    {segment.path}: " in done.stdout and done.stdout.endswith("verdict    1 problem\n")
 
     go(scenario)
 

@@ -172,7 +172,7 @@ def test_a_record_further_on_tells_damage_from_a_torn_tail(tmp_path: Path) -> No
         for path in (tmp_path / "log").iterdir():
             path.unlink()
         segment.write_bytes(whole[: frame + 100] + b"\0" * 50 + whole[frame + 150 :])
-        found, recovery, log = replayed(tmp_path, "boot-2")
+        _, recovery, log = replayed(tmp_path, "boot-2")
         log.close()
         assert (recovery.set_aside is not None) == damaged
         assert (records(tmp_path)[-1].type == "gap") == damaged

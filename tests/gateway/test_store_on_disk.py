@@ -27,6 +27,8 @@ from tests.gateway_parts import (
     update,
 )
 from tests.properties.sparql_texts import case_of
+from tests.running_gateway import go, rows, running_gateway
+from tests.running_gateway import update as http_update
 
 ON_DISK = Settings(store=StoreSettings(path="store"), log=LogSettings(snapshot_records=7))
 COPIER = application(
@@ -144,3 +146,30 @@ def test_the_store_of_another_gateway_is_not_taken(tmp_path: Path, caplog: pytes
                 assert dump(runner) == []
 
     asyncio.run(scenario())
+
+
+def test_a_damaged_store_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            before = dump(runner)
+        for path in (tmp_path / "store").glob("MANIFEST*"):
+            path.write_bytes(b"no manifest")
+        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+            assert rebuilt(caplog)
+            assert dump(runner) == before
+
+    asyncio.run(scenario())
+
+
+def test_queries_are_answered_from_the_store_on_disk(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_gateway(tmp_path, store={"path": "store"}) as addresses:
+            for number in range(3):
+                assert (await http_update(addresses, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")).status == 200
+            found = await rows(addresses, "SELECT ?o { ?s ?p ?o } ORDER BY ?o")
+            assert [row["o"] for row in found] == ["0", "1", "2"]
+        assert (tmp_path / "data" / "store").is_dir()
+
+    go(scenario)

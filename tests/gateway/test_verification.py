@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 import pytest
+import zstandard
 
 from engine.change_log import SegmentName, encode, seal_name
 from engine.terms import Quad
@@ -18,7 +19,6 @@ from gateway import snapshots as writing
 from gateway.checked_snapshots import known, read_snapshot
 from gateway.log_reader import seal_of, segments
 from gateway.runner import Runner
-from gateway.sealing import _compressed
 from gateway.settings import LogSettings, Settings
 from gateway.snapshots import snapshots
 from gateway.verification import Report, verify
@@ -200,7 +200,7 @@ def forged_segment(data: Path) -> None:
     changed = next(writing.decode(line) for line in lines(segment.path))
     changed = msgspec.structs.replace(changed, ts="2026-11-21T03:00:00.000000Z")
     assert record["ts"] != changed.ts
-    content = _compressed([encode(changed).removesuffix(b"\n")])
+    content = zstandard.compress(encode(changed))
     seal = seal_of(segment)
     assert seal is not None
     segment.path.write_bytes(content)
@@ -333,3 +333,23 @@ def test_damage_in_the_middle_is_told_before_a_start_and_its_gap_after_it(data: 
     assert report.last == (2, 2)
     assert any("the records from 1/" in note and "on are lost" in note for note in report.notes)
     assert any("set aside by an earlier start" in note for note in report.notes)
+
+
+def test_behind_damage_the_next_snapshot_and_what_follows_are_checked_all_the_same(data: Path) -> None:
+    segment = segments(data / "log")[3].path
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 4
+    segment.write_bytes(content)
+    older, newer = snapshots(data / "snapshots")
+    report = verified(data)
+    [problem] = report.problems
+    assert problem.path == segment and "put back the copy" in problem.cure
+    assert (report.quads, report.replayed) == (25 + 80, 3 + 70 - older.sequence)
+    rewritten(newer.path, lambda quads: quads[1:])
+    [_, lie] = verified(data).problems
+    assert lie.path == newer.path and "it lacks" in lie.what
+    older.path.write_bytes(b"")
+    newer.path.write_bytes(b"")
+    assert any(
+        "next start" in problem.cure and "behind record 1/3" in problem.place for problem in verified(data).problems
+    )
