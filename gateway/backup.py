@@ -15,10 +15,10 @@ import msgspec
 from engine.change_log import VERSION, Record
 from engine.errors import ChangeLogError, ConfigurationError
 from gateway import snapshots
-from gateway.checked_snapshots import known, read_snapshot
 from gateway.clock import Clock, iso
 from gateway.disk import TEMPORARY, Disk
 from gateway.history import History
+from gateway.snapshots import known, read_snapshot
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from engine.errors import ConfigurationError, RefusedError, UpstreamError
 from engine.rdf_patch import patches
 from engine.terms import Quad, Term, is_iri, lexical
 from gateway import backup
-from gateway.checked_snapshots import Place, place_of, shown
 from gateway.clock import MachineClock
 from gateway.delayed import at_moment
 from gateway.disk import TEMPORARY, Disk
 from gateway.history import History
 from gateway.resumption import shown as shown_spuid
 from gateway.settings import Settings, read_settings
+from gateway.snapshots import Place, place_of, shown
 from gateway.verification import verify
 from ontology.vocabulary import PREFIXES, RDF_TYPE
 

@@ -20,12 +20,11 @@ from engine.core import Engine
 from engine.errors import ChangeLogError, ConfigurationError
 from engine.terms import Quad
 from gateway.apps import Register
-from gateway.checked_snapshots import Known, Place, known, place_of, read_snapshot, shown
 from gateway.clock import Clock, iso
 from gateway.delayed import DelayedUpdates
 from gateway.log_reader import CheckedLines, LogReader, Segment, segments
 from gateway.runner import REQUEST_IDS_MAX
-from gateway.snapshots import Snapshot, snapshots
+from gateway.snapshots import Known, Place, Snapshot, known, place_of, read_snapshot, shown, snapshots
 
 _TRIES = 100  # so often may files go under our hands before one record more was read
 _PLACE = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")

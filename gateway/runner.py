@@ -58,7 +58,7 @@ from engine.update import UsingGraphs
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
 from gateway.clock import Clock, iso, moment
-from gateway.delayed import CLOCK, DelayedState, DelayedUpdates, Scheduler, at_moment, delay_us
+from gateway.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
@@ -76,7 +76,7 @@ from gateway.resumption import (
     shown,
 )
 from gateway.settings import Settings
-from gateway.snapshots import newest, quads, write
+from gateway.snapshots import Known, known, newest, read_snapshot, write
 from gateway.trials import Trial, Trials
 from gateway.upkeep import PAUSE_S, Upkeep
 
@@ -238,16 +238,6 @@ class Health:
     problems: list[str] = field(default_factory=list)
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """What the gateway knows besides the dataset, as a snapshot has it. requests: (id, sequence, id of the delayed
-    update), oldest first; applications: those that have begun, with their digests; resumable: subscriptions."""
-
-    delayed: DelayedState
-    requests: list[tuple[str, int, str | None]]
-    applications: dict[str, str]
-    resumable: list[Retained]
-
-
 class Runner:
     """Owns the engine. `recover` first, then `run`; the request methods put steps into the queue."""
 
@@ -380,26 +370,27 @@ class Runner:
             self._engine.converge(self._way_back, base.place[1])
             self._way_back = None
         elif base.snapshot is not None:
-            self._engine.restore(quads(base.snapshot), base.graphs, base.place[1])
-        if base.head is not None and base.head.snapshot is not None:
-            known = msgspec.json.decode(base.head.snapshot.state, type=_Known)
-            self._delayed.restore(known.delayed)
-            for request, sequence, delayed in known.requests:
+            self._engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
+        if base.head is not None:
+            state = known(base.head)
+            self._delayed.restore(state.delayed)
+            for request, sequence, delayed in state.requests:
                 self._remember(request, Accepted(sequence, delayed))
-            self._register.restore(known.applications)
+            self._register.restore(state.applications)
             self._boot = base.head.boot
-            for retained in known.resumable:
+            for raw in state.resumable:
+                retained = msgspec.json.decode(raw, type=Retained)
                 self._follow_again(retained.followed, partial(self._resumables.restore, retained))
             self.log_keeper.snapshot = base.place
         return base.place
 
     def _known(self) -> bytes:
         return msgspec.json.encode(
-            _Known(
+            Known(
                 self._delayed.state(),
                 [(request, accepted.sequence, accepted.delayed) for request, accepted in self._request_ids.items()],
                 self._register.digests(),
-                self._resumables.state(),
+                [msgspec.Raw(msgspec.json.encode(retained)) for retained in self._resumables.state()],
             )
         )
 

@@ -29,12 +29,11 @@ from engine.core import Engine
 from engine.errors import ChangeLogError, StoreError
 from engine.terms import Quad
 from engine.zstd_frames import FrameReader
-from gateway.checked_snapshots import Known, Place, known, place_of, read_snapshot, shown
 from gateway.clock import Clock
 from gateway.history import History, Replay
 from gateway.log_reader import LogReader, Segment
 from gateway.retention import Shipped
-from gateway.snapshots import Snapshot
+from gateway.snapshots import Known, Place, Snapshot, known, place_of, read_snapshot, shown
 
 Progress = Callable[[str, int, int], None]
 """Is told what is read next, how many bytes were read, and how many there are in all."""

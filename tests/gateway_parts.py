@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from engine.change_log import Cause, Record, SegmentName
 from engine.jsap import parse
 from engine.zstd_frames import FrameReader, FrameWriter
@@ -159,6 +161,12 @@ def segments(data: Path) -> list[Path]:
 def lines(path: Path) -> list[bytes]:
     """The lines of a segment, without newlines."""
     return list(FrameReader(path.read_bytes()))
+
+
+def snapshot_lines(path: Path) -> list[bytes]:
+    """The lines of a snapshot or backup, without newlines."""
+    with path.open("rb") as file:
+        return zstandard.ZstdDecompressor().stream_reader(file).read().split(b"\n")[:-1]
 
 
 def records(data: Path) -> list[Record]:

@@ -36,6 +36,7 @@ from tests.gateway_parts import (
     reactions,
     records,
     running,
+    snapshot_lines,
     time_passes,
     update,
 )
@@ -229,7 +230,7 @@ def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_update
 
 def rewritten(path: Path, quads: list[Quad], **members: Any) -> None:
     """Makes a backup another one that is as whole. members: of the records."""
-    head = decode(next(writing.lines(path)))
+    head = decode(snapshot_lines(path)[0])
     assert head.snapshot is not None
     bare = msgspec.structs.replace(head, snapshot=None, graphs=None, **members)
     with path.open("wb") as out:
@@ -314,7 +315,7 @@ def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None
             await saved(runner, tmp_path / "b")
 
     asyncio.run(scenario())
-    head, one, two, end = (decode(line) for line in writing.lines(tmp_path / "b"))
+    head, one, two, end = (decode(line) for line in snapshot_lines(tmp_path / "b"))
     assert end.snapshot is not None
     foreign = msgspec.structs.replace(two, seq=two.seq + 1)
     fewer = msgspec.structs.replace(end, snapshot=msgspec.structs.replace(end.snapshot, quads=1499))

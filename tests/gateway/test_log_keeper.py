@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.change_log import SegmentName, decode
+from engine.change_log import Record, SegmentName, decode
 from engine.errors import ChangeLogError
+from engine.terms import Quad
 from engine.zstd_frames import FrameReader
 from gateway import retention
 from gateway.disk import Disk
@@ -18,7 +19,7 @@ from gateway.log_reader import Segment, seal_of, segments
 from gateway.runner import Runner
 from gateway.sealing import seal, unsealed
 from gateway.settings import LogSettings, Settings
-from gateway.snapshots import head, newest, quads, snapshots
+from gateway.snapshots import newest, read_snapshot, snapshots
 from tests.gateway_parts import FakeClock, dump, gateway, records, runner_over, update
 from tests.gateway_parts import lines as lines_of
 
@@ -136,6 +137,11 @@ def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path, dama
     asyncio.run(scenario())
 
 
+def read_all(path: Path) -> tuple[Record, list[tuple[Quad, ...]]]:
+    first, quads = read_snapshot(path)
+    return first, list(quads)
+
+
 def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with gateway(tmp_path) as runner:
@@ -144,12 +150,12 @@ def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
     (snapshot,) = snapshots(folder(tmp_path))
-    whole, expected = snapshot.path.read_bytes(), (head(snapshot), list(quads(snapshot)))
+    whole, expected = snapshot.path.read_bytes(), read_all(snapshot.path)
     noticed = 0
     for place in range(len(whole)):
         snapshot.path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         try:
-            found = head(snapshot), list(quads(snapshot))
+            found = read_all(snapshot.path)
         except ChangeLogError:
             noticed += 1
         else:

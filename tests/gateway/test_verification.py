@@ -13,14 +13,13 @@ import msgspec
 import pytest
 import zstandard
 
-from engine.change_log import SegmentName, encode, seal_name
+from engine.change_log import SegmentName, decode, encode, seal_name
 from engine.terms import Quad
 from gateway import snapshots as writing
-from gateway.checked_snapshots import known, read_snapshot
 from gateway.log_reader import seal_of, segments
 from gateway.runner import Runner
 from gateway.settings import LogSettings, Settings
-from gateway.snapshots import snapshots
+from gateway.snapshots import known, read_snapshot, snapshots
 from gateway.verification import Report, verify
 from tests.gateway_parts import FakeClock, gateway, lines, runner_over, update
 
@@ -123,12 +122,9 @@ def kinds(data: Path) -> dict[str, list[Path]]:
 def read(path: Path) -> object:
     """What a file says to whoever reads it; None if that cannot be told."""
     if "snapshots" in path.parts:
-        return [encode(record) for record in writing_records(path)]
+        head, quads = writing.read_snapshot(path)
+        return encode(head), list(quads)
     return lines(path) if path.name.endswith(".zst") else path.read_bytes()
-
-
-def writing_records(path: Path) -> list[object]:
-    return [writing.decode(line) for line in writing.lines(path)]
 
 
 @pytest.mark.parametrize("kind", ["identity", "sealed segment", "seal", "live segment", "snapshot"])
@@ -197,7 +193,7 @@ def forged_segment(data: Path) -> None:
     """As whole as any other, with a record that says something else; only the chain tells."""
     segment = segments(data / "log")[7]
     [record] = [msgspec.json.decode(line, type=dict) for line in lines(segment.path)]
-    changed = next(writing.decode(line) for line in lines(segment.path))
+    changed = next(decode(line) for line in lines(segment.path))
     changed = msgspec.structs.replace(changed, ts="2026-11-21T03:00:00.000000Z")
     assert record["ts"] != changed.ts
     content = zstandard.compress(encode(changed))
