@@ -136,15 +136,13 @@ class Gateways:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=ROOT,
+            start_new_session=True,
         )
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         assert self._process
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-        assert self._process.stdin
-        self._process.stdin.close()
+        os.killpg(self._process.pid, signal.SIGKILL)  # with the gateway, whose id may be on its way still
         await self._process.wait()
 
     async def _line(self) -> str:

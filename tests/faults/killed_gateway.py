@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -109,13 +110,15 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             status = 1
+            _say(f"pid {os.getpid()}")
             try:
                 _run(Path(order["config"]), Place(order["point"], order["number"]))
                 status = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(status)
-        _say(f"pid {child}")
         _, status = os.waitpid(child, 0)
         _say(f"dead {status}")
 

@@ -134,9 +134,9 @@ def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_p
     async def scenario() -> None:
         changed = 0
         async with gateway(tmp_path / "data") as runner:
-            script = Script(Writer(chance.choice, blank_nodes=True))
+            script = Script(Writer(chance.choice))  # without new blank nodes, so that the dataset stays small
             script.subscriptions()
-            for number in range(10):
+            for number in range(6):
                 await some(runner, script, chance.randrange(20))
                 path = tmp_path / f"{number}.ndjson.zst"
                 await saved(runner, path)
@@ -152,7 +152,7 @@ def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_p
                 changed += done.removed + done.added > 0
             [last] = [record for record in records(tmp_path / "data") if record.seq == done.sequence]
             assert last.cause is not None and last.cause.kind == "restore" and not last.k
-            assert changed > 3
+            assert changed > 1
         assert verify(tmp_path / "data", FakeClock()).problems == []
         async with gateway(tmp_path / "data") as runner:
             assert (dump(runner), graphs(runner)) == wanted
