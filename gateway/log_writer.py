@@ -24,6 +24,7 @@ import logging
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,9 @@ from gateway.log_reader import Damage, LogReader, Segment
 from gateway.settings import Durability
 
 logger = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 3.0
+"""How long a start waits for the data folder."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +118,11 @@ class LogWriter:
             raise ConfigurationError(
                 f"data folder {self.data}: {error.strerror}; name a folder that can be written with --data"
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not _locked(self._lock):
             self.close()
             raise ConfigurationError(
                 f"data folder {self.data}: another gateway is using it; stop that one or name another with --data"
-            ) from error
+            )
         self.gateway = self._identity()
         for folder in (self.path, self.data / "snapshots"):
             for path in folder.glob(f"*{TEMPORARY}"):
@@ -378,6 +380,18 @@ class LogWriter:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _locked(file: int) -> bool:
+    """Takes the lock. A gateway that was killed may have left a fork that is about to let go of it."""
+    end = time.monotonic() + LOCK_WAIT_S
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
 
 
 def _lock_file(path: Path) -> int:
