@@ -138,11 +138,13 @@ class LogWriter:
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
 
-    def replay(self, take: Callable[[Record], None], epoch: int = 1, sequence: int = 0) -> Recovery:
+    def replay(
+        self, take: Callable[[Record], None], epoch: int = 1, sequence: int = 0, *, strict: bool = False
+    ) -> Recovery:
         """Hands every good record behind a position to `take`, in order, and makes the log ready for appending.
 
-        After damage, what follows it is set aside, an epoch is begun, and `append` begins it with a gap record.
-        Raises ChangeLogError when a file cannot be read.
+        After damage, what follows it is set aside and an epoch is begun with a gap record; strict: nothing is done
+        then. Raises ChangeLogError when a file cannot be read, or is damaged and that is not to be passed over.
         """
         reader = LogReader(self.path, epoch, sequence, self._clock.boot)
         count = 0
@@ -153,6 +155,13 @@ class LogWriter:
         self._before = [segment for segment in reader.segments if not segment.sealed]
         self._removed = reader.unread
         if reader.damage is not None:
+            if strict:
+                raise ChangeLogError(
+                    f"damaged: {reader.damage.reason}",
+                    path=reader.damage.aside[0].path,
+                    hint='log.recovery = "strict" refuses to go on; restore a copy, or set it to "continue"',
+                    sequence=self.sequence,
+                )
             self._damage = reader.damage
             self._gap = Gap(self.epoch, self.sequence + 1, reader.damage.reason, aside="damaged")
             # Later segments are set aside too, and their epochs are used up.

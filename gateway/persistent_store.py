@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from engine.delta import QuadDelta
+from engine.errors import ConfigurationError
 from engine.terms import Quad, Term
 from gateway.log_reader import LogReader
 from gateway.log_writer import LogWriter
@@ -42,11 +43,19 @@ class PersistentStore:
 
     def usable(self, epoch: int, sequence: int) -> QuadDelta | None:
         """What takes the store back to a record, whatever it has of the later ones; None if it has to be built anew,
-        and then its folder is empty. Raises OSError."""
+        and then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
         delta = self._way_back(epoch, sequence) if self._trusted() else None
-        if delta is None and self.path.exists():
-            self.emptied()
-        self._write_mark(closed=False)
+        try:
+            if delta is None and self.path.exists():
+                self.emptied()
+            try:
+                self._write_mark(closed=False)
+            except OSError:  # the disk is full; without a mark the next start trusts nothing
+                self._log.disk.remove(self._mark)
+        except OSError as error:
+            raise ConfigurationError(
+                f"store folder {self.path}: {error.strerror}; make it writable, or leave store.path empty"
+            ) from error
         return delta
 
     def emptied(self) -> None:

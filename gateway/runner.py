@@ -323,7 +323,8 @@ class Runner:
                 last.clear()
             last.append(record)
 
-        recovery = self._log.replay(take, *self._restore_snapshot())
+        strict = self._settings.log.recovery == "strict"
+        recovery = self._log.replay(take, *self._restore_snapshot(), strict=strict)
         if recovery.set_aside:
             self._tell_damage(recovery.set_aside)
         waiting = []
@@ -395,12 +396,6 @@ class Runner:
         )
 
     def _tell_damage(self, folder: Path) -> None:
-        if self._settings.log.recovery == "strict":
-            raise ChangeLogError(
-                f"the log is damaged behind epoch {self._log.epoch}'s beginning",
-                path=self._log.path,
-                hint='log.recovery = "strict" refuses to go on; restore a backup, or set it to "continue"',
-            )
         self.health.problems.append(f"the change log was damaged; what could not be read is in {folder}")
         logger.error("change log damaged aside=%s epoch=%d", folder, self._log.epoch)
 

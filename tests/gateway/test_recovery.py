@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import GatewayError, UnknownDelayedError
+from engine.errors import ChangeLogError, GatewayError, UnknownDelayedError
 from gateway.runner import Accepted, Runner, UpdateCall
+from gateway.settings import LogSettings, Settings
 from tests.gateway_parts import (
     CLIENT,
     START,
@@ -233,6 +234,27 @@ def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
         assert found.pop("problems") == []
         before.pop("problems")
         assert found == before
+
+    asyncio.run(scenario())
+
+
+def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            for number in range(4):
+                await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
+        (segment,) = segments(tmp_path)
+        content = lines(segment)
+        put_lines(tmp_path, [*content[:2], content[2].replace(b"2", b"3"), content[3]])
+        before = {path: path.read_bytes() for path in (tmp_path / "log").iterdir()}
+        strict = Settings(log=LogSettings(recovery="strict"))
+        for _ in range(2):
+            runner = runner_over(tmp_path, clock, settings=strict)
+            with pytest.raises(ChangeLogError, match="strict"):
+                runner.recover()
+            runner.close()
+            assert {path: path.read_bytes() for path in (tmp_path / "log").iterdir()} == before
 
     asyncio.run(scenario())
 
