@@ -27,6 +27,8 @@ from gateway.snapshots import KEPT, snapshots
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
+LOOK_TURNS = 60
+"""The files are looked at that often in any case; a log of a gigabyte has some thousand."""
 _AGAIN_S = 10.0
 
 
@@ -73,6 +75,8 @@ class LogKeeper:
         self._in_thread = in_thread
         self._unsealable: set[SegmentName] = set()
         self._cramped = False
+        self._turns = 0
+        self._looked_at = -1  # how many segments had ended when the files were last looked at
         self._one_at_a_time = asyncio.Lock()
         self.snapshot = (0, 0)
         """The place of the newest snapshot."""
@@ -94,15 +98,20 @@ class LogKeeper:
     async def turn(self) -> None:
         """Does what is due. Raises OSError, GatewayError."""
         async with self._one_at_a_time:
+            self._end_segment()
+            ended, due = self._log.ended, self._snapshot_due()
+            self._turns += 1
+            if ended == self._looked_at and not due and self._turns % LOOK_TURNS:
+                return  # nothing has come that could be sealed or take room
             try:
-                self._end_segment()
                 await self._seal()
-                if self._snapshot_due():
+                if due:
                     await self._take_snapshot()
             except (OSError, GatewayError):  # it may be for want of room
                 await self._make_room()
                 raise
             await self._make_room()
+            self._looked_at = ended
 
     def _end_segment(self) -> None:
         log, settings = self._log, self._settings

@@ -100,6 +100,8 @@ class LogWriter:
         """Its bytes."""
         self.begun_us = 0
         """CLOCK_BOOTTIME at which it was begun."""
+        self.ended = 0
+        """Segments that ended since the start."""
         self.refusing = ""
         """Why the last record was not taken; empty when it was."""
         self.broken: ChangeLogError | None = None
@@ -307,6 +309,7 @@ class LogWriter:
                 self._behind.append(self._file)
                 self._file = None
                 self.current = None
+                self.ended += 1
 
     @property
     def waits(self) -> bool:
