@@ -15,7 +15,16 @@ from typing import Any
 from engine.errors import GatewayError, UpstreamError
 from gateway.commands import DEFAULT_CONFIG, add_commands, config_file
 from gateway.log_writer import Recovery
-from gateway.service import Addresses, Configuration, run_coap, run_gateway, run_mqtt, run_until, stop_on_signals
+from gateway.service import (
+    Addresses,
+    Configuration,
+    run_coap,
+    run_gateway,
+    run_mqtt,
+    run_until,
+    share_heap,
+    stop_on_signals,
+)
 
 logger = logging.getLogger("gateway")
 
@@ -77,6 +86,8 @@ def _run(options: argparse.Namespace) -> int:
     def ready(addresses: Addresses, recovery: Recovery) -> None:
         print(f"Lamplighter is ready, with {recovery.records} records from {configuration.data}\n{addresses.table()}")
         sys.stdout.flush()
+
+    share_heap()
 
     async def run() -> None:
         await run_gateway(configuration, stop_on_signals(), ready, adapters=options.all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +26,8 @@ from gateway.settings import Settings, read_settings
 from gateway.websocket_gate import PATH, websocket_gate
 
 logger = logging.getLogger(__name__)
+
+_M_ARENA_MAX = -8  # malloc.h
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,14 @@ class Addresses:
     def table(self) -> str:
         """One address a line, to copy from."""
         return "".join(f"  {name:<10} {url}\n" for name, url in vars(self).items())
+
+
+def share_heap() -> None:
+    """Has all threads use one heap (glibc, mallopt(3)): what a thread has freed serves the others, and a process that
+    works in threads now and then does not grow by a heap for each of them."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
 
 
 async def run_gateway(

@@ -26,6 +26,7 @@ from engine.protocol import Results
 from gateway.disk import Disk
 from gateway.log_writer import LogWriter
 from gateway.runner import Runner, UpdateCall
+from gateway.service import share_heap
 from gateway.settings import LogSettings, Settings
 from tests.gateway_parts import CLIENT, FakeClock, application, dump, rearm
 
@@ -185,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     logging.basicConfig(level=logging.ERROR)
     print(f"seed {seed}", flush=True)
+    share_heap()
     with tempfile.TemporaryDirectory() as folder:
         try:
             troubles = asyncio.run(soak(options.hours, seed, Path(folder)))
