@@ -175,17 +175,29 @@ class Follower:
         self.resets = 0
         self.deaf = False
         self.waiting = False
+        self.asked = 0
+
+    def ask(self) -> Resume:
+        """Asks on a new connection; answers to what was asked on an older one do not arrive any more."""
+        self.waiting, self.asked = True, self.asked + 1
+        return Resume(KEEP) if self.spuid is None else Resume(KEEP, self.spuid, self.sequence)
+
+    def _answered(self) -> bool:
+        """Whether the answer that comes now arrives."""
+        self.asked -= 1
+        if self.asked > 0 or self.deaf or self.off():
+            return False
+        self.waiting = False
+        return True
 
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
-        if not (self.deaf or self.off()):
-            self.waiting = False
+        if self._answered():
             self.resets += self.spuid is not None
             self.spuid, self.sequence, self.names = subscription.spuid, 0, Counter()
             self._take(subscription.first.to_json(), None)
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
-        if not (self.deaf or self.off()):
-            self.waiting = False
+        if self._answered():
             _demand(spuid == self.spuid, "another subscription was resumed")
             for message in attached.missed:
                 members = json.loads(message)["notification"]
@@ -662,6 +674,7 @@ class Chain:
         """Random requests until the power goes."""
         self._ask_again(runner)
         for follower in self.followers:
+            follower.asked = 0
             follower.deaf = self.random.random() < 0.3
             if not follower.deaf:
                 self._follow(runner, follower)
@@ -673,7 +686,7 @@ class Chain:
     async def _in_peace(self, runner: Runner) -> None:
         """What was not answered is asked for again; all that is pending happens; then everything is there, once."""
         for follower in self.followers:
-            follower.deaf = False
+            follower.asked, follower.deaf = 0, False
             await self._follow(runner, follower)
         self._ask_again(runner)
         await self._answers()
@@ -737,9 +750,7 @@ class Chain:
 
     def _follow(self, runner: Runner, follower: Follower) -> asyncio.Future[str]:
         """Has a client begin, or go on with what it has."""
-        follower.waiting = True
-        resume = Resume(KEEP) if follower.spuid is None else Resume(KEEP, follower.spuid, follower.sequence)
-        outcome = runner.subscribe(ALL, follower, None, None, resume=resume)
+        outcome = runner.subscribe(ALL, follower, None, None, resume=follower.ask())
         outcome.add_done_callback(lambda _: None if outcome.cancelled() else outcome.exception())
         return outcome
 

@@ -177,7 +177,8 @@ class Gateways:
             async with asyncio.timeout(after_s):
                 line = await self._line()
         except TimeoutError:
-            os.kill(self._pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has died just now
+                os.kill(self._pid, signal.SIGKILL)
             line = await self._line()
         return await self._dead(line)
 
