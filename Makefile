@@ -30,6 +30,7 @@ run: $(VENV)/run.stamp ## the demo: a street of ten lamps; ARGS="--for 30" ends 
 test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
+	@sh tests/clients/fetch.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m "not faults" $(TESTS) $(ARGS)
 
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files

@@ -31,6 +31,13 @@ class Effort:
     wear_s: int = 7_200
     all_hit_lamp: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)
     all_hit_road: tuple[int, ...] = (1, 10, 100, 1_000)
+    subscribers: int = 1_000
+    fan_out_updates: int = 30
+    idle_sockets: int = 100
+    idle_each: int = 100
+    idle_updates: int = 100
+    idle_turns: int = 80
+    round_trips: int = 5_000
 
 
 FULL = Effort()
@@ -55,5 +62,12 @@ QUICK = Effort(
     wear_s=120,
     all_hit_lamp=(1, 100),
     all_hit_road=(1, 10),
+    subscribers=50,
+    fan_out_updates=5,
+    idle_sockets=10,
+    idle_each=20,
+    idle_updates=20,
+    idle_turns=3,
+    round_trips=100,
 )
 """For a look at whether all works; its figures mean little."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import durability, profiles, report, scaling
+from benchmarks import durability, fan_out, http_round_trip, profiles, report, scaling
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -38,6 +38,9 @@ PARTS: dict[str, tuple[Part, str]] = {
     "hot": (scaling.hot, "one lamp, 100,000 fresh values"),
     "durable": (durability.durable, "LAMP with the change log, synced in groups of 100"),
     "recovery": (durability.recovery, "a start from a snapshot and 20,000 updates behind it"),
+    "fan-out": (fan_out.fan_out, "1,000 WebSocket subscribers, each notified of every update"),
+    "idle-subscriptions": (fan_out.idle_subscriptions, "updates beside 10,000 subscriptions that they do not concern"),
+    "http": (http_round_trip.http, "an update over HTTP beside 1,004 subscriptions"),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"

@@ -47,7 +47,8 @@ class Graphs(msgspec.Struct, frozen=True, omit_defaults=True):
 class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A delayed update (design section 6): delay_us after the record's boot time, or at a wall-clock time.
 
-    missed: what to do if it was due while the gateway was off, ``run`` or ``skip``.
+    missed: what to do if it was due while the gateway was off, ``run`` or ``skip``; client: whose permissions count
+    when it is due, where clients have names, None for the gateway's own.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
     delay_us: int | None = None
     at: str | None = None
     missed: Missed = "run"
+    client: str | None = None
 
 
 class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,7 +75,8 @@ class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
 class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resumable subscription, from its ``subscribe`` record on until the ``unsubscribe`` record.
 
-    keep_us: how long it waits for a client that is away; identity: whom it belongs to, where clients have one.
+    keep_us: how long it waits for a client that is away; identity: whom it belongs to, where clients have one; visible:
+    the graphs that it was permitted to see, null among them for the default graph, None for every graph.
     """
 
     spuid: str
@@ -82,6 +85,7 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     default_graphs: tuple[Term, ...] | None = None
     named_graphs: tuple[Term, ...] | None = None
     identity: str | None = None
+    visible: tuple[Term | None, ...] | None = None
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,8 +105,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the change log. (gw, epoch, seq) is unique for ever; seq has no gaps within an epoch.
 
     type: commit, timer, cancel, subscribe, unsubscribe, gap or snapshot. ts: wall clock, UTC; trusted: whether that
-    clock was synchronised; boot, boottime_us: CLOCK_BOOTTIME, which no one steps. d, a, k: quads deleted, added,
-    kept. synced: the last sequence that was known to be durable when this was written, now and then.
+    clock was synchronised; boot, boottime_us: CLOCK_BOOTTIME, which no one steps. client: who asked for it, where
+    clients have names; each has request ids of its own. d, a, k: quads deleted, added, kept. synced: the last sequence
+    that was known to be durable when this was written, now and then.
     """
 
     v: int
@@ -116,6 +121,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     boottime_us: int
     cause: Cause | None = None
     request: str | None = None
+    client: str | None = None
     graphs: Graphs | None = None
     d: tuple[Quad, ...] = ()
     a: tuple[Quad, ...] = ()

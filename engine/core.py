@@ -19,17 +19,18 @@ from typing import NamedTuple
 
 import pyoxigraph as ox
 
+from engine.access import FULL, Access, Dataset
 from engine.clock_function import microseconds, query_at
 from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import UnknownSpuidError
 from engine.lifting import Lifter
-from engine.shapes import Dataset
-from engine.sparql import canonical, parse_query
+from engine.sparql import canonical, dataset_of, parse_query
+from engine.spuids import Spuids
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
 from engine.subscriptions import Change, Subscriptions, Timings
 from engine.terms import Bag, Quad, Term
-from engine.update import UsingGraphs
+from engine.update import DELTA_QUADS_MAX, UsingGraphs
 from engine.updates import Updates
 
 
@@ -102,15 +103,13 @@ class QueryResult:
         return Bag(("subject", "predicate", "object"), [quad[:3] for quad in self.value]).to_json()
 
 
-_SPUID = "sepa://subscription/"
-
-
 class Engine:
     """A dataset, the subscriptions on it, and the step that keeps them true.
 
-    clock: gives the time that NOW() stands for. new_identifier: gives the unique part of spuids and of
-    the labels of new blank nodes; letters and digits only. timings: whether each commit tells where its time went.
+    clock: gives the time that NOW() stands for. new_identifier: gives the labels of new blank nodes; letters and
+    digits only. timings: whether each commit tells where its time went.
     store_path: folder of the dataset, which is in memory without (`QuadStore`, which also says what is raised).
+    delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted.
     """
 
     def __init__(
@@ -120,15 +119,17 @@ class Engine:
         new_identifier: Callable[[], str] = lambda: uuid.uuid4().hex,
         timings: bool = False,
         store_path: Path | None = None,
+        delta_quads_max: int = DELTA_QUADS_MAX,
     ) -> None:
         self._timings = timings
+        self._delta_quads_max = delta_quads_max
         self._clock = clock
         self._new_identifier = new_identifier
-        self._identity = new_identifier()
+        self._spuids = Spuids()
         self._store = QuadStore(path=store_path)
         self._cts = Cts(self._store.quads_with)
         lifter = Lifter(canonical)
-        self._updates = Updates(self._store, self._cts, lifter)
+        self._updates = Updates(self._store, self._cts, lifter, delta_quads_max)
         self._subscriptions = Subscriptions(self._store, self._cts, lifter, lambda: microseconds(self._clock()))
         self.sequence = 0
         """Number of the last commit."""
@@ -141,15 +142,16 @@ class Engine:
 
     # --- changing the dataset ---
 
-    def update(self, sparql: str) -> Commit:
+    def update(self, sparql: str, *, access: Access = FULL) -> Commit:
         """Executes a SPARQL 1.1 Update request and computes all notifications.
 
-        Raises RequestSyntaxError (a SyntaxError too), UnsupportedRequestError or StoreError; then nothing changed.
+        Raises RequestSyntaxError (a SyntaxError too), UnsupportedRequestError, AccessDeniedError, LimitExceededError or
+        StoreError; then nothing changed.
         """
         if not self._timings:
-            return self.commit(self.prepare(sparql))
+            return self.commit(self.prepare(sparql, access=access))
         started = perf_counter()
-        delta = self.prepare(sparql)
+        delta = self.prepare(sparql, access=access)
         prepared = perf_counter() - started
         commit = self.commit(delta)
         assert commit.timings is not None
@@ -160,16 +162,25 @@ class Engine:
         """Adds an RDF document (N-Triples, N-Quads, Turtle or TriG) in one commit, blank nodes made fresh."""
         return self.commit(self.prepare_load(data, media_type))
 
-    def prepare(self, sparql: str, *, using: UsingGraphs | None = None, now: datetime | None = None) -> QuadDelta:
+    def prepare(
+        self,
+        sparql: str,
+        *,
+        using: UsingGraphs | None = None,
+        now: datetime | None = None,
+        access: Access = FULL,
+    ) -> QuadDelta:
         """The delta that an update request would have now; nothing is changed by asking.
 
-        now: what NOW() stands for, instead of the engine's clock. Raises as `update`.
+        now: what NOW() stands for, instead of the engine's clock. access: what its client may read and write; every
+        quad that it asks to delete or insert counts, whether that changes anything or not. Raises as `update`.
         """
         return self._updates.delta(
             sparql,
             now=lambda: (now or self._clock()).astimezone(UTC),
             new_blank_node=self._new_blank_node,
             using=using,
+            access=access,
         )
 
     def _new_blank_node(self) -> Term:
@@ -229,13 +240,13 @@ class Engine:
             unit.sequence += 1
             gone, come = Bag(unit.columns, removed), Bag(unit.columns, added)
             assert unit.number is not None
-            found.append((unit.number, Notification(self._spuid(unit.number), unit.sequence, come, gone)))
+            found.append((unit.number, Notification(self._spuids.name(unit.number), unit.sequence, come, gone)))
             for number, member in (unit.others or {}).items():
                 member[0] += 1
                 sequence, columns = member
                 if columns != unit.columns:
                     gone, come = Bag(columns, removed), Bag(columns, added)
-                found.append((number, Notification(self._spuid(number), sequence, come, gone)))
+                found.append((number, Notification(self._spuids.name(number), sequence, come, gone)))
         if len(found) > 1:
             found.sort(key=lambda numbered: numbered[0])
         return tuple([notification for _, notification in found])
@@ -248,28 +259,27 @@ class Engine:
         *,
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
+        access: Access = FULL,
     ) -> Subscription:
         """Subscribes to a SELECT query; whoever subscribes to the same query, however it is spelt, shares its SPU.
 
-        default_graphs, named_graphs: the dataset, if the protocol names one. Raises RequestSyntaxError, or
-        UnsupportedRequestError for what could not be kept true (SERVICE, NOW(), RAND() and the like).
+        default_graphs, named_graphs: the dataset, if the protocol names one. access: its client may subscribe to some
+        graphs only, and the query never sees another. Raises RequestSyntaxError, AccessDeniedError for a chosen graph,
+        or UnsupportedRequestError for what could not be kept true (SERVICE, NOW(), RAND() and the like).
         """
-        dataset = _dataset(default_graphs, named_graphs)
+        dataset = _dataset(sparql, default_graphs, named_graphs, access)
         entered = self._subscriptions.subscribe(sparql, dataset)
-        return Subscription(self._spuid(entered.number), Bag(entered.columns, entered.rows), entered.spu_class)
+        return Subscription(self._spuids.name(entered.number), Bag(entered.columns, entered.rows), entered.spu_class)
 
     def unsubscribe(self, spuid: str) -> None:
         """Ends a subscription; no notification of it follows. Raises UnknownSpuidError."""
         self._subscriptions.unsubscribe(self._number(spuid))
 
     def _number(self, spuid: str) -> int:
-        prefix, _, number = spuid.rpartition("-")
-        if prefix == f"{_SPUID}{self._identity}" and number.isdigit() and int(number) in self._subscriptions:
-            return int(number)
-        raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
-
-    def _spuid(self, number: int) -> str:
-        return f"{_SPUID}{self._identity}-{number}"
+        number = self._spuids.number(spuid)
+        if number is None or number not in self._subscriptions:
+            raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
+        return number
 
     def describe(self, spuid: str) -> SubscriptionInfo:
         """How a subscription is kept up to date, and why not in a better way. Raises UnknownSpuidError."""
@@ -280,6 +290,11 @@ class Engine:
     @property
     def subscription_count(self) -> int:
         return len(self._subscriptions)
+
+    @property
+    def unit_count(self) -> int:
+        """How many different queries are subscribed to, spellings apart: the paper's SPUs."""
+        return self._subscriptions.unit_count
 
     @property
     def subscription_classes(self) -> dict[str, int]:
@@ -299,25 +314,44 @@ class Engine:
         *,
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
+        access: Access = FULL,
     ) -> QueryResult:
-        """The answer of any SPARQL 1.1 query, without limits of time or size. Raises RequestSyntaxError, StoreError."""
+        """The answer of any SPARQL 1.1 query, without limits of time or size, over what its client may read.
+
+        Raises RequestSyntaxError, AccessDeniedError, StoreError.
+        """
         query = parse_query(sparql)
+        graphs = self.readable(sparql, default_graphs, named_graphs, access)
         sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":
-            return QueryResult(self._store.select(sparql, default_graphs, named_graphs))
-        answer = query_native(self._store.native, sparql, default_graphs, named_graphs)
+            return QueryResult(self._store.select(sparql, *graphs))
+        answer = query_native(self._store.native, sparql, *graphs)
         if isinstance(answer, ox.QueryBoolean):
             return QueryResult(bool(answer))
         assert isinstance(answer, ox.QueryTriples)
         return QueryResult(tuple(quad_from_native(ox.Quad(t.subject, t.predicate, t.object)) for t in answer))
 
-    def evaluations(self, sparql: str) -> list[str]:
+    def readable(
+        self,
+        sparql: str,
+        default_graphs: Sequence[Term] | None,
+        named_graphs: Sequence[Term] | None,
+        access: Access,
+    ) -> tuple[Sequence[Term | None] | None, Sequence[Term] | None]:
+        """The default and the named graphs that a query of a client is evaluated over now, None for all there are, as
+        `query_native` takes them. Raises AccessDeniedError, RequestSyntaxError.
+        """
+        if access.read.every:
+            return default_graphs, named_graphs
+        return dataset_of(sparql, default_graphs, named_graphs, access.read, "read").graphs(self._store.has_graph)
+
+    def evaluations(self, sparql: str, *, access: Access = FULL) -> list[str]:
         """The SELECT queries that the store would have to run for an update. Raises as `update`.
 
         There are none for a shape that has a plan: those are bounded in themselves. Whoever cannot wait for long
         makes sure of the others' cost before the engine is asked.
         """
-        return self._updates.evaluations(sparql)
+        return self._updates.evaluations(sparql, access.read)
 
     def evaluation_of_subscription(
         self,
@@ -325,9 +359,10 @@ class Engine:
         *,
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
+        access: Access = FULL,
     ) -> str | None:
         """The query that the store would run again and again for a subscription, None if a plan follows it."""
-        dataset = _dataset(default_graphs, named_graphs)
+        dataset = _dataset(sparql, default_graphs, named_graphs, access)
         return self._subscriptions.evaluation(sparql, dataset)
 
     def flush(self) -> None:
@@ -365,13 +400,15 @@ class Engine:
         try:
             self._store.close()
         finally:
-            self.__init__(clock=self._clock, new_identifier=self._new_identifier)  # type: ignore[misc]
+            self.__init__(  # type: ignore[misc]
+                clock=self._clock,
+                new_identifier=self._new_identifier,
+                delta_quads_max=self._delta_quads_max,
+            )
 
 
-def _dataset(default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None) -> Dataset | None:
-    if default_graphs is None and named_graphs is None:
-        return None
-    return (
-        None if default_graphs is None else tuple(default_graphs),
-        None if named_graphs is None else tuple(named_graphs),
-    )
+def _dataset(
+    sparql: str, default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None, access: Access
+) -> Dataset | None:
+    dataset = dataset_of(sparql, default_graphs, named_graphs, access.subscribe, "subscribe to")
+    return None if dataset == Dataset() else dataset

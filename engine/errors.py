@@ -6,13 +6,18 @@
     ├── RequestError                  the request is at fault
     │   ├── RequestSyntaxError        SPARQL11ProtocolException    400  no   (is a SyntaxError)
     │   ├── MalformedRequestError     SPARQL11ProtocolException    400  no
+    │   │   └── SubscribeMemberError  Exception                    400  no   (of a subscribe or unsubscribe)
+    │   ├── NotJsonError              JsonParseException           400  no
     │   ├── UnsupportedRequestError   unsupported                  400  no
     │   ├── JsapError                 jsap                         400  no
     │   ├── ForcedBindingError        forced_binding               400  no
     │   ├── UnknownSpuidError         sid_not_found                500  no
     │   ├── UnknownDelayedError       delayed_not_found            404  no
+    │   ├── UnknownGraphError         graph_not_found              404  no
     │   ├── RefusedError              as the gateway answered     (seen from the client)
+    │   ├── UnauthorizedError         of protocol 3.6              401  no   (who asks is not known)
     │   ├── LimitExceededError        limit_exceeded               403  no
+    │   ├── AccessDeniedError         forbidden                    403  no
     │   └── QueueFullError            too_many_requests            429  yes
     ├── PayloadError                  payload                      400  no   (a device's message)
     ├── StoreError                    sparql11endpoint             500  no
@@ -37,6 +42,8 @@ class GatewayError(Exception):
 
     alias: str | None = None
     """Over a socket, the client's name for the request that failed; there clients tell errors by it."""
+    authorization: object = None
+    """Over a socket, the credentials of the request that failed, which count before anything that is wrong with it."""
 
 
 class RequestError(GatewayError):
@@ -72,6 +79,18 @@ class MalformedRequestError(RequestError):
     code = "SPARQL11ProtocolException"
 
 
+class SubscribeMemberError(MalformedRequestError):
+    """A member of a subscribe or unsubscribe is missing or of the wrong kind; the code is that of SEPA's broker."""
+
+    code = "Exception"
+
+
+class NotJsonError(RequestError):
+    """A message over a socket is not JSON."""
+
+    code = "JsonParseException"
+
+
 class UnsupportedRequestError(RequestError):
     """Valid SPARQL that could not be kept true or is not allowed here; the message says why."""
 
@@ -104,10 +123,39 @@ class UnknownDelayedError(RequestError):
     status = 404
 
 
+class UnknownGraphError(RequestError):
+    """There is no graph of that name."""
+
+    code = "graph_not_found"
+    status = 404
+
+
+class UnauthorizedError(RequestError):
+    """It is not known who asks, or that he may register; code and status are a row of the protocol's table 3.6.
+
+    No message says more than the caller may know: unknown and wrong credentials read the same.
+    """
+
+    scheme: str = "Bearer"
+    """How to say who one is, for the header WWW-Authenticate."""
+
+    def __init__(self, code: str, description: str, status: int = 401) -> None:
+        super().__init__(description)
+        self.code = code  # type: ignore[misc]  # the table has several for the same kind of trouble
+        self.status = status  # type: ignore[misc]
+
+
 class LimitExceededError(RequestError):
     """A query went over its time, row or memory limit, or a client over its number of subscriptions."""
 
     code = "limit_exceeded"
+    status = 403
+
+
+class AccessDeniedError(RequestError):
+    """The client may not do this to that graph. It says nothing about whether the graph exists."""
+
+    code = "forbidden"
     status = 403
 
 
@@ -118,6 +166,9 @@ class QueueFullError(RequestError):
     status = 429
     retriable = True
 
+    retry_after_s: int = 1
+    """When it is worth another try, for the header Retry-After."""
+
 
 class RefusedError(RequestError):
     """What a gateway answered, seen from a client: code, status and description are the gateway's."""
@@ -126,7 +177,7 @@ class RefusedError(RequestError):
         super().__init__(f"{code} ({status}): {description}")
         self.code = code  # type: ignore[misc]  # this one stands for any of the tree
         self.status = status  # type: ignore[misc]
-        self.retriable = status in (429, 503, 507)  # type: ignore[misc]
+        self.retriable = status in (429, 503, 507) or code == QueueFullError.code  # type: ignore[misc]
 
 
 class PayloadError(GatewayError):

@@ -14,19 +14,30 @@ Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from engine.change_log import Missed
-from engine.errors import GatewayError, MalformedRequestError
+from engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    NotJsonError,
+    QueueFullError,
+    RequestSyntaxError,
+    SubscribeMemberError,
+    UnsupportedRequestError,
+)
 from engine.terms import Bag, Binding, Term, iri, term_to_json
 
 
 class _Member(msgspec.Struct, frozen=True):
     sparql: str
     alias: str | None = None
+    authorization: Any = None  # checked before anything else, by the gate's gatekeeper (protocol 3.4)
 
 
 class _Asking(_Member, frozen=True):
@@ -94,6 +105,24 @@ class UnsubscribeRequest(msgspec.Struct, frozen=True):
 
     spuid: str
     alias: str | None = None
+    authorization: Any = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """A message, whose members are not read yet."""
+
+    subscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    unsubscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    update: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    query: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    updates: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What of a request counts though something else is wrong with it."""
+
+    alias: Any = None
+    authorization: Any = None
 
 
 WireRequest = SubscribeRequest | QueryRequest | UpdateRequest | UnsubscribeRequest
@@ -105,10 +134,25 @@ _KINDS: dict[str, type[WireRequest]] = {
     "query": QueryRequest,
 }
 
+_SEPA: tuple[type[WireRequest], ...] = (SubscribeRequest, UnsubscribeRequest)
+"""What SEPA defines; the other kinds are ours."""
+_SEPA_CODES: dict[type[GatewayError], tuple[str, int]] = {
+    RequestSyntaxError: ("parsing failed", 400),
+    QueueFullError: (QueueFullError.code, 500),
+}
+"""Code and status for these requests where they are not those of HTTP (protocol 2.6)."""
+
 TERM_TEXTS_MAX = 16_384
 """Terms whose JSON is remembered: the same ones go out again and again."""
 TERM_CHARACTERS_MAX = 200
 """Longer ones are not remembered, so that little memory is taken."""
+
+UPDATES_MAX = 10_000
+"""Members of one message ``updates``."""
+
+_read_message = msgspec.json.Decoder(_Message).decode
+_read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_any = msgspec.json.Decoder(msgspec.Raw).decode
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # begins with a scheme (RFC 3987, 2.2)
 
@@ -118,33 +162,46 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
     """The requests in one message: one, or several for ``updates``. A member that is wrong is an error in its place.
 
-    Errors carry the alias of their member in the attribute ``alias``, since that is how clients find them.
+    text: of a text frame, or the bytes of a binary one, which may hold the same. Errors carry the alias of their member
+    in the attribute ``alias``, since that is how clients find them.
     """
     try:
-        message = msgspec.json.decode(text)
+        return _requests(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return [_error(f"the message is not JSON: {error}", None)]
-    if isinstance(message, dict):
-        for kind, struct in _KINDS.items():
-            if kind in message:
-                return [_request(message[kind], struct, kind)]
-        if isinstance(message.get("updates"), list):
-            return [_request(member, UpdateRequest, "updates") for member in message["updates"]]
-    return [_error(f"the message has none of the members {', '.join([*_KINDS, 'updates'])}", None)]
+        return [NotJsonError(f"the message is not JSON: {error}")]
 
 
-def _request(member: Any, struct: type[_Struct], kind: str) -> Any:
-    alias = member.get("alias") if isinstance(member, dict) else None
+def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
+    """What nobody asks for is skipped and never built, so a message costs little more than its size."""
     try:
-        return msgspec.convert(member, struct)
+        message = _read_message(text)
+        for kind, struct in _KINDS.items():
+            member = getattr(message, kind)
+            if member is not msgspec.UNSET:
+                return [_request(member, struct, kind)]
+        if message.updates is not msgspec.UNSET:
+            return _updates(_read_list(message.updates))
+    except msgspec.ValidationError:
+        _read_any(text)  # raises what is wrong with it if it is not JSON at all
+    return [UnsupportedRequestError(f"the message has none of the members {', '.join([*_KINDS, 'updates'])}")]
+
+
+def _updates(members: list[msgspec.Raw]) -> list[WireRequest | GatewayError]:
+    if len(members) > UPDATES_MAX:
+        return [LimitExceededError(f"updates: {len(members)} members are more than {UPDATES_MAX}")]
+    return [_request(member, UpdateRequest, "updates") for member in members]
+
+
+def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
+    try:
+        return msgspec.json.decode(member, type=struct)
     except msgspec.ValidationError as error:
-        return _error(f"{kind}: {error}", alias if isinstance(alias, str) else None)
-
-
-def _error(message: str, alias: str | None) -> MalformedRequestError:
-    error = MalformedRequestError(message)
-    error.alias = alias
-    return error
+        refused = (SubscribeMemberError if struct in _SEPA else MalformedRequestError)(f"{kind}: {error}")
+        with suppress(msgspec.ValidationError):  # it is not even an object
+            known = msgspec.json.decode(member, type=_Known)
+            refused.alias = known.alias if isinstance(known.alias, str) else None
+            refused.authorization = known.authorization
+        return refused
 
 
 def graph_names(value: str | Sequence[str] | None) -> tuple[Term, ...] | None:
@@ -309,6 +366,16 @@ def answer_message(alias: str | None, results: bytes) -> bytes:
 def error_members(error: GatewayError) -> dict[str, Any]:
     """The three members of every error, over HTTP and WebSocket (protocol 1.4)."""
     return {"error": error.code, "status_code": error.status, "error_description": str(error)}
+
+
+def refusal_message(error: GatewayError, request: WireRequest | GatewayError) -> bytes:
+    """The answer to a request that failed, or was not even one."""
+    members = error_members(error)
+    if isinstance(request, _SEPA):
+        members["error"], members["status_code"] = _SEPA_CODES.get(type(error), (error.code, error.status))
+    if request.alias is not None:
+        members["alias"] = request.alias
+    return msgspec.json.encode(members)
 
 
 def error_message(error: GatewayError, alias: str | None, spuid: str | None = None) -> bytes:

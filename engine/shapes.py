@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.access import Dataset
 from engine.algebra import (
     Aggregate,
     Constant,
@@ -39,9 +40,6 @@ from engine.units import Units
 
 _INTEGER = f'"^^<{XSD}integer>'
 _INTEGER_END = len(_INTEGER)
-
-Dataset = tuple[tuple[Term, ...] | None, tuple[Term, ...] | None]
-"""The default graphs and the named graphs that the protocol names for a query, None where it names none."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,18 @@ def _lifted(select: Select | None) -> frozenset[int]:
 
 def _numbers(*parts: Any) -> set[int]:
     return {part.number for part in parts if isinstance(part, Constant)}
+
+
+def graphs_read(tree: Any, terms: Sequence[Term]) -> set[Term | None] | None:
+    """The graphs that patterns and GRAPH name, None among them for the default graph; None where a variable does."""
+    found: set[Term | None] = set()
+    for node in walk(tree):
+        match node:
+            case Pattern(_, _, _, graph) | OpaquePath(_, _, _, graph) | Graph(graph, _):
+                if isinstance(graph, Variable):
+                    return None
+                found.add(terms[graph.number] if isinstance(graph, Constant) else graph)
+    return found
 
 
 class Unit:
@@ -270,7 +280,11 @@ class Shape:
         if dataset is not None or select.default_graphs or select.named_graphs:
             graph = self._only_graph(select, terms)
             if graph is None:
-                self.reason = "a dataset of several chosen graphs, or GRAPH in one"
+                self.reason = (
+                    "a dataset of several chosen graphs, or GRAPH in one"
+                    if dataset is None or dataset.visible.every
+                    else "graphs that the client may not see, or GRAPH with a variable where it may not see all"
+                )
                 return
             tree = in_graph(tree, graph)
         if spelling.prologue:
@@ -293,7 +307,7 @@ class Shape:
         ):
             return None
         if self.dataset is not None:
-            default_graphs, named_graphs = self.dataset
+            default_graphs, named_graphs, _ = self.dataset
             return default_graphs[0] if default_graphs and len(default_graphs) == 1 and not named_graphs else None
         if len(select.default_graphs) != 1 or select.named_graphs:
             return None
@@ -321,7 +335,9 @@ class Shape:
         if self.tree is None or self.spelling.select is None:
             return EVERYTHING
         terms = self.terms(key)
-        chosen = self.dataset is not None or self.spelling.select.default_graphs or self.spelling.select.named_graphs
+        default_graphs, named_graphs, _ = self.dataset or Dataset()
+        select = self.spelling.select
+        chosen = default_graphs is not None or named_graphs is not None or select.default_graphs or select.named_graphs
         patterns: dict[TriplePattern, None] = {}
         graph_names = False
 

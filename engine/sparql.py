@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pyoxigraph as ox
 
+from engine.access import Dataset, Graphs
 from engine.clock_function import FUNCTIONS, at_instant
 from engine.errors import RequestSyntaxError, UnsupportedRequestError
 from engine.lexer import Token, line_and_column, tokens
@@ -130,6 +131,54 @@ def declarations_and_body(text: str) -> tuple[str, list[Token]]:
     """The text of a query's declarations, and the tokens that follow them."""
     [(declarations, body)] = _segments(list(tokens(text)), end="")
     return text[: declarations[-1].end] if declarations else "", body
+
+
+def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
+    """The graphs that a query chooses by FROM and by FROM NAMED, None if it has neither. Raises RequestSyntaxError."""
+    prologue, body = declarations_and_body(text)
+    names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by whether NAMED stands before it
+    for index, token in enumerate(body):
+        if token.is_word("FROM"):
+            named = index + 1 < len(body) and body[index + 1].is_word("NAMED")
+            names[named]["".join(token.text for token in body[index + 1 + named : index + 2 + named])] = None
+    if not names[False] and not names[True]:
+        return None
+    try:
+        default, named_ones = (
+            tuple(quad.o for quad in data_quads(prologue, f"{{ <urn:x> <urn:x> {', '.join(raws)} }}")[0])
+            if raws
+            else ()
+            for raws in names.values()
+        )
+    except SyntaxError as error:
+        raise RequestSyntaxError("what follows FROM is no name of a graph") from error
+    return default, named_ones
+
+
+def dataset_of(
+    text: str,
+    default_graphs: Sequence[Term] | None,
+    named_graphs: Sequence[Term] | None,
+    visible: Graphs,
+    verb: str,
+) -> Dataset:
+    """What a query of a client is evaluated over, which sees some graphs only (SPARQL 1.1 Query, 13).
+
+    default_graphs, named_graphs: what the protocol chooses, which goes before the text; verb: what the client wants to
+    do to them. Raises AccessDeniedError for a chosen graph that is not visible, RequestSyntaxError.
+    """
+    if visible.every:
+        return Dataset(
+            None if default_graphs is None else tuple(default_graphs),
+            None if named_graphs is None else tuple(named_graphs),
+        )
+    default, named = chosen_graphs(text) or (None, None)
+    visible.check((*(default or ()), *(named or ()), *(default_graphs or ()), *(named_graphs or ())), verb)
+    return Dataset(
+        default if default_graphs is None else tuple(default_graphs),
+        named if named_graphs is None else tuple(named_graphs),
+        visible,
+    )
 
 
 # --- updates ----------------------------------------------------------------------------------------

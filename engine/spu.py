@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from engine.access import Dataset
 from engine.delta import BindingDelta, binding_delta
 from engine.store import QuadStore
-from engine.terms import Bag, Binding, Term
+from engine.terms import Bag, Binding
 
 RE_EVALUATED = "re-evaluated"
 
@@ -20,15 +21,13 @@ class ReevaluatingSpu:
         store: QuadStore,
         text: str,
         columns: Sequence[str],
-        default_graphs: Sequence[Term] | None,
-        named_graphs: Sequence[Term] | None,
+        dataset: Dataset | None,
     ) -> None:
         """Evaluates the query for the first time. Raises StoreError when that fails."""
         self._store = store
         self._text = text
         self._columns = tuple(columns)
-        self._default_graphs = default_graphs
-        self._named_graphs = named_graphs
+        self._dataset = dataset or Dataset()
         self._result = self._evaluated()
 
     @property
@@ -42,7 +41,7 @@ class ReevaluatingSpu:
         return binding_delta(before, self._result)
 
     def _evaluated(self) -> Bag:
-        found = self._store.select(self._text, self._default_graphs, self._named_graphs)
+        found = self._store.select(self._text, *self._dataset.graphs(self._store.has_graph))
         if found.variables == self._columns:
             return found
         order = [found.variables.index(column) for column in self._columns]

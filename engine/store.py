@@ -124,12 +124,13 @@ class QuadStore:
     def select(
         self,
         text: str,
-        default_graphs: Sequence[Term] | None = None,
+        default_graphs: Sequence[Term | None] | None = None,
         named_graphs: Sequence[Term] | None = None,
     ) -> Bag:
         """The solutions of a SELECT query in the order of evaluation.
 
-        default_graphs, named_graphs: the dataset that the protocol asks for; None leaves it to the query.
+        default_graphs, named_graphs: the dataset that the protocol asks for; None leaves it to the query, and None
+        among the former is the default graph.
         Raises RequestSyntaxError, StoreError.
         """
         native = self.native
@@ -454,14 +455,19 @@ def parse_quads(data: bytes, media_type: str) -> list[Quad]:
 def query_native(
     store: ox.Store,
     text: str,
-    default_graphs: Sequence[Term] | None = None,
+    default_graphs: Sequence[Term | None] | None = None,
     named_graphs: Sequence[Term] | None = None,
 ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-    """Runs a query of any form. Raises StoreError when the evaluation fails, RequestSyntaxError for no query."""
+    """Runs a query of any form; the dataset is as in `QuadStore.select`.
+
+    Raises StoreError when the evaluation fails, RequestSyntaxError for no query.
+    """
     try:
         return store.query(
             text,
-            default_graph=None if default_graphs is None else [native_name(name) for name in default_graphs],
+            default_graph=None
+            if default_graphs is None
+            else [ox.DefaultGraph() if name is None else native_name(name) for name in default_graphs],
             named_graphs=None if named_graphs is None else [native_name(name) for name in named_graphs],
         )
     except SyntaxError as error:

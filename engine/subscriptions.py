@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from engine.access import Dataset
 from engine.aggregates import Accumulator, OrderMattersError
 from engine.clock_function import without_clock
 from engine.cts import Cts
@@ -25,7 +26,7 @@ from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
 from engine.lutt import Lutt, Matcher
 from engine.plan import Counting, Seeding
-from engine.shapes import Dataset, Shape, Spelling, Unit, read_spelling
+from engine.shapes import Shape, Spelling, Unit, graphs_read, read_spelling
 from engine.sparql import canonical, declarations_and_body, subscribable
 from engine.spu import ReevaluatingSpu
 from engine.store import QuadStore
@@ -216,6 +217,7 @@ class Subscriptions:
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
         """The query that the store would evaluate for a subscriber, None where a plan serves. Raises RequestError."""
         spelling, terms = self._read(text)
+        dataset = _needed(dataset, spelling, terms)
         key = self._key(spelling, terms, dataset)
         shape = self._shapes.get(key)
         if shape is None:
@@ -225,7 +227,7 @@ class Subscriptions:
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Raises RequestError."""
         spelling, terms = self._read(text)
-        unit = self._unit(spelling, terms, dataset)
+        unit = self._unit(spelling, terms, _needed(dataset, spelling, terms))
         try:
             rows = unit.rows()
         except OrderMattersError as reason:
@@ -252,6 +254,10 @@ class Subscriptions:
     def unit(self, number: int) -> Unit:
         """Raises KeyError."""
         return self._units[number]
+
+    @property
+    def unit_count(self) -> int:
+        return sum(len(shape.units.all) for shape in self._shapes.values())
 
     def classes(self) -> dict[str, int]:
         """How many subscriptions there are of each class."""
@@ -369,10 +375,7 @@ class Subscriptions:
     def _re_evaluate(self, unit: Unit) -> None:
         """Makes a unit one that the store evaluates, with its result as the store is now."""
         shape = unit.shape
-        default_graphs, named_graphs = shape.dataset or (None, None)
-        unit.spu = ReevaluatingSpu(
-            self._store, shape.text(unit.key), shape.spelling.order, default_graphs, named_graphs
-        )
+        unit.spu = ReevaluatingSpu(self._store, shape.text(unit.key), shape.spelling.order, shape.dataset)
         self._lutt.add(unit, shape.footprint(unit.key))
 
     def _drop(self, unit: Unit) -> None:
@@ -559,6 +562,25 @@ class _Seeds:
     def clear(self) -> None:
         for seeds in self._seeds:
             seeds.clear()
+
+
+def _needed(dataset: Dataset | None, spelling: Spelling, terms: Sequence[Term]) -> Dataset | None:
+    """The dataset without what makes no difference to the query, so that who sees less shares where it asks for less.
+
+    Most clients ask for graphs by name, or for the default graph, and may see those: then it is no matter what else
+    they may see, and a plan serves.
+    """
+    if dataset is None or dataset.visible.every:
+        return dataset
+    default, named, visible = dataset
+    if default is not None and named is not None:
+        return Dataset(default, named)
+    read = None if spelling.select is None else graphs_read(spelling.select.node, terms)
+    if read is None or named is not None:
+        return dataset
+    if default is not None:
+        return Dataset(default) if read <= {None} else dataset
+    return None if all(graph in visible for graph in read) else dataset
 
 
 def _too_costly(reason: TooManySteps) -> LimitExceededError:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from engine.access import FULL, Access, Dataset
 from engine.delta import QuadDelta, compose
-from engine.errors import MalformedRequestError, StoreError
+from engine.errors import AccessDeniedError, LimitExceededError, MalformedRequestError, StoreError
 from engine.sparql import (
     VARIABLE,
     DataOperation,
@@ -27,6 +28,9 @@ from engine.sparql import (
 )
 from engine.store import QuadStore
 from engine.terms import Bag, Quad, Term, is_blank, is_iri
+
+DELTA_QUADS_MAX = 1_000_000
+"""Quads that the templates of one update request make at most, unless the caller says otherwise."""
 
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
 
@@ -49,12 +53,16 @@ def quad_delta(
     now: datetime,
     new_blank_node: Callable[[], Term],
     using: UsingGraphs = UsingGraphs(),  # frozen
+    access: Access = FULL,
+    quads_max: int = DELTA_QUADS_MAX,
 ) -> QuadDelta:
     """The net effect that an update request would have on the store, which is left as it was.
 
-    now: the time of the request, UTC. Raises RequestSyntaxError, UnsupportedRequestError,
-    MalformedRequestError (graphs named both in the text and by the protocol) and StoreError (an
-    operation fails, for instance CREATE of an existing graph); the whole request then has no effect.
+    now: the time of the request, UTC. access: what the client may read and write, judged before anything is looked up,
+    by the quads that the operations name. quads_max: how many quads the templates of all operations together may make.
+    Raises RequestSyntaxError, UnsupportedRequestError, MalformedRequestError (graphs named both in the text and by the
+    protocol), AccessDeniedError, LimitExceededError and StoreError (an operation fails, for instance CREATE of an
+    existing graph); the whole request then has no effect.
     """
     operations = parse_update(text, now)
     if using and any(
@@ -65,11 +73,12 @@ def quad_delta(
             "using-graph-uri and using-named-graph-uri cannot go with USING, USING NAMED or WITH in the text"
         )
     done: list[QuadDelta] = []
+    context = _Context(store, new_blank_node, using, access, quads_max, quads_max)
     try:
         for operation in operations:
             if done:
                 store.apply(done[-1])
-            done.append(_operation_delta(operation, store, new_blank_node, using))
+            done.append(_operation_delta(operation, context))
     finally:
         # Later operations had to see the effect of earlier ones; nobody else may.
         applied = done if len(done) < len(operations) else done[:-1]
@@ -78,23 +87,45 @@ def quad_delta(
     return compose(done)
 
 
-def _operation_delta(
-    operation: Operation, store: QuadStore, new_blank_node: Callable[[], Term], using: UsingGraphs
-) -> QuadDelta:
+@dataclass
+class _Context:
+    """What the operations of a request have in common. left: how many quads their templates may still make."""
+
+    store: QuadStore
+    new_blank_node: Callable[[], Term]
+    using: UsingGraphs
+    access: Access
+    quads_max: int
+    left: int
+
+
+def _operation_delta(operation: Operation, context: _Context) -> QuadDelta:
     match operation:
         case DataOperation():
             quads, graphs = data_quads(operation.prologue, operation.data)
-            return _delta(store, quads, (), ()) if operation.delete else _delta(store, (), quads, graphs)
+            return _delta(context, quads, (), ()) if operation.delete else _delta(context, (), quads, graphs)
         case ModifyOperation():
-            return _modify_delta(operation, store, new_blank_node, using)
+            return _modify_delta(operation, context)
         case GraphOperation():
-            return _graph_delta(operation, store)
+            return _graph_delta(operation, context)
 
 
-def _delta(store: QuadStore, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
+def too_many_quads(quads_max: int) -> LimitExceededError:
+    """The error for templates that make more quads than one update may."""
+    return LimitExceededError(
+        f"the update deletes and inserts more than limits.delta_quads_max = {quads_max} quads by its templates; "
+        "restrict its WHERE, or send it in parts"
+    )
+
+
+def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
     """The net delta of the quads that one operation deletes and inserts, and the graphs it brings about."""
-    wanted = list(dict.fromkeys(inserts))
-    unwanted = [quad for quad in dict.fromkeys(deletes) if quad not in set(wanted)]
+    store, write = context.store, context.access.write
+    asked_inserts, asked_deletes = dict.fromkeys(inserts), dict.fromkeys(deletes)
+    if not write.every:  # before anything is looked up: what is refused is refused whatever the dataset holds
+        write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")
+    wanted = list(asked_inserts)
+    unwanted = [quad for quad in asked_deletes if quad not in asked_inserts]
     present = store.contains(wanted)
     added = tuple(quad for quad, there in zip(wanted, present, strict=True) if not there)
     names = dict.fromkeys([*graphs, *(quad.g for quad in added if quad.g is not None)])
@@ -109,15 +140,13 @@ def _delta(store: QuadStore, deletes: Iterable[Quad], inserts: Iterable[Quad], g
 # --- DELETE/INSERT WHERE ----------------------------------------------------------------------------
 
 
-def _modify_delta(
-    operation: ModifyOperation, store: QuadStore, new_blank_node: Callable[[], Term], using: UsingGraphs
-) -> QuadDelta:
-    prologue = operation.prologue
+def _modify_delta(operation: ModifyOperation, context: _Context) -> QuadDelta:
+    prologue, store, using, read = operation.prologue, context.store, context.using, context.access.read
     with_graph = None if operation.with_graph is None else canonical(prologue, operation.with_graph)
     deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
     inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
     variables = sorted({*delete_variables, *insert_variables})
-    default_graphs: Sequence[Term] | None = None
+    default_graphs: Sequence[Term | None] | None = None
     named_graphs: Sequence[Term] | None = None
     if operation.using or operation.using_named:
         default_graphs = [canonical(prologue, name) for name in operation.using]
@@ -126,11 +155,25 @@ def _modify_delta(
         default_graphs, named_graphs = using.default, using.named
     elif with_graph is not None:
         default_graphs = [with_graph]
-    solutions = store.select(solutions_query(operation), default_graphs, named_graphs)
+    if not read.every:
+        read.check((*(default_graphs or ()), *(named_graphs or ())), "read")
+        default_graphs, named_graphs = Dataset(
+            None if default_graphs is None else tuple(default_graphs),
+            None if named_graphs is None else tuple(named_graphs),
+            read,
+        ).graphs(store.has_graph)
+    quads_each = len(deletes) + len(inserts)
+    solutions_max = context.left // max(1, quads_each)
+    # One more than are allowed, so that a product of patterns is given up while it is small.
+    text = f"{solutions_query(operation)} LIMIT {solutions_max + 1}"
+    solutions = store.select(text, default_graphs, named_graphs)
+    if len(solutions) > solutions_max:
+        raise too_many_quads(context.quads_max)
+    context.left -= quads_each * len(solutions)
     return _delta(
-        store,
-        _instances(deletes, variables, solutions, with_graph, new_blank_node),
-        _instances(inserts, variables, solutions, with_graph, new_blank_node),
+        context,
+        _instances(deletes, variables, solutions, with_graph, context.new_blank_node),
+        _instances(inserts, variables, solutions, with_graph, context.new_blank_node),
         (),
     )
 
@@ -198,9 +241,20 @@ def _instance(
 # --- graph management -------------------------------------------------------------------------------
 
 
-def _graph_delta(operation: GraphOperation, store: QuadStore) -> QuadDelta:
+def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
+    store, access = context.store, context.access
     verb, silent = operation.verb, operation.silent
     target = _graph(operation.prologue, operation.target)
+    if operation.target.upper() in ("NAMED", "ALL") and not access.write.every:
+        raise AccessDeniedError(
+            f"this client may not write every graph, so it may not {verb} {operation.target.upper()}; name the graph"
+        )
+    access.write.check((target,), "write")
+    if operation.source:
+        source = _graph(operation.prologue, operation.source)
+        access.read.check((source,), "read")
+        if verb == "MOVE":
+            access.write.check((source,), "write")
     if verb == "CREATE":
         assert isinstance(target, str)
         if store.has_graph(target):
@@ -210,7 +264,6 @@ def _graph_delta(operation: GraphOperation, store: QuadStore) -> QuadDelta:
         return QuadDelta(created=(target,))
     if verb in ("CLEAR", "DROP"):
         return _clear_delta(store, operation.target.upper(), target, drop=verb == "DROP", silent=silent)
-    source = _graph(operation.prologue, operation.source)
     if source == target:
         return QuadDelta()
     parts = [] if verb == "ADD" else [_clear_delta(store, "", target, drop=True, silent=True)]
@@ -220,7 +273,7 @@ def _graph_delta(operation: GraphOperation, store: QuadStore) -> QuadDelta:
         created = (target,) if moved and target is not None else ()
         parts.append(QuadDelta(added=tuple(moved), created=created))
     else:
-        parts.append(_delta(store, (), moved, ()))
+        parts.append(_delta(context, (), moved, ()))
     if verb == "MOVE":
         parts.append(_clear_delta(store, "", source, drop=True, silent=silent))
     return compose(parts)

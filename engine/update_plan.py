@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+from engine.access import EVERY, Graphs
 from engine.algebra import Bgp, Constant, Expression, Function, Group, Node, Part, Pattern, Variable, certain, walk
 from engine.clock_function import CLOCK
 from engine.cts import Cts
@@ -21,21 +23,32 @@ from engine.lifting import IRI, kind_of
 from engine.store import QuadStore
 from engine.terms import Quad, Term
 from engine.trees import Unsupported, check, rewritten, with_equalities
+from engine.update import DELTA_QUADS_MAX, too_many_quads
 from engine.writer import Scope, Writer, tuple_text
 
-Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term]], None]
-"""(constants, deletes, inserts, new blank node): puts the quads of all solutions into the lists."""
+Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term], int], None]
+"""(constants, deletes, inserts, new blank node, room): puts the quads of all solutions into the lists.
+
+room: how many they may be. Raises _TooManyQuads before there are more.
+"""
 
 _GRAPH_VERBS = ("LOAD", "CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD")
 # Functions whose value depends on more than their operands: on the moment, on chance, on BASE.
 _DEPENDENT = ("NOW", "RAND", "UUID", "STRUUID", "BNODE", "IRI", "URI")
 
 
+class _TooManyQuads(Exception):
+    """The templates of a request make more quads than it may have."""
+
+
 @dataclass(frozen=True)
 class _Operation:
+    """graph: that of WITH."""
+
     delete: tuple[Pattern, ...]
     insert: tuple[Pattern, ...]
     where: Node
+    graph: Part | None = None
 
 
 class UpdatePlan:
@@ -65,11 +78,13 @@ class UpdatePlan:
         def named(part: Part) -> bool:
             return part.number in iris if isinstance(part, Constant) else isinstance(part, str) and part[0] == "<"
 
+        self._reads: dict[Term | int | None, None] | None = {}
         self._functions: list[tuple[Instantiate, bool]] = []
         try:
             for operation in operations:
                 changed = rewritten(operation, change)
                 check(changed.where)
+                self._note_reads(changed)
                 if any(isinstance(node, Group) for node in walk(changed.where)):
                     raise Unsupported("an aggregate, which may depend on the order of the solutions")
                 where = with_equalities(changed.where, named)
@@ -84,11 +99,54 @@ class UpdatePlan:
             self._cts.release(predicate)
         self._held.clear()
 
-    def delta(self, terms: Sequence[Term], store: QuadStore, new_blank_node: Callable[[], Term]) -> QuadDelta:
-        """The net effect on the dataset, which is left as it was."""
-        if len(self._functions) == 1:
-            [(function, matched)] = self._functions
-            return self._one(function, matched, terms, store, new_blank_node)
+    def _note_reads(self, operation: _Operation) -> None:
+        """Notes the graphs that an operation reads, a constant by its number; not known where a variable names one."""
+        found = [node.graph for node in walk(operation.where) if isinstance(node, Pattern)]
+        for graph in found if operation.graph is None else [operation.graph, *found]:
+            if isinstance(graph, Variable):
+                self._reads = None
+            elif self._reads is not None:
+                self._reads[graph.number if isinstance(graph, Constant) else graph] = None
+
+    def reads_within(self, read: Graphs, terms: Sequence[Term]) -> bool:
+        """Whether a request with these constants reads nothing but these graphs, so that it is all the same to it
+        what else there is."""
+        if read.every:
+            return True
+        return self._reads is not None and all(
+            (terms[graph] if isinstance(graph, int) else graph) in read for graph in self._reads
+        )
+
+    def delta(
+        self,
+        terms: Sequence[Term],
+        store: QuadStore,
+        new_blank_node: Callable[[], Term],
+        write: Graphs = EVERY,
+        quads_max: int = DELTA_QUADS_MAX,
+    ) -> QuadDelta:
+        """The net effect on the dataset, which is left as it was.
+
+        write: the graphs that the client may write; quads_max: as in `engine.update.quad_delta`. Raises
+        AccessDeniedError, LimitExceededError, TooManySteps.
+        """
+        try:
+            if len(self._functions) == 1:
+                [(function, matched)] = self._functions
+                return self._one(function, matched, terms, store, new_blank_node, write, quads_max)[0]
+            return self._composed(terms, store, new_blank_node, write, quads_max)
+        except _TooManyQuads as error:
+            raise too_many_quads(quads_max) from error
+
+    def _composed(
+        self,
+        terms: Sequence[Term],
+        store: QuadStore,
+        new_blank_node: Callable[[], Term],
+        write: Graphs,
+        room: int,
+    ) -> QuadDelta:
+        """The effect of several operations."""
         done: list[QuadDelta] = []
         try:
             for function, matched in self._functions:
@@ -96,7 +154,9 @@ class UpdatePlan:
                     # Later operations have to see the effect of earlier ones; nobody else may.
                     self._cts.apply(done[-1])
                     store.apply(done[-1])
-                done.append(self._one(function, matched, terms, store, new_blank_node))
+                delta, asked = self._one(function, matched, terms, store, new_blank_node, write, room)
+                done.append(delta)
+                room -= asked
         finally:
             applied = done if len(done) < len(self._functions) else done[:-1]
             for delta in reversed(applied):
@@ -112,11 +172,19 @@ class UpdatePlan:
         terms: Sequence[Term],
         store: QuadStore,
         new_blank_node: Callable[[], Term],
-    ) -> QuadDelta:
-        """The effect of one operation. matched: whether all it deletes are quads that its WHERE has found."""
+        write: Graphs,
+        room: int,
+    ) -> tuple[QuadDelta, int]:
+        """The effect of one operation, and how many quads its templates made.
+
+        matched: whether all it deletes are quads that its WHERE has found.
+        """
         deletes: list[Quad] = []
         inserts: list[Quad] = []
-        function(terms, deletes, inserts, new_blank_node)
+        function(terms, deletes, inserts, new_blank_node, room)
+        if write.names is not None:
+            write.check((quad.g for quads in (inserts, deletes) for quad in quads), "write")
+        asked = len(deletes) + len(inserts)
         wanted: Any = inserts
         unwanted: Any = deletes
         if len(inserts) > 1:
@@ -143,7 +211,7 @@ class UpdatePlan:
                 g = quad[3]
                 if g is not None and g not in created and not store.has_graph(g):
                     created = (*created, g)
-        return QuadDelta(tuple(removed), tuple(added), tuple(kept), created)
+        return QuadDelta(tuple(removed), tuple(added), tuple(kept), created), asked
 
     # --- compiling ---
 
@@ -152,7 +220,7 @@ class UpdatePlan:
         self._held.append(predicate)
 
     def _compiled(self, operation: _Operation, where: Node) -> Instantiate:
-        writer = Writer(self._cts, self._hold, None)
+        writer = Writer(self._cts, self._hold, None, counted=("room",))
         numbers = sorted({part.number for part in walk((operation, where)) for part in _constants(part)})
 
         def body() -> None:
@@ -163,7 +231,13 @@ class UpdatePlan:
                 scope = scope.binding(Constant(number), name)
             writer.produce(where, scope, solution)
 
+        quads_each = len(operation.delete) + len(operation.insert)
+
         def solution(scope: Scope) -> None:
+            if operation.where != Bgp(()):  # quad data is as long as its text
+                writer.emit(f"room -= {quads_each}")
+                with writer.block("if room < 0:"):
+                    writer.emit("raise TooManyQuads")
             for patterns, target in ((operation.delete, "deletes"), (operation.insert, "inserts")):
                 fresh: dict[Variable | Constant, str] = {}
                 for pattern in patterns:
@@ -176,11 +250,12 @@ class UpdatePlan:
 
         nodes = _nodes(where)
         self._share(writer)
-        return writer.compiled("instantiate", "constants, deletes, inserts, new_blank_node", body)
+        return writer.compiled("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
 
     @staticmethod
     def _share(writer: Writer) -> None:
         writer.space["Quad"] = Quad
+        writer.space["TooManyQuads"] = _TooManyQuads
         writer.space["new"] = tuple.__new__
 
     @staticmethod
@@ -255,8 +330,8 @@ class _Reader:
     def operations(self) -> list[_Operation]:
         found = []
         position = 0
-        for token, following in zip(self._found, [*self._found[1:], None], strict=True):
-            if token.is_word(*_DEPENDENT) and following is not None and following.text == "(":
+        for token, following in pairwise(self._found):
+            if token.is_word(*_DEPENDENT) and following.text == "(":
                 raise Unsupported(f"{token.text.upper()}()")
         while position < len(self._found):
             if self._found[position].text == ";":
@@ -304,7 +379,7 @@ class _Reader:
         end = self._after(position)
         if graph is not None:
             delete, insert = (_in_graph(patterns, graph) for patterns in (delete, insert))
-        return _Operation(delete, insert, where), end
+        return _Operation(delete, insert, where, graph), end
 
     def _after(self, position: int) -> int:
         """What follows the block whose brace is at position."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
+from engine.access import EVERY, FULL, Access, Graphs
 from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import LimitExceededError, RequestError
@@ -16,7 +17,7 @@ from engine.sparql import REQUEST_BYTES_MAX, ModifyOperation, canonical, parse_u
 from engine.store import QuadStore
 from engine.terms import Term
 from engine.trees import Unsupported
-from engine.update import UsingGraphs, quad_delta, solutions_query
+from engine.update import DELTA_QUADS_MAX, UsingGraphs, quad_delta, solutions_query
 from engine.update_plan import UpdatePlan
 from engine.writer import TooManySteps
 
@@ -41,36 +42,46 @@ class _Shape:
 class Updates:
     """Computes deltas; the dataset is left as it was."""
 
-    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter) -> None:
+    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter, quads_max: int = DELTA_QUADS_MAX) -> None:
         self._store = store
         self._cts = cts
         self._lifter = lifter
+        self._quads_max = quads_max
         self._shapes: dict[str, _Shape] = {}
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
 
     def delta(
-        self, text: str, *, now: Callable[[], datetime], new_blank_node: Callable[[], Term], using: UsingGraphs | None
+        self,
+        text: str,
+        *,
+        now: Callable[[], datetime],
+        new_blank_node: Callable[[], Term],
+        using: UsingGraphs | None,
+        access: Access = FULL,
     ) -> QuadDelta:
         """The net effect that a request would have now. Raises RequestError, StoreError."""
+        read = access.read
         if not using:
             recognised = self._recognised_as(text)
-            if recognised is not None:
-                return self._by_plan(*recognised, new_blank_node)
+            if recognised is not None and (read.every or recognised[0].reads_within(read, recognised[1])):
+                return self._by_plan(*recognised, new_blank_node, access)
         lifted = None if using else self._lift(text)
         shape = None
         if lifted is not None:
             shape = self._shapes.get(lifted.skeleton)
             if shape is not None:
                 plan = self._plan(text, lifted, shape)
-                if plan is not None:
+                if plan is not None and (read.every or plan.reads_within(read, lifted.terms)):
                     self._recognise(text, lifted, plan)
-                    return self._by_plan(plan, lifted.terms, new_blank_node)
+                    return self._by_plan(plan, lifted.terms, new_blank_node, access)
         delta = quad_delta(
             text,
             self._store,
             now=now(),
             new_blank_node=new_blank_node,
             using=using or UsingGraphs(),
+            access=access,
+            quads_max=self._quads_max,
         )
         if lifted is not None and shape is None:
             while len(self._shapes) >= SHAPES_MAX:
@@ -88,22 +99,30 @@ class Updates:
                 return plan, terms
         return None
 
-    def _by_plan(self, plan: UpdatePlan, terms: list[Term], new_blank_node: Callable[[], Term]) -> QuadDelta:
+    def _by_plan(
+        self, plan: UpdatePlan, terms: list[Term], new_blank_node: Callable[[], Term], access: Access
+    ) -> QuadDelta:
         try:
-            return plan.delta(terms, self._store, new_blank_node)
+            return plan.delta(terms, self._store, new_blank_node, access.write, self._quads_max)
         except TooManySteps as error:
             raise LimitExceededError(
                 f"the WHERE of the update needs {error}; join its patterns by more variables or name constants"
             ) from error
 
-    def evaluations(self, text: str) -> list[str]:
-        """The SELECT queries that the store would run for an update now; none where there is a plan."""
-        if self._recognised_as(text) is not None:
+    def evaluations(self, text: str, read: Graphs = EVERY) -> list[str]:
+        """The SELECT queries that the store would run for an update now; none where there is a plan.
+
+        read: the graphs that the client may read; a plan that looks at others does not serve it.
+        """
+        recognised = self._recognised_as(text)
+        if recognised is not None and recognised[0].reads_within(read, recognised[1]):
             return []
         lifted = self._lift(text)
         shape = None if lifted is None else self._shapes.get(lifted.skeleton)
-        if lifted is not None and shape is not None and self._plan(text, lifted, shape) is not None:
-            return []
+        if lifted is not None and shape is not None:
+            plan = self._plan(text, lifted, shape)
+            if plan is not None and plan.reads_within(read, lifted.terms):
+                return []
         operations = parse_update(text, datetime(1970, 1, 1))
         return [solutions_query(operation) for operation in operations if isinstance(operation, ModifyOperation)]
 

@@ -81,7 +81,15 @@ Consume = Callable[[Scope], None]
 class Writer:
     """Source text of one function. Names are never used twice, so no loop can overwrite another's."""
 
-    def __init__(self, cts: Cts, hold: Callable[[Term | None, bool], None], units: Units | None) -> None:
+    def __init__(
+        self,
+        cts: Cts,
+        hold: Callable[[Term | None, bool], None],
+        units: Units | None,
+        counted: Sequence[str] = (),
+    ) -> None:
+        """counted: names of the function's own that the text counts down, wherever it stands."""
+        self._nonlocal = ", ".join(("left", *counted))
         self._cts = cts
         self._hold = hold
         self._units = units
@@ -162,7 +170,7 @@ class Writer:
         self._depth += 1
         self._functions += line.startswith("def ")
         if line.startswith("def ") and self._functions > 1:
-            self.emit("nonlocal left")
+            self.emit(f"nonlocal {self._nonlocal}")
         before = len(self._lines)
         yield
         if len(self._lines) == before:

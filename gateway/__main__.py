@@ -7,17 +7,20 @@ import asyncio
 import json
 import logging
 import sys
-import urllib.request
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from engine.errors import GatewayError, UpstreamError
-from gateway.commands import DEFAULT_CONFIG, add_commands, config_file
+from gateway.client_commands import add_client_commands
+from gateway.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
+from gateway.gates import Addresses
+from gateway.local_call import call, local_url
 from gateway.log_writer import Recovery
+from gateway.security_commands import add_security_commands
 from gateway.service import (
-    Addresses,
     Configuration,
+    collect_rarely,
     run_coap,
     run_gateway,
     run_mqtt,
@@ -37,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
-    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "asyncio"):
+    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "asyncio", "httpx"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     try:
         return int(options.command(options))
@@ -71,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     timers = command("timers", "list the delayed updates that are pending in a running gateway", _timers)
     timers.add_argument("--json", action="store_true", help="print what GET /delayed answers")
     add_commands(command)
+    add_client_commands(command)
+    add_security_commands(command)
     demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
     return parser
@@ -86,6 +91,7 @@ def _run(options: argparse.Namespace) -> int:
     def ready(addresses: Addresses, recovery: Recovery) -> None:
         print(f"Lamplighter is ready, with {recovery.records} records from {configuration.data}\n{addresses.table()}")
         sys.stdout.flush()
+        collect_rarely()
 
     share_heap()
 
@@ -97,8 +103,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _adapter_url(configuration: Configuration) -> str:
-    settings = configuration.settings
-    return Addresses.of(settings, settings.http.port, settings.websocket.port).subscribe
+    return local_url(configuration.settings, configuration.data)
 
 
 def _mqtt(options: argparse.Namespace) -> int:
@@ -138,7 +143,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _subscriptions(options: argparse.Namespace) -> int:
     _, found, total = _asked(options, "subscriptions")
-    print(_table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
+    print(table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
     if total > len(found):
         print(f"and {total - len(found)} more")
     return 0
@@ -149,17 +154,14 @@ def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str
 
     Raises UpstreamError.
     """
-    settings = _configuration(options).settings
-    url = f"http://{settings.http.host}:{settings.http.port}/{member}"
+    settings, data = settings_and_data(options)
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with call(settings, data, "GET", f"/{member}") as answer:
             text = answer.read().decode()
         answered = json.loads(text)
         return text, answered[member], answered["total"]
     except (OSError, ValueError, KeyError) as error:
-        raise UpstreamError(
-            f"no gateway answers at {url}: {error}; is it running, and with this configuration?"
-        ) from error
+        raise UpstreamError(f"the gateway answered with something else than a list: {error!r}") from error
 
 
 def _timers(options: argparse.Namespace) -> int:
@@ -167,7 +169,7 @@ def _timers(options: argparse.Namespace) -> int:
     if options.json:
         print(text)
         return 0
-    print(_table([_TIMER_TITLES, *(_timer_row(timer) for timer in found)]), end="")
+    print(table([_TIMER_TITLES, *(_timer_row(timer) for timer in found)]), end="")
     if total > len(found):
         print(f"and {total - len(found)} more")
     return 0
@@ -213,14 +215,6 @@ def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
         (subscription["since"] or "")[:19],
         subscription["client"],
         subscription["reason"],
-    )
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    """Columns as wide as their widest cell, two spaces between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
     )
 
 

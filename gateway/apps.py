@@ -9,15 +9,16 @@ happened before it began is none of its business.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.change_log import Cause, Missed, Record
+from engine.clauses import with_dataset
+from engine.client.profile import Loader
 from engine.errors import ConfigurationError, ForcedBindingError, JsapError, MalformedRequestError
-from engine.jsap import Jsap, parse
-from engine.terms import Bag
+from engine.jsap import Jsap, profile
+from engine.terms import Bag, iri
 from gateway.delayed import at_moment, delay_us
 
 KIND = "application"
@@ -62,7 +63,11 @@ class Trigger:
         name = aggregator.added if self.member == "added" else aggregator.removed
         assert name is not None
         update = profile.updates[name]
-        texts = [profile.update_text(name, binding) for binding in self.rows.bindings()]
+        graphs = profile.graphs_of(update)
+        using, using_named = list(map(iri, graphs.using)), list(map(iri, graphs.using_named))
+        texts = [
+            with_dataset(profile.update_text(name, binding), using, using_named) for binding in self.rows.bindings()
+        ]
         return Reaction(";\n".join(texts), update.delay, update.at, update.missed)
 
 
@@ -77,18 +82,21 @@ class Reaction:
 
 
 def load_applications(folder: Path) -> list[Application]:
-    """The applications in ``*.jsap`` files, in the order of their names. Raises ConfigurationError."""
+    """The applications in ``*.jsap`` files, with the files that these include, in the order of their names.
+
+    Raises ConfigurationError.
+    """
     applications = []
     for path in sorted(folder.glob("*.jsap")):
-        document = path.read_bytes()
+        loader = Loader(network=False)  # a gateway has to start without one
         try:
-            profile = parse(document)
-            for aggregator in profile.aggregators.values():
-                profile.query_text(aggregator.query, {})
-            _check_times(profile)
+            found = profile(loader.tree(path))
+            for aggregator in found.aggregators.values():
+                found.query_text(aggregator.query, {})
+            _check_times(found)
         except (JsapError, ForcedBindingError) as error:
             raise ConfigurationError(f"{path}: {error}") from error
-        applications.append(Application(path.stem, hashlib.sha256(document).hexdigest()[:12], profile))
+        applications.append(Application(path.stem, loader.digest[:12], found))
     return applications
 
 
@@ -105,9 +113,15 @@ def _check_times(profile: Jsap) -> None:
 
 
 def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
-    """(aggregator, text of its query) for each aggregator, in the order of the file."""
+    """(aggregator, text of its query) for each aggregator, in the order of the file.
+
+    The graphs that the profile names stand in the text, as they do in the updates: so they go along into the change
+    log.
+    """
     for name, aggregator in application.profile.aggregators.items():
-        yield name, application.profile.query_text(aggregator.query, {})
+        graphs = application.profile.graphs_of(application.profile.query(aggregator.query))
+        text = application.profile.query_text(aggregator.query, {})
+        yield name, with_dataset(text, list(map(iri, graphs.default)), list(map(iri, graphs.named)))
 
 
 def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:

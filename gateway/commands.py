@@ -1,7 +1,7 @@
-"""Commands on what a gateway has written: `verify`, `log`, `backup`, `restore`.
+"""Commands on what a gateway has written: `verify`, `log`, `backup`, `restore`, and on how it does: `status`.
 
 All of them work on the data folder while the gateway runs or does not, and change nothing in it; `restore` asks the
-running gateway to.
+running gateway to, and `status` asks it for its figures.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import http.client
 import json
 import os
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from engine.change_log import Record, encode
-from engine.errors import ConfigurationError, RefusedError, UpstreamError
+from engine.errors import ConfigurationError, UpstreamError
 from engine.rdf_patch import patches
 from engine.terms import Quad, Term, is_iri, lexical
 from gateway import backup
@@ -27,6 +25,7 @@ from gateway.clock import MachineClock
 from gateway.delayed import at_moment
 from gateway.disk import TEMPORARY, Disk
 from gateway.history import History
+from gateway.local_call import call
 from gateway.resumption import shown as shown_spuid
 from gateway.settings import Settings, read_settings
 from gateway.snapshots import Place, place_of, shown
@@ -41,7 +40,6 @@ _LINES_MAX = 20
 _LITERAL_CHARACTERS_MAX = 120
 _TEXT_CHARACTERS_MAX = 100
 _CHUNK = 64 * 1024
-_ANSWER_S = 600  # a large backup takes its time to be compared
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -50,6 +48,8 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 def add_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
+    status = command("status", "how a running gateway does: up-time, requests, subscriptions, average times", _status)
+    status.add_argument("--json", action="store_true", help="print what GET /figures answers")
     command("verify", "read everything in the data folder and say what is wrong", _verify)
     command(
         "backup", "write everything that matters into one file, while the gateway runs or not", _backup
@@ -97,15 +97,23 @@ def config_file(options: argparse.Namespace) -> Path | None:
     return DEFAULT_CONFIG if named is None and DEFAULT_CONFIG.exists() else named
 
 
-def _settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
+def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
     """The settings, and where the data folder is; nothing else of the configuration. Raises ConfigurationError."""
     config = config_file(options)
     settings = read_settings(config)
     return settings, options.data or (config.parent if config else Path()) / settings.gateway.data
 
 
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, two spaces between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
+
+
 def _history(options: argparse.Namespace) -> tuple[History, Settings]:
-    settings, data = _settings_and_data(options)
+    settings, data = settings_and_data(options)
     return History(data, MachineClock(settings.gateway.clock_trusted)), settings
 
 
@@ -113,11 +121,52 @@ def _say(text: str) -> None:
     print(f"lamplighter: {text}", file=sys.stderr)
 
 
+# --- status ---------------------------------------------------------------------------------------------
+
+
+def _status(options: argparse.Namespace) -> int:
+    settings, data = settings_and_data(options)
+    with call(settings, data, "GET", "/figures") as answer:
+        text = answer.read().decode()
+    if options.json:
+        print(text)
+        return 0
+    found = json.loads(text)
+    engine, subscriptions = found["engine"], found["spu_manager"]
+    print(f"Lamplighter {engine['version']}, {engine['gateway']}: {engine['status']}")
+    for problem in engine["problems"]:
+        print(f"PROBLEM    {problem}")
+    # The seven lines of the paper's table 1 (Roffia 2018, 6).
+    rows = [
+        ("up-time", _up_time(engine["up_time_s"])),
+        ("processed requests", f"{found['scheduler']['requests']:,}"),
+        ("subscriptions", f"{subscriptions['subscribers']:,}, at most {subscriptions['max_subscribers']:,}"),
+        ("store query", _average(found["queries"]["store_ms"])),
+        ("store update", _average(found["updates"]["store_ms"])),
+        ("update processing", _average(found["updates"]["processing_ms"])),
+        ("SPU manager", _average(subscriptions["processing_ms"])),
+    ]
+    for name, value in rows:
+        print(f"{name:<20}{value}")
+    return 0
+
+
+def _up_time(seconds: float) -> str:
+    days, clock = divmod(int(seconds), 86_400)
+    return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+
+
+def _average(timing: dict[str, Any]) -> str:
+    if not timing["count"]:
+        return "none yet"
+    return f"{timing['average']:.3f} ms on average, {timing['min']:.3f} to {timing['max']:.3f} ms"
+
+
 # --- verify ---------------------------------------------------------------------------------------------
 
 
 def _verify(options: argparse.Namespace) -> int:
-    settings, data = _settings_and_data(options)
+    settings, data = settings_and_data(options)
     terminal = sys.stderr.isatty()
 
     def progress(name: str, done: int, total: int) -> None:
@@ -328,9 +377,9 @@ def _output(path: Path | None, history: History | None = None) -> Iterator[IO[by
 
 
 def _backup(options: argparse.Namespace) -> int:
-    settings, data = _settings_and_data(options)
+    settings, data = settings_and_data(options)
     try:
-        answer = _request(settings, "GET", "backup")
+        answer = call(settings, data, "GET", "/backup")
     except UpstreamError as error:
         _say(f"{error}; the backup is made from {data}")
         clock = MachineClock(settings.gateway.clock_trusted)
@@ -343,7 +392,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
-    settings, _ = _settings_and_data(options)
+    settings, data = settings_and_data(options)
     made = backup.checked(options.file)
     what = f"backup of {made.place} from {made.ts[:19]}Z: {made.quads} quads, {made.timers} delayed updates"
     print(what)
@@ -352,7 +401,8 @@ def _restore(options: argparse.Namespace) -> int:
         if input(question).strip().lower() not in ("y", "yes"):
             print("nothing was changed")
             return 1
-    with options.file.open("rb") as content, _request(settings, "POST", "restore", content, made.bytes) as answer:
+    headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
+    with options.file.open("rb") as content, call(settings, data, "POST", "/restore", content, headers) as answer:
         done = json.load(answer)
     print(
         f"restored by record {done['sequence']}: {done['removed']} quads removed, {done['added']} added, "
@@ -367,30 +417,3 @@ def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
             yield chunk
     except (OSError, http.client.HTTPException) as error:
         raise UpstreamError(f"the backup broke off: {error!r}; try again") from error
-
-
-def _request(
-    settings: Settings, method: str, path: str, content: IO[bytes] | None = None, size: int = 0
-) -> http.client.HTTPResponse:
-    """Raises UpstreamError when nobody answers, RefusedError."""
-    url = f"http://{settings.http.host}:{settings.http.port}/{path}"
-    headers = {} if content is None else {"Content-Type": "application/zstd", "Content-Length": str(size)}
-    request = urllib.request.Request(url, content, headers, method=method)
-    try:
-        return urllib.request.urlopen(request, timeout=_ANSWER_S)  # type: ignore[no-any-return]
-    except urllib.error.HTTPError as error:
-        members = _members(error.read())
-        raise RefusedError(
-            members.get("error", "http"), error.code, members.get("error_description", error.reason)
-        ) from error
-    except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise UpstreamError(f"no gateway answers at {url}: {reason}") from error
-
-
-def _members(body: bytes) -> dict[str, Any]:
-    try:
-        members = json.loads(body)
-    except ValueError:
-        return {}
-    return members if isinstance(members, dict) else {}

@@ -368,17 +368,30 @@ class DelayedUpdates:
         assert pending.due_us is not None
         return iso(self._clock.wall() + timedelta(microseconds=pending.due_us - self._clock.boottime_us()))
 
-    def table(self) -> list[dict[str, Any]]:
+    def of(self, client: str, name: str) -> Pending | None:
+        """A delayed update of that client; somebody else's is none."""
+        pending = self._pending.get(name)
+        return pending if pending is not None and pending.timer.client == client else None
+
+    def count_of(self, client: str) -> int:
+        """How many are that client's; counted one by one."""
+        return sum(pending.timer.client == client for pending in self._pending.values())
+
+    def table(self, client: str | None = None) -> list[dict[str, Any]]:
         """What `GET /delayed` shows, the earliest first, and then those that wait for a trusted clock.
 
-        in_s: seconds until it is due, None if the clock cannot tell.
+        client: whose they are, everybody's without. in_s: seconds until it is due, None if the clock cannot tell.
         """
+
+        def wanted(entry: tuple[int, int, str]) -> bool:
+            return client is None or self._pending[entry[2]].timer.client == client
+
         rows = [
             _row(self._pending[name], self._due_text(self._pending[name]), wait_us)
-            for wait_us, _, name in islice(self._waits(), LISTED_MAX)
+            for wait_us, _, name in islice(filter(wanted, self._waits()), LISTED_MAX)
         ]
         if not self._trusted():
-            for _, _, name in self._by_wall[: LISTED_MAX - len(rows)]:
+            for _, _, name in islice(filter(wanted, self._by_wall), LISTED_MAX - len(rows)):
                 rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None))
         return rows
 
@@ -399,6 +412,7 @@ def _row(pending: Pending, due: str, wait_us: int | None) -> dict[str, Any]:
         "set": pending.set_at,
         "sequence": pending.sequence,
         "cause": None if cause is None else {"kind": cause.kind, "id": cause.id, "seq": cause.seq},
+        "client": pending.timer.client,
         "missed": pending.timer.missed,
         "update": pending.timer.update,
     }

@@ -7,7 +7,7 @@ while they are read. A place is (epoch, sequence), the name of a record for ever
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +23,7 @@ from gateway.apps import Register
 from gateway.clock import Clock, iso
 from gateway.delayed import DelayedUpdates
 from gateway.log_reader import CheckedLines, LogReader, Segment, segments
-from gateway.runner import REQUEST_IDS_MAX
+from gateway.request_ids import RequestIds
 from gateway.snapshots import Known, Place, Snapshot, known, place_of, read_snapshot, shown, snapshots
 
 _TRIES = 100  # so often may files go under our hands before one record more was read
@@ -44,7 +44,7 @@ class Replay:
         self.engine = Engine()
         self.delayed = DelayedUpdates(self._clock)
         self.register = Register()
-        self.requests: OrderedDict[str, tuple[int, str | None]] = OrderedDict()
+        self.requests = RequestIds()
         self.place: Place = (1, 0)
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
@@ -59,26 +59,21 @@ class Replay:
         had = known(head)
         self.delayed.restore(had.delayed)
         self.register.restore(had.applications)
-        for request, sequence, delayed in had.requests:
-            self.requests[request] = sequence, delayed
+        self.requests.restore(had.requests)
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
         """Takes in the next record."""
         self.delayed.follow(record)
         self.register.follow(record)
-        if record.request is not None:
-            self.requests[record.request] = record.seq, record.timer.id if record.timer else None
-            if len(self.requests) > REQUEST_IDS_MAX:
-                self.requests.popitem(last=False)
+        self.requests.follow(record)
         if record.type == "commit":
             self.engine.commit(record.delta, record.seq)
         self.place = place_of(record)
 
     def state(self) -> Known:
         """As a snapshot has it."""
-        requests = [(name, sequence, delayed) for name, (sequence, delayed) in self.requests.items()]
-        return Known(self.delayed.state(), requests, self.register.digests())
+        return Known(self.delayed.state(), self.requests.state(), self.register.digests())
 
 
 # --- the log ----------------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any
+
+from gateway.figures import Figures
+from gateway.timings import BOUNDS_S, Timing
 
 MEDIA_TYPE = "text/plain; version=0.0.4"
 
-CLASSES = ("telescoped", "seeded", "re-evaluated")
+CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")
 """Always told, so that a graph of them has no holes."""
 
 _GAUGES = {
@@ -38,10 +42,35 @@ _COUNTED = {
     "delayed_fired": "Delayed updates executed.",
     "syncs": "Times that the change log was synced to the disk.",
 }
+_MONITORED = {
+    ("engine", "up_time_s"): ("up_time_seconds", "gauge", "Since the gateway was started."),
+    ("engine", "resident_bytes"): ("resident_bytes", "gauge", "Resident memory of the gateway."),
+    ("engine", "open_files"): ("open_files", "gauge", "Files and sockets that the gateway has open."),
+    ("scheduler", "max_pending"): ("queue_most", "gauge", "The most requests that waited at once."),
+    ("scheduler", "queue_size"): ("queue_size", "gauge", "How many requests may wait."),
+    ("spu_manager", "spus"): ("spus", "gauge", "Different queries that are subscribed to."),
+    ("spu_manager", "max_subscribers"): ("subscriptions_most", "gauge", "The most subscriptions there were at once."),
+    ("http", "requests"): ("http_requests_total", "counter", "HTTP requests."),
+    ("websocket", "sockets"): ("websocket_sockets", "gauge", "WebSocket connections."),
+    ("websocket", "max_sockets"): ("websocket_sockets_most", "gauge", "The most of them at once."),
+    ("websocket", "messages"): ("websocket_messages_total", "counter", "Messages that came over WebSocket."),
+    ("websocket", "subscribed"): ("websocket_subscribed_total", "counter", "Subscriptions confirmed."),
+    ("websocket", "unsubscribed"): ("websocket_unsubscribed_total", "counter", "Ends of subscriptions confirmed."),
+    ("websocket", "disconnected"): ("websocket_disconnected_total", "counter", "Clients that read too slowly."),
+}
+_TIMINGS = {
+    "store_query": "Ad-hoc queries, from their turn until the first byte of the result.",
+    "store_update": "Evaluation of an update and the append of its record.",
+    "spu_manager": "Matching a commit with the subscriptions.",
+    "sync": "Syncs of the change log to the disk.",
+    "update_processing": "Updates, from their arrival until their answers may leave.",
+    "http": "HTTP requests, from their headers until their answers were handed over.",
+}
 
 
-def prometheus_text(status: Mapping[str, Any]) -> str:
-    """status: what `Runner.status` gives."""
+def prometheus_text(figures: Figures[Any]) -> str:
+    """All figures of a gateway, durations as histograms in seconds."""
+    status, monitored = figures.status(), figures.monitoring()
     lines: list[str] = []
 
     def tell(name: str, kind: str, text: str, samples: Mapping[str, float]) -> None:
@@ -49,6 +78,7 @@ def prometheus_text(status: Mapping[str, Any]) -> str:
         lines.append(f"# TYPE lamplighter_{name} {kind}")
         lines.extend(f"lamplighter_{name}{labels} {value}" for labels, value in samples.items())
 
+    tell("info", "gauge", "The version that runs.", {f'{{version="{monitored["engine"]["version"]}"}}': 1})
     tell("healthy", "gauge", "1 if all is well, 0 if something was lost.", {"": int(status["status"] == "ok")})
     for name, text in _GAUGES.items():
         tell(name, "gauge", text, {"": status[name]})
@@ -63,4 +93,27 @@ def prometheus_text(status: Mapping[str, Any]) -> str:
         tell(f"{name}_total", "counter", text, {"": status[name]})
     for name, text in _COUNTED.items():
         tell(f"{name}_total", "counter", text, {"": status["counters"][name]})
+    for (bean, member), (name, kind, text) in _MONITORED.items():
+        tell(name, kind, text, {"": monitored[bean][member]})
+    tell(
+        "errors_total",
+        "counter",
+        "Errors that clients were answered.",
+        {
+            f'{{gate="{gate}",code="{code}"}}': count
+            for gate in ("http", "websocket")
+            for code, count in monitored[gate]["errors"].items()
+        },
+    )
+    for name, text in _TIMINGS.items():
+        lines.extend(_histogram(f"lamplighter_{name}_seconds", text, getattr(figures.timings, name)))
     return "\n".join(lines) + "\n"
+
+
+def _histogram(name: str, text: str, timing: Timing) -> Iterable[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} histogram"
+    for bound, count in zip((*BOUNDS_S, "+Inf"), accumulate(timing.buckets), strict=True):
+        yield f'{name}_bucket{{le="{bound}"}} {count}'
+    yield f"{name}_sum {timing.total}"
+    yield f"{name}_count {timing.count}"

@@ -21,10 +21,11 @@ import os
 import resource
 import signal
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import BinaryIO, NoReturn
 
 import msgspec
@@ -38,6 +39,7 @@ from engine.errors import (
     StoreError,
     UnsupportedRequestError,
 )
+from engine.renewal import native_name
 from engine.sparql import Query, parse_query
 from engine.store import query_native
 from engine.terms import Term
@@ -99,10 +101,21 @@ _STREAM_BOUNDS = _Bounds(
 
 
 class Reader:
-    """Starts readers and keeps their number and their cost within the limits. store: its folder, if it is on disk."""
+    """Starts readers and keeps their number and their cost within the limits.
 
-    def __init__(self, settings: QuerySettings, limits: LimitSettings, store: Path | None = None) -> None:
+    store: its folder, if it is on disk. took: told of each query that was answered, how many seconds it was until the
+    first byte.
+    """
+
+    def __init__(
+        self,
+        settings: QuerySettings,
+        limits: LimitSettings,
+        store: Path | None = None,
+        took: Callable[[float], None] | None = None,
+    ) -> None:
         self._settings = settings
+        self._took = took
         self._store = None if store is None else store.resolve()
         self._running: set[int] = set()
         self._trying: set[int] = set()
@@ -129,20 +142,35 @@ class Reader:
         store: ox.Store,
         query: Query,
         media_type: str,
-        default_graphs: Sequence[Term] | None,
+        default_graphs: Sequence[Term | None] | None,
         named_graphs: Sequence[Term] | None,
     ) -> Answer:
         """Forks a reader of the store as it is now, or a little later if it had to be replaced by another.
 
         Raises QueueFullError when too many are running.
         """
-        if len(self._running) >= self._settings.concurrent_max:
-            raise QueueFullError(f"{self._settings.concurrent_max} queries are running already; try again")
+        self._check_room()
 
         def answer(out: BinaryIO) -> None:
             _answer(store, query, media_type, default_graphs, named_graphs, out, self._settings)
 
+        return self._forked(answer, self._query_bounds, self._running, self._took)
+
+    def graph(self, store: ox.Store, graph: Term | None, media_type: str) -> Answer:
+        """Forks a reader of one graph that exists, within the limits of a query but that of rows: it is written as it is
+        read. Raises QueueFullError when too many are running."""
+        self._check_room()
+        name = ox.DefaultGraph() if graph is None else native_name(graph)
+
+        def answer(out: BinaryIO) -> None:
+            out.write(b"+")
+            store.dump(out, GRAPH_FORMATS[media_type], from_graph=name)
+
         return self._forked(answer, self._query_bounds, self._running)
+
+    def _check_room(self) -> None:
+        if len(self._running) >= self._settings.concurrent_max:
+            raise QueueFullError(f"{self._settings.concurrent_max} queries are running already; try again")
 
     async def trial(self, work: Callable[[], object]) -> None:
         """Does a work in a fork, with no effect here, to see whether it can be done within the limits.
@@ -180,8 +208,14 @@ class Reader:
 
         return self._forked(streamed, _STREAM_BOUNDS, self._trying)
 
-    def _forked(self, work: Callable[[BinaryIO], None], bounds: _Bounds, running: set[int]) -> Answer:
-        return Answer(lambda: _Child(work, bounds, self._store, running), bounds)
+    def _forked(
+        self,
+        work: Callable[[BinaryIO], None],
+        bounds: _Bounds,
+        running: set[int],
+        took: Callable[[float], None] | None = None,
+    ) -> Answer:
+        return Answer(lambda: _Child(work, bounds, self._store, running), bounds, took)
 
     def close(self) -> None:
         """Ends the readers that are running."""
@@ -250,7 +284,10 @@ class Answer:
     ends with the iteration, or at its time limit: that also holds for a client that does not read.
     """
 
-    def __init__(self, fork: Callable[[], _Child], bounds: _Bounds) -> None:
+    def __init__(
+        self, fork: Callable[[], _Child], bounds: _Bounds, took: Callable[[float], None] | None = None
+    ) -> None:
+        self._begun, self._took = perf_counter(), took
         self._fork = fork
         self._bounds = bounds
         self._restarts = 0
@@ -266,7 +303,7 @@ class Answer:
         child.status.add_done_callback(lambda _: self._limit.cancel() if child is self._child else None)
         return child
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         self._iterated = True
         stream, transport = await self._connected()
         try:
@@ -279,6 +316,8 @@ class Answer:
                     self._replace()
                     stream, transport = await self._connected()
             if first == b"+":
+                if self._took is not None:
+                    self._took(perf_counter() - self._begun)
                 while chunk := await self._read(stream, _CHUNK):
                     yield chunk
             members = await stream.read()
@@ -406,7 +445,7 @@ def _answer(
     store: ox.Store,
     query: Query,
     media_type: str,
-    default_graphs: Sequence[Term] | None,
+    default_graphs: Sequence[Term | None] | None,
     named_graphs: Sequence[Term] | None,
     out: BinaryIO,
     settings: QuerySettings,

@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 import isodate
 import msgspec
 
+from engine.access import Graphs
 from engine.change_log import Followed
 from engine.clock_function import calls
 from engine.errors import LimitExceededError, MalformedRequestError, UnsupportedRequestError
@@ -171,8 +172,8 @@ class ResumableSubscriptions(Generic[Sink]):
     def attach(self, asked: Followed, sequence: int, sink: Sink) -> Attached[Sink] | Reset:
         """A client wants to go on behind the notification of that sequence.
 
-        asked: the spuid, query, graphs and identity that it gives; the keep stays as it was. What it has already need
-        not be retained any longer.
+        asked: the spuid, query and graphs that it gives, its identity, and what it may see now; the keep stays as it
+        was. What it has already need not be retained any longer.
         """
         found = self.resumable(asked, sequence)
         if isinstance(found, Reset):
@@ -197,6 +198,8 @@ class ResumableSubscriptions(Generic[Sink]):
             asked.named_graphs,
         ):
             return Reset("the subscription of that spuid has another query or other graphs")
+        if mine.visible != asked.visible:
+            return Reset("what this client may subscribe to has changed", True)
         if sequence > kept.sequence:
             return Reset(f"the subscription's last notification has the sequence {kept.sequence}", True)
         if sequence < kept.forgotten:
@@ -208,9 +211,9 @@ class ResumableSubscriptions(Generic[Sink]):
         return kept is not None and kept.sink is sink
 
     def may_end(self, spuid: str, sink: Sink, identity: str | None) -> bool:
-        """Whether a client may end it: the one that is attached, or its own one while nobody is."""
+        """Whether a client may end it, whose it is: on the connection that is attached, or on any while none is."""
         kept = self._kept.get(spuid)
-        return kept is not None and (kept.sink is sink or (kept.sink is None and kept.followed.identity == identity))
+        return kept is not None and kept.followed.identity == identity and kept.sink in (sink, None)
 
     def sink(self, spuid: str) -> Sink | None:
         kept = self._kept.get(spuid)
@@ -220,6 +223,14 @@ class ResumableSubscriptions(Generic[Sink]):
         """The spuid of the engine's subscription of that name, if it is a resumable one."""
         kept = self._by_handle.get(handle)
         return None if kept is None else kept.followed.spuid
+
+    def of_client(self, identity: str, visible: Graphs | None) -> list[str]:
+        """The spuids of a client's subscriptions that see other graphs than these. visible: None for no such client."""
+        return [
+            spuid
+            for spuid, kept in self._kept.items()
+            if kept.followed.identity == identity and (visible is None or seen(kept.followed) != visible)
+        ]
 
     def attachments(self) -> list[tuple[str, Sink | None]]:
         """Of each its handle, and who is attached."""
@@ -294,6 +305,11 @@ class ResumableSubscriptions(Generic[Sink]):
         for text in state.notifications:
             kept.retained.append(members := text.encode())
             self._grow(kept, len(members) + _ENTRY_BYTES)
+
+
+def seen(followed: Followed) -> Graphs:
+    """The graphs that its client was permitted to see."""
+    return Graphs(None if followed.visible is None else frozenset(followed.visible))
 
 
 def check_repeatable(sparql: str) -> None:

@@ -21,25 +21,23 @@ They are released in order all the same, after a sync of their own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from time import thread_time
-from typing import Any, BinaryIO, Protocol
+from time import perf_counter, thread_time
+from typing import Any, BinaryIO
 
-import msgspec
-
-from engine.change_log import Cause, Followed, Gap, Missed, Record, Timer
+from engine.access import FULL, Access
+from engine.change_log import Cause, Gap, Missed, Record, Timer
 from engine.clock_function import query_at
-from engine.core import Commit, Engine, Notification, Subscription
+from engine.core import Commit, Engine, Subscription
 from engine.delta import QuadDelta
 from engine.errors import (
+    AccessDeniedError,
     ChangeLogError,
     GatewayError,
     LimitExceededError,
@@ -48,42 +46,36 @@ from engine.errors import (
     RequestError,
     StoreError,
     UnknownDelayedError,
-    UnknownSpuidError,
+    UnknownGraphError,
 )
+from engine.graph_store import GraphWrite, graph_write_delta
 from engine.protocol import Results, Resume
 from engine.sparql import Query, parse_update
-from engine.spu import RE_EVALUATED
 from engine.terms import Bag, Term
 from engine.update import UsingGraphs
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
 from gateway.clock import Clock, iso, moment
 from gateway.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us
+from gateway.figures import Counters, Evaluation, Figures, Health, Parts, Peaks
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
 from gateway.reader import Answer, Reader
+from gateway.recovery import Knowledge, Recovering
+from gateway.request_ids import Accepted, RequestIds, RequestKey
 from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, comparison
-from gateway.resumption import (
-    SPUID,
-    Attached,
-    Reset,
-    ResumableSubscriptions,
-    Retained,
-    check_repeatable,
-    outlives_process,
-    shown,
-)
+from gateway.security.callers import ANYBODY, Caller
 from gateway.settings import Settings
-from gateway.snapshots import Known, known, newest, read_snapshot, write
+from gateway.snapshots import newest, write
+from gateway.subscribers import Sink, SubscribeCall, Subscribers, Surroundings
+from gateway.timings import Timings
 from gateway.trials import Trial, Trials
 from gateway.upkeep import PAUSE_S, Upkeep
 
 logger = logging.getLogger(__name__)
 
-REQUEST_IDS_MAX = 50_000
-"""Request ids that are remembered: a retry within that many requests has no second effect."""
 _REACT_AGAIN_S = 1.0
 GROUP_MAX = 1000
 """Steps between two syncs at most, so that the first of them does not wait for long."""
@@ -91,18 +83,8 @@ OVERRUNS_MAX = 3
 """Evaluations over the limit, one after the other, that end a subscription."""
 MEASURED_MAX = 10_000
 """Evaluated queries whose last time is remembered."""
-LISTED_MAX = 1000
-"""Subscriptions that are listed at once, in a few milliseconds."""
 GROUPS_MAX = 64
 """Groups that may wait for the disk in parallel mode; those that wait are synced together."""
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """An update that is durable: its sequence, and its id if it is delayed."""
-
-    sequence: int
-    delayed: str | None = None
 
 
 @dataclass
@@ -117,7 +99,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class UpdateCall:
-    """An update request as a gate hands it over. batch: shared by those that came in one message."""
+    """An update request as a gate hands it over. batch: shared by those that came in one message; caller: whose
+    permissions count, and whose its request id is."""
 
     sparql: str
     cause: Cause
@@ -128,40 +111,11 @@ class UpdateCall:
     missed: Missed | None = None
     batch: Batch | None = None
     lane: Lane | None = None
-
-
-class Sink(Protocol):
-    """Where the notifications of a subscription go. Called in order, and never before they may leave.
-
-    client: who it is, for people; identity: whom resumable subscriptions of it belong to; connection: the same object
-    for all sinks of one connection; since: when the subscription began or was resumed, set by the runner.
-    """
-
-    client: str
-    identity: str | None
-    since: datetime | None
+    caller: Caller = ANYBODY
 
     @property
-    def connection(self) -> object: ...
-
-    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
-        """keep: how long it waits when the client goes away, if it is resumable; its notifications are numbered then,
-        and must not be composed. reset: why the one that the client wanted to resume could not be."""
-        ...
-
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None: ...
-
-    def taken_over(self, spuid: str, by: Sink) -> None:
-        """Another sink has resumed the subscription, or began anew in its place; nothing of it follows here."""
-        ...
-
-    def notify(self, notification: Notification, results: Results) -> None:
-        """results: those of the notification, shared with others who are told the same."""
-        ...
-
-    def ended(self, spuid: str, error: GatewayError) -> None:
-        """The gateway has ended the subscription; nothing of it follows."""
-        ...
+    def request_key(self) -> RequestKey | None:
+        return None if self.request_id is None else (self.caller.name, self.request_id)
 
 
 @dataclass
@@ -169,7 +123,7 @@ class _Step:
     """One entry of the queue: what to do, and who waits for the outcome.
 
     lane: whose order it keeps; trial: what has to pass before it is run; refused: what to do instead when that
-    fails, nothing but to tell who waits if there is none.
+    fails, nothing but to tell who waits if there is none. begun: when it arrived, if it is to be timed.
     """
 
     run: Callable[[], Any]
@@ -177,6 +131,7 @@ class _Step:
     lane: Lane | None = None
     trial: Callable[[], Trial | None] | None = None
     refused: Callable[[GatewayError], Any] | None = None
+    begun: float | None = None
 
 
 class Lane:
@@ -188,62 +143,34 @@ class Lane:
 
 @dataclass
 class _Group:
-    """Steps that were run together. appended: whether they wrote records."""
+    """Steps that were run together. appended: whether they wrote records; begun: when those arrived that are timed."""
 
     releases: list[Callable[[], None]]
     appended: bool
     rearm: bool
+    begun: list[float]
 
     def follow(self, other: _Group) -> None:
         """Takes in a group that was run after this one."""
         self.releases += other.releases
         self.appended |= other.appended
         self.rearm |= other.rearm
-
-
-@dataclass
-class _Evaluation:
-    """A query that is evaluated again and again. ms: processor time of the last one; overruns: how many in a row."""
-
-    ms: float = 0.0
-    overruns: int = 0
-
-
-@dataclass
-class Counters:
-    """Figures since the start."""
-
-    updates: int = 0
-    queries: int = 0
-    subscribes: int = 0
-    unsubscribes: int = 0
-    refused: int = 0
-    queue_full: int = 0
-    commits: int = 0
-    notifications: int = 0
-    reactions: int = 0
-    delayed_fired: int = 0
-    delayed_skipped: int = 0
-    syncs: int = 0
-    ended: int = 0
-    resumed: int = 0
-    resets: int = 0
-    compositions: int = 0
-
-
-@dataclass
-class Health:
-    """Whether all is well, and if not, why. problems stay until the next start."""
-
-    problems: list[str] = field(default_factory=list)
+        self.begun += other.begun
 
 
 class Runner:
     """Owns the engine. `recover` first, then `run`; the request methods put steps into the queue."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, log: LogWriter, applications: Sequence[Application] = ()
+        self,
+        settings: Settings,
+        clock: Clock,
+        log: LogWriter,
+        applications: Sequence[Application] = (),
+        access_of: Callable[[str], Access | None] = lambda client: FULL,
     ) -> None:
+        """access_of: what a client may do now, None for one that is not registered (any more)."""
+        self._access_of = access_of
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -254,9 +181,16 @@ class Runner:
         self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
         self._way_back = None if self._store is None else self._store.usable(*self._base.place)
         self._engine = self._new_engine()
-        self._reader = Reader(settings.query, settings.limits, None if self._store is None else self._store.path)
+        self.timings = Timings()
+        self._evaluated_s = 0.0
+        self._reader = Reader(
+            settings.query,
+            settings.limits,
+            None if self._store is None else self._store.path,
+            self.timings.store_query.took,
+        )
         self._trials = Trials(self._engine, self._reader, settings.limits)
-        self._evaluations: OrderedDict[str, _Evaluation] = OrderedDict()
+        self._evaluations: OrderedDict[str, Evaluation] = OrderedDict()
         self._too_slow: dict[str, None] = {}  # queries whose subscriptions are to be ended
         self._following = False  # whether the engine is matching a commit
         self._prepared_s = 0.0
@@ -266,17 +200,14 @@ class Runner:
         self._rearm = False
         self._queue: asyncio.Queue[_Step] = asyncio.Queue()
         self._releases: list[Callable[[], None]] = []
+        self._begun: list[float] = []
         self._waiting = 0  # steps in lanes
         self._timers = Lane()
         self._groups: asyncio.Queue[_Group] = asyncio.Queue(GROUPS_MAX)
         self._tasks: asyncio.TaskGroup | None = None
         self._working = False
         self._taken = 0
-        self._sinks: dict[str, Sink] = {}
-        self._resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings.resume)
-        self._given_up: deque[str] = deque()  # resumable subscriptions whose end is not recorded yet
-        self._boot = clock.boot  # that of the record before
-        self._request_ids: OrderedDict[str, Accepted] = OrderedDict()
+        self._request_ids = RequestIds()
         self._register = Register()
         self._aggregators: dict[str, tuple[Application, str]] = {}  # spuid -> application, aggregator
         self._owed: deque[Trigger] = deque()
@@ -287,9 +218,46 @@ class Runner:
         self._reacts_again = False  # another try is under way
         self._since: list[QuadDelta] | None = None  # what was committed since a backup was compared with the dataset
         self.counters = Counters()
+        self.peaks = Peaks()
         self.health = Health()
+        self._subscribers = Subscribers(
+            self._engine,
+            log,
+            clock,
+            self._trials,
+            settings.resume,
+            self.counters,
+            self.peaks,
+            Surroundings(
+                lambda release: self._releases.append(release), self._react, self._delayed.follow, self._access_of
+            ),
+        )
+        self._knowledge = Knowledge(
+            self._delayed,
+            self._register,
+            self._request_ids,
+            self._subscribers,
+            settings.gateway.durability,
+            clock.boot,
+        )
         self._upkeep = Upkeep(self._engine, self.health.problems.append)
         self.log_keeper = LogKeeper(log, self, settings.log, clock, self.health.problems.append)
+        parts = Parts(
+            clock,
+            log,
+            self.log_keeper,
+            self._engine,
+            self._delayed,
+            self._trials,
+            self._upkeep,
+            self._subscribers.resumables,
+            self._subscribers.sinks,
+            self._aggregators,
+            self._evaluations,
+            lambda: self._queue.qsize() + self._waiting,
+            settings.gateway.queue_max,
+        )
+        self.figures = Figures(self.counters, self.peaks, self.timings, self.health, parts)
 
     # --- start ---
 
@@ -299,54 +267,29 @@ class Runner:
         def clock() -> datetime:
             return self._now or self._clock.wall()
 
+        quads_max = self._settings.limits.delta_quads_max
         if self._store is None:
-            return Engine(clock=clock)
+            return Engine(clock=clock, delta_quads_max=quads_max)
         try:
-            return Engine(clock=clock, store_path=self._store.path)
+            return Engine(clock=clock, store_path=self._store.path, delta_quads_max=quads_max)
         except StoreError as error:
             logger.error("store is damaged reason=%s", error)
             self._store.emptied()
             self._way_back = None
-            return Engine(clock=clock, store_path=self._store.path)
+            return Engine(clock=clock, store_path=self._store.path, delta_quads_max=quads_max)
 
     def recover(self) -> Recovery:
         """Takes the newest snapshot, replays the change log behind it, and finds out which reactions it lacks.
 
         Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on.
         """
-        last: list[Record] = []  # the last record that no application caused, and the reactions behind it
-
-        def take(record: Record) -> None:
-            if not (record.cause and record.cause.kind == APPLICATION and record.cause.seq is not None):
-                for earlier in last:
-                    self._replay(earlier)
-                last.clear()
-            last.append(record)
-
+        problem = self.health.problems.append
+        recovering = Recovering(self._log, self._base, self._engine, self._way_back, self._knowledge, self, problem)
         strict = self._settings.log.recovery == "strict"
-        recovery = self._log.replay(take, *self._restore_snapshot(), strict=strict)
-        if recovery.set_aside:
-            self._tell_damage(recovery.set_aside)
-        waiting = []
-        running = [application for application in self._applications if self._register.has(application)]
-        if last:
-            self._register.follow(last[0])  # it may say that one of them ended, or that another version began
-        for application in self._applications:
-            if application in running and self._register.has(application):
-                self._subscribe_application(application)
-            else:
-                waiting.append(application)
-        for record in last:
-            self._settle(record)
-            self._replay(record)
-            for application in [application for application in waiting if record.cause == application.began]:
-                self._begin(application, record.seq)
-                waiting.remove(application)
-        self._delayed.rebase()
-        self._distrust(self._clock.boot, lost=recovery.set_aside is not None)
-        self._resumables.detach_all(self._clock.boottime_us())
-        if recovery.cut_bytes:
-            logger.warning("torn tail cut off bytes=%d sequence=%d", recovery.cut_bytes, self._log.sequence)
+        recovery, waiting = recovering.run(self._applications, self._clock, strict=strict)
+        self._way_back = None
+        if self._base.head is not None:
+            self.log_keeper.snapshot = self._base.place
         names = {application.name for application in self._applications}
         self._beginning.extend(waiting)
         self._ending.extend(name for name in self._register.names() if name not in names)
@@ -359,91 +302,31 @@ class Runner:
         self._releases.clear()  # nobody is connected yet
         return recovery
 
-    def _restore_snapshot(self) -> tuple[int, int]:
-        """Starts from the newest snapshot that is whole; the epoch and the sequence where it stands."""
-        base = self._base
-        for error in base.errors:
-            self.health.problems.append(f"snapshot {error}")
-            logger.error("snapshot is damaged reason=%s", error)
-            with contextlib.suppress(OSError):
-                self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
-        if self._way_back is not None:
-            self._engine.converge(self._way_back, base.place[1])
-            self._way_back = None
-        elif base.snapshot is not None:
-            self._engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
-        if base.head is not None:
-            state = known(base.head)
-            self._delayed.restore(state.delayed)
-            for request, sequence, delayed in state.requests:
-                self._remember(request, Accepted(sequence, delayed))
-            self._register.restore(state.applications)
-            self._boot = base.head.boot
-            for raw in state.resumable:
-                retained = msgspec.json.decode(raw, type=Retained)
-                self._follow_again(retained.followed, partial(self._resumables.restore, retained))
-            self.log_keeper.snapshot = base.place
-        return base.place
+    def commit_again(self, record: Record) -> None:
+        """Follows a commit's delta at the time of its record; for the recovery, as what follows."""
+        self._now = moment(record.ts)
+        self._owe(self._engine.commit(record.delta, record.seq))
+        self._now = None
 
-    def _known(self) -> bytes:
-        return msgspec.json.encode(
-            Known(
-                self._delayed.state(),
-                [(request, accepted.sequence, accepted.delayed) for request, accepted in self._request_ids.items()],
-                self._register.digests(),
-                [msgspec.Raw(msgspec.json.encode(retained)) for retained in self._resumables.state()],
-            )
-        )
-
-    def _tell_damage(self, folder: Path) -> None:
-        self.health.problems.append(f"the change log was damaged; what could not be read is in {folder}")
-        logger.error("change log damaged aside=%s epoch=%d", folder, self._log.epoch)
-
-    def _replay(self, record: Record) -> None:
-        self._delayed.follow(record)
-        self._register.follow(record)
-        if record.request is not None:
-            self._remember(record.request, Accepted(record.seq, record.timer.id if record.timer else None))
-        lost = record.gap is not None and record.gap.last is None
-        if lost or record.boot != self._boot:
-            self._distrust(record.boot, lost=lost)
-        if record.subscribe is not None:
-            self._follow_again(record.subscribe, partial(self._resumables.begin, record.subscribe))
-        if record.unsubscribe is not None:
-            self._forget(record.unsubscribe)
-        if record.type == "commit":
-            self._now = moment(record.ts)
-            self._owe(self._engine.commit(record.delta, record.seq))
-            self._now = None
-
-    def _follow_again(self, followed: Followed, begin: Callable[[str], None]) -> None:
-        """Subscribes a resumable subscription as it was; begin: is told the engine's spuid."""
-        if not outlives_process(followed.sparql):
-            return
-        try:
-            subscription = self._engine.subscribe(
-                followed.sparql, default_graphs=followed.default_graphs, named_graphs=followed.named_graphs
-            )
-        except GatewayError as error:
-            logger.error("subscription cannot be resumed spuid=%s reason=%s", shown(followed.spuid), error)
-        else:
-            begin(subscription.spuid)
-
-    def _distrust(self, boot: str, *, lost: bool) -> None:
-        """Ends the resumable subscriptions if their clients may have seen what the log does not have: because it lost
-        a part, or because the machine went down while records were not synced before they were told of."""
-        if lost or (boot != self._boot and self._settings.gateway.durability != "fsync"):
-            for _, handle in self._resumables.end_all():
-                self._engine.unsubscribe(handle)
-        self._boot = boot
-
-    def _settle(self, record: Record) -> None:
+    def strike_out(self, record: Record) -> None:
         """Strikes out the reaction that a record is. The order in which they are owed may be another one than
         it was: an application that was added later is subscribed in its place since the last start."""
         for place, trigger in enumerate(self._owed):
             if trigger.cause == record.cause:
                 del self._owed[place]
                 return
+
+    def follow_application(self, application: Application) -> None:
+        """Subscribes an application that goes on."""
+        self._subscribe_application(application)
+
+    def begin_application(self, application: Application, sequence: int) -> None:
+        """Subscribes an application that begins with the record of that sequence; its first results may be declared
+        to count as added by it."""
+        for aggregator, subscription in self._subscribe_application(application):
+            if application.profile.aggregators[aggregator].first_results:
+                first = subscription.first
+                self._owed.extend(triggers(application, aggregator, sequence, first, first - first))
 
     def _subscribe_application(self, application: Application) -> list[tuple[str, Subscription]]:
         found = []
@@ -452,14 +335,6 @@ class Runner:
             self._aggregators[subscription.spuid] = (application, aggregator)
             found.append((aggregator, subscription))
         return found
-
-    def _begin(self, application: Application, sequence: int) -> None:
-        """Subscribes an application that begins with the record of that sequence; its first results may be declared
-        to count as added by it."""
-        for aggregator, subscription in self._subscribe_application(application):
-            if application.profile.aggregators[aggregator].first_results:
-                first = subscription.first
-                self._owed.extend(triggers(application, aggregator, sequence, first, first - first))
 
     def _begin_and_end(self) -> None:
         """Records that applications ended or began since the last run. Raises ChangeLogError; it is owed still."""
@@ -470,7 +345,7 @@ class Runner:
             commit = self._commit(QuadDelta(), self._beginning[0].began)
             application = self._beginning.popleft()
             logger.info("application began name=%s version=%s", application.name, application.digest)
-            self._begin(application, commit.sequence)
+            self.begin_application(application, commit.sequence)
             self._run_owed()
 
     def _note_clocks(self) -> None:
@@ -510,8 +385,8 @@ class Runner:
             for step in steps:
                 self._take(step)
             self._taken += len(steps)
-            group = _Group(self._releases, self._log.sequence != before, self._rearm)
-            self._releases, self._rearm = [], False
+            group = _Group(self._releases, self._log.sequence != before, self._rearm, self._begun)
+            self._releases, self._rearm, self._begun = [], False, []
             if self._settings.engine.parallel:
                 await self._groups.put(group)
             else:
@@ -531,7 +406,12 @@ class Runner:
         if group.appended:
             self.counters.syncs += 1
             if self._log.waits:
+                begun = perf_counter()
                 await asyncio.to_thread(self._log.sync)
+                self.timings.sync.took(perf_counter() - begun)
+        now = perf_counter()
+        for begun in group.begun:
+            self.timings.update_processing.took(now - begun)
         for release in group.releases:
             release()
         if group.rearm:
@@ -549,8 +429,8 @@ class Runner:
             await asyncio.sleep(pause)
             if not self._working and self._queue.empty() and self._groups.empty():
                 pause = self._upkeep.turn(quiet=taken == self._taken)
-            if self._resumables.expired(self._clock.boottime_us()):
-                await self._enqueue(self._expire)
+            if self._subscribers.expired():
+                await self._enqueue(self._subscribers.expire)
             taken = self._taken
 
     def _take(self, step: _Step) -> None:
@@ -605,6 +485,8 @@ class Runner:
 
     def _run(self, step: _Step, trial: Trial | None) -> None:
         self._prepared_s = 0.0
+        if step.begun is not None:
+            self._begun.append(step.begun)
         try:
             result = step.run()
         except GatewayError as error:
@@ -638,26 +520,34 @@ class Runner:
         lane: Lane | None = None,
         trial: Callable[[], Trial | None] | None = None,
         refused: Callable[[GatewayError], Any] | None = None,
+        begun: float | None = None,
     ) -> asyncio.Future[Any]:
         """A step that the gateway itself asks for; it takes no room from the clients."""
-        step = _Step(run, asyncio.get_running_loop().create_future(), lane, trial, refused)
+        step = _Step(run, asyncio.get_running_loop().create_future(), lane, trial, refused, begun)
         self._queue.put_nowait(step)
         return step.outcome
 
     def submit(
-        self, run: Callable[[], Any], lane: Lane | None = None, trial: Callable[[], Trial | None] | None = None
+        self,
+        run: Callable[[], Any],
+        lane: Lane | None = None,
+        trial: Callable[[], Trial | None] | None = None,
+        begun: float | None = None,
     ) -> asyncio.Future[Any]:
         """Puts a step into the queue. Raises QueueFullError (SEPA protocol 5.1: refused at once, never waiting)."""
         self.check_room(1)
-        return self._enqueue(run, lane, trial)
+        return self._enqueue(run, lane, trial, begun=begun)
 
     def check_room(self, count: int) -> None:
         """Raises QueueFullError unless the queue has room for so many requests."""
-        if self._queue.qsize() + self._waiting + count > self._settings.gateway.queue_max:
+        waiting = self._queue.qsize() + self._waiting + count
+        if waiting > self._settings.gateway.queue_max:
             self.counters.queue_full += 1
             raise QueueFullError(
                 f"gateway.queue_max = {self._settings.gateway.queue_max} requests are waiting; try a little later"
             )
+        if waiting > self.peaks.waiting:
+            self.peaks.waiting = waiting
 
     # --- requests ---
 
@@ -665,11 +555,11 @@ class Runner:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
 
         def trial() -> Trial | None:
-            if call.delay is not None or call.at is not None or call.request_id in self._request_ids:
+            if call.delay is not None or call.at is not None or self._request_ids.get(call.request_key):
                 return None
-            return self._trials.of_update(call.sparql, call.using)
+            return self._trials.of_update(call.sparql, call.using, call.caller.access)
 
-        return self.submit(lambda: self._update(call), call.lane, trial)
+        return self.submit(lambda: self._update(call), call.lane, trial, perf_counter())
 
     def query(
         self,
@@ -678,16 +568,52 @@ class Runner:
         default_graphs: Sequence[Term] | None,
         named_graphs: Sequence[Term] | None,
         lane: Lane | None = None,
+        caller: Caller = ANYBODY,
     ) -> asyncio.Future[Answer]:
-        """The outcome is an Answer to iterate over, of the dataset as it was in the query's turn."""
+        """The outcome is an Answer to iterate over, of what the caller may read of the dataset as it was in the query's
+        turn."""
 
         def start() -> Answer:
             self.counters.queries += 1
+            graphs = self._engine.readable(query.text, default_graphs, named_graphs, caller.access)
             store = self._engine.store.native
             asked = replace(query, text=query_at(query.text, self._clock.wall()))
-            return self._reader.start(store, asked, media_type, default_graphs, named_graphs)
+            return self._reader.start(store, asked, media_type, *graphs)
 
         return self.submit(start, lane)
+
+    def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
+        """The outcome is an Answer with all triples of a graph, None for the default one, or UnknownGraphError."""
+
+        def start() -> Answer:
+            caller.access.read.check([graph], "read")
+            if graph is not None and not self._engine.store.has_graph(graph):
+                raise UnknownGraphError(f"there is no graph {graph}")
+            self.counters.queries += 1
+            return self._reader.graph(self._engine.store.native, graph, media_type)
+
+        return self.submit(start)
+
+    def write_graph(self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[bool]:
+        """Has a whole graph replaced, added to or dropped by one commit. The outcome is whether it is a new one, which
+        is not told to those who may not read it."""
+
+        def run() -> bool:
+            caller.access.write.check([write.graph], "write")
+            self.counters.updates += 1
+            self._react()
+            self._reactions_in_a_row.clear()
+            try:
+                delta = graph_write_delta(self._engine.store, write)
+            except UnknownGraphError:
+                if write.graph in caller.access.read:
+                    raise
+                return False
+            if delta.changes or delta.kept:
+                self._commit(delta, cause, client=caller.name or None)
+            return bool(delta.created) and write.graph in caller.access.read
+
+        return self.submit(run)
 
     def subscribe(
         self,
@@ -697,134 +623,53 @@ class Runner:
         named_graphs: tuple[Term, ...] | None,
         lane: Lane | None = None,
         resume: Resume | None = None,
+        caller: Caller = ANYBODY,
     ) -> asyncio.Future[str]:
         """The outcome is the spuid; the sink has the first result by then, or what it missed.
 
-        resume: the client wants a resumable one, or to resume one. Raises MalformedRequestError.
+        The other arguments are those of `SubscribeCall`. Raises MalformedRequestError.
         """
-        keep_us, keep = (0, None) if resume is None else self._resumables.granted(resume.keep)
-        asked = Followed(
-            "" if resume is None else resume.spuid or "", sparql, keep_us, default_graphs, named_graphs, sink.identity
-        )
+        asked = self._subscribers.asked(SubscribeCall(sparql, sink, default_graphs, named_graphs, resume, caller))
 
         def start() -> str:
-            reset = None
-            if resume is not None and resume.sequence is not None:
-                reset = self._resume(asked, resume.sequence, sink)
-                if reset is None:
-                    return asked.spuid
-            if keep is not None:
-                self._resumables.check_room()
-                self._react()  # before the subscription, for it may change the dataset, and before its record
-            begun = thread_time()
-            subscription = self._engine.subscribe(sparql, default_graphs=default_graphs, named_graphs=named_graphs)
-            self._prepared_s = thread_time() - begun
             try:
-                self._trials.check_rows(subscription.first)
-                if keep is None:
-                    self._sinks[subscription.spuid] = sink
-                else:
-                    subscription = self._begin_resumable(asked, subscription, sink)
-            except GatewayError:
-                self._engine.unsubscribe(subscription.spuid)
-                raise
-            self.counters.subscribes += 1
-            sink.since = self._clock.wall()
-            self._releases.append(lambda: sink.subscribed(subscription, keep, reset))
-            return subscription.spuid
+                return self._subscribers.begin(asked)
+            finally:
+                self._prepared_s = self._subscribers.evaluated_s
 
-        def trial() -> Trial | None:
-            sequence = None if resume is None else resume.sequence
-            if sequence is not None and not isinstance(self._resumables.resumable(asked, sequence), Reset):
-                return None
-            return self._trials.of_subscription(sparql, default_graphs, named_graphs)
+        return self.submit(start, lane, lambda: self._subscribers.trial(asked))
 
-        return self.submit(start, lane, trial)
+    def unsubscribe(
+        self, spuid: str, sink: Sink, lane: Lane | None = None, caller: Caller = ANYBODY
+    ) -> asyncio.Future[None]:
+        """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
 
-    def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
-        """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
-        found = self._resumables.attach(asked, sequence, sink)
-        if isinstance(found, Reset):
-            attached = self._resumables.sink(asked.spuid)
-            if found.outdated and (attached is None or attached.connection is sink.connection):
-                self._end_resumable(asked.spuid)
-                if attached is not None:
-                    self._releases.append(partial(attached.taken_over, asked.spuid, sink))
-            self.counters.resets += 1
-            logger.info(
-                "subscription reset client=%s spuid=%s reason=%s", sink.client, shown(asked.spuid), found.reason
-            )
-            return found.reason
-        self.counters.resumed += 1
-        sink.since = self._clock.wall()
-        if found.displaced is not None:
-            self._releases.append(partial(found.displaced.taken_over, asked.spuid, sink))
-        self._releases.append(partial(sink.resumed, asked.spuid, found))
-        return None
+        Somebody else's is answered as an unknown one, also when it is on the same connection.
+        """
 
-    def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
-        """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
-        check_repeatable(asked.sparql)
-        followed = msgspec.structs.replace(asked, spuid=f"{SPUID}{uuid.uuid4().hex}")
-        self._delayed.follow(self._log.append("subscribe", cause=Cause("ws", sink.client), subscribe=followed))
-        self._resumables.begin(followed, subscription.spuid, sink)
-        return subscription._replace(spuid=followed.spuid)
-
-    def _end_resumable(self, spuid: str) -> None:
-        """Records that a resumable subscription ends. Raises ChangeLogError; then it goes on."""
-        self._react()
-        self._delayed.follow(self._log.append("unsubscribe", unsubscribe=spuid))
-        self._forget(spuid)
-
-    def _forget(self, spuid: str) -> None:
-        handle = self._resumables.end(spuid)
-        if handle is not None:
-            self._engine.unsubscribe(handle)
-
-    def _expire(self) -> None:
-        """Ends the resumable subscriptions whose clients stayed away; recorded with what else is owed."""
-        for spuid in self._resumables.expired(self._clock.boottime_us()):
-            logger.info("subscription expired spuid=%s", shown(spuid))
-            self._forget(spuid)
-            self._given_up.append(spuid)
-
-    def unsubscribe(self, spuid: str, sink: Sink, lane: Lane | None = None) -> asyncio.Future[None]:
-        """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to."""
-
-        def end() -> None:
-            if self._resumables.may_end(spuid, sink, sink.identity):
-                self._end_resumable(spuid)
-            elif self._sinks.get(spuid) is sink:
-                del self._sinks[spuid]
-                self._engine.unsubscribe(spuid)
-            else:
-                raise UnknownSpuidError(f"no subscription on this connection has the spuid {spuid!r}")
-            self.counters.unsubscribes += 1
-
-        return self.submit(end, lane)
+        return self.submit(lambda: self._subscribers.end(spuid, sink, caller), lane)
 
     def disconnect(self, sink: Sink, spuids: Sequence[str]) -> None:
         """Ends what a connection that is gone had, and leaves the resumable ones to themselves; takes no room in the
         queue, since the gateway itself asks."""
 
-        def end() -> None:
-            for spuid in spuids:
-                self._resumables.detach(spuid, sink, self._clock.boottime_us())
-                if self._sinks.pop(spuid, None) is not None:
-                    self._engine.unsubscribe(spuid)
+        self._enqueue(lambda: self._subscribers.leave(sink, spuids))
 
-        self._enqueue(end)
+    def permissions_changed(self, client: str) -> asyncio.Future[None]:
+        """Ends the subscriptions of a client that may see other graphs now than when they began, or none."""
+
+        return self._enqueue(lambda: self._subscribers.permissions_changed(client))
 
     @property
     def replay_bytes_max(self) -> int:
         """What clients that resume may have waiting for them."""
         return self._settings.resume.bytes_max
 
-    def cancel(self, name: str, cause: Cause) -> asyncio.Future[None]:
-        """Cancels a delayed update."""
+    def cancel(self, name: str, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[None]:
+        """Cancels a delayed update of the caller's, of anybody's if it is an operator."""
 
         def cancel() -> None:
-            if self._delayed.get(name) is None:
+            if (self._delayed.get(name) if caller.operator else self._delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
             self._react()
             self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
@@ -841,7 +686,7 @@ class Runner:
             store.flush()
 
             def written(out: BinaryIO) -> None:
-                write(out, head, names, self._known(), self._engine.snapshot())
+                write(out, head, names, self._knowledge.state(), self._engine.snapshot())
 
             return Taken(head, self._reader.stream(written))
 
@@ -929,78 +774,13 @@ class Runner:
         """How many delayed updates are pending."""
         return len(self._delayed)
 
-    def delayed_updates(self) -> list[dict[str, Any]]:
-        """The pending delayed updates that are due next, for people and programs to look at."""
-        return self._delayed.table()
+    def delayed_updates(self, caller: Caller = ANYBODY) -> list[dict[str, Any]]:
+        """The caller's pending delayed updates that are due next, everybody's if it is an operator."""
+        return self._delayed.table(None if caller.operator else caller.name)
 
-    def status(self) -> dict[str, Any]:
-        """What `GET /health` says."""
-        refusing = [f"updates are refused: {self._log.refusing}"] if self._log.refusing else []
-        return {
-            "status": "damaged" if self.health.problems else "refusing" if refusing else "ok",
-            "problems": self.health.problems + refusing,
-            "gateway": self._log.gateway,
-            "epoch": self._log.epoch,
-            "sequence": self._log.sequence,
-            "clock_trusted": self._clock.trusted(),
-            "log": {
-                "bytes": self.log_keeper.used,
-                "snapshot": self.log_keeper.snapshot[1],
-                "sealed": self.log_keeper.sealed,
-                "evicted": self.log_keeper.evicted,
-            },
-            "quads": self._engine.quad_count,
-            "subscriptions": len(self._sinks) + len(self._resumables),
-            "resumable": self._resumables.totals(),
-            "subscription_classes": self._engine.subscription_classes,
-            "delayed": len(self._delayed),
-            "queue": self._queue.qsize() + self._waiting,
-            "trials": self._trials.runs,
-            "renewals": self._engine.store.renewals,
-            "audit_rounds": self._upkeep.rounds,
-            "counters": {name: getattr(self.counters, name) for name in self.counters.__dataclass_fields__},
-        }
-
-    def subscriptions(self) -> dict[str, Any]:
-        """The oldest subscriptions, those of the applications too, for people and programs to look at; total: how
-        many there are.
-
-        subscribers: how many of those that are listed share the query. evaluation_ms: processor time that the
-        store took for it last, None for those that it does not evaluate.
-        """
-        names = [
-            *(
-                (spuid, f"application {application.name}", None)
-                for spuid, (application, _) in self._aggregators.items()
-            ),
-            *((spuid, sink.client, sink.since) for spuid, sink in self._sinks.items()),
-            *(
-                (handle, "away" if sink is None else sink.client, None if sink is None else sink.since)
-                for handle, sink in self._resumables.attachments()
-            ),
-        ][:LISTED_MAX]
-        found = [(self._engine.describe(spuid), client, since) for spuid, client, since in names]
-        secret = {info.spuid: self._resumables.spuid(info.spuid) for info, _, _ in found}
-        shared = Counter((info.text, info.spu_class) for info, _, _ in found)
-        listed = [
-            {
-                "spuid": shown(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
-                "class": info.spu_class,
-                "reason": info.reason,
-                "subscribers": shared[info.text, info.spu_class],
-                "client": client,
-                "since": None if since is None else iso(since),
-                "evaluation_ms": self._evaluation_ms(info.text) if info.spu_class == RE_EVALUATED else None,
-                "text": info.text,
-            }
-            for info, client, since in found
-        ]
-        total = len(self._aggregators) + len(self._sinks) + len(self._resumables)
-        return {"total": total, "subscriptions": listed}
-
-    def _evaluation_ms(self, text: str) -> float | None:
-        evaluation = self._evaluations.get(text)
-        return None if evaluation is None else round(evaluation.ms, 3)
+    def delayed_count_of(self, caller: Caller) -> int:
+        """How many of those are pending."""
+        return len(self._delayed) if caller.operator else self._delayed.count_of(caller.name)
 
     # --- what evaluations cost ---
 
@@ -1010,7 +790,7 @@ class Runner:
             return select()
         begun = thread_time()
         result = select()
-        evaluation = self._evaluations.setdefault(text, _Evaluation())
+        evaluation = self._evaluations.setdefault(text, Evaluation())
         evaluation.ms = (thread_time() - begun) * 1000
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > self._settings.limits.evaluation_ms_max else 0
         if evaluation.overruns >= OVERRUNS_MAX:
@@ -1027,31 +807,11 @@ class Runner:
                 f"the subscription was ended: {OVERRUNS_MAX} evaluations in a row took longer than "
                 f"limits.evaluation_ms_max = {self._settings.limits.evaluation_ms_max}; narrow it down"
             )
-            for spuid in [*self._aggregators, *self._sinks, *(handle for handle, _ in self._resumables.attachments())]:
-                if self._engine.describe(spuid).text != text:
-                    continue
-                if spuid in self._aggregators:
-                    name = self._aggregators[spuid][0].name
+            for spuid, (application, _) in self._aggregators.items():
+                if self._engine.describe(spuid).text == text:
+                    name = application.name
                     logger.warning("application's subscription is slow name=%s evaluation_ms=%.0f", name, ms)
-                    continue
-                resumable = self._resumables.spuid(spuid)
-                if resumable is None:
-                    sink = self._sinks.pop(spuid, None)
-                    self._engine.unsubscribe(spuid)
-                else:
-                    sink = self._resumables.sink(resumable)
-                    self._forget(resumable)
-                    self._given_up.append(resumable)  # its record must not come between a trigger and its reaction
-                self.counters.ended += 1
-                client = "away" if sink is None else sink.client
-                logger.warning(
-                    "subscription ended client=%s spuid=%s evaluation_ms=%.0f",
-                    client,
-                    shown(resumable) if resumable else spuid,
-                    ms,
-                )
-                if sink is not None:
-                    self._releases.append(partial(sink.ended, resumable or spuid, error))
+            self._subscribers.end_slow(text, ms, error)
         self._too_slow.clear()
 
     # --- steps ---
@@ -1068,8 +828,10 @@ class Runner:
 
     def _accepted(self, call: UpdateCall) -> Accepted:
         self.counters.updates += 1
-        if call.request_id is not None and call.request_id in self._request_ids:
-            return self._request_ids[call.request_id]
+        key, client = call.request_key, call.caller.name or None
+        known = self._request_ids.get(key)
+        if known is not None:
+            return known
         self._react()  # what could not be written before goes first
         self._reactions_in_a_row.clear()
         if call.missed is not None and call.delay is None and call.at is None:
@@ -1077,22 +839,28 @@ class Runner:
         if call.delay is not None or call.at is not None:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
-            accepted = self._delay(call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id)
+            accepted = self._delay(call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id, client)
         else:
-            delta = self._prepared(call.sparql, call.using)
+            delta = self._prepared(call.sparql, call.using, call.caller.access)
             if not (delta.changes or delta.kept or call.request_id):
+                self.timings.store_update.took(self._evaluated_s)
                 return Accepted(self._log.sequence)  # nothing to tell, not even later
-            accepted = Accepted(self._commit(delta, call.cause, call.request_id).sequence)
-        if call.request_id is not None:
-            self._remember(call.request_id, accepted)
+            accepted = Accepted(self._commit(delta, call.cause, call.request_id, client).sequence)
+        if key is not None:
+            self._request_ids.remember(key, accepted)
         return accepted
 
-    def _commit(self, delta: QuadDelta, cause: Cause, request_id: str | None = None) -> Commit:
+    def _commit(
+        self, delta: QuadDelta, cause: Cause, request_id: str | None = None, client: str | None = None
+    ) -> Commit:
         """Append, apply, match: in this order, and nothing of it when the append fails."""
-        now = self._clock.wall()
-        record = self._log.append("commit", now=now, cause=cause, request=request_id, delta=delta)
+        begun, now = perf_counter(), self._clock.wall()
+        record = self._log.append("commit", now=now, cause=cause, request=request_id, client=client, delta=delta)
         self._delayed.follow(record)
         self._register.follow(record)
+        stored = perf_counter()
+        self.timings.store_update.took(self._evaluated_s + stored - begun)
+        self._evaluated_s = 0.0
         self._following, self._now = True, now
         try:
             commit = self._engine.commit(delta, record.seq)
@@ -1102,6 +870,7 @@ class Runner:
         if self._since is not None:
             self._since.append(delta)
         self._owe(commit)
+        self.timings.spu_manager.took(perf_counter() - stored)
         if self._too_slow:
             self._end_slow_ones()
         return commit
@@ -1118,15 +887,7 @@ class Runner:
             results = shared.get(key)
             if results is None:
                 results = shared[key] = Results(notification.added, notification.removed)
-            sink = self._sinks.get(notification.spuid)
-            if sink is None:
-                delivered = self._resumables.deliver(notification.spuid, results)
-                if delivered is None or delivered.sink is None:
-                    continue
-                sink = delivered.sink
-                notification = notification._replace(spuid=delivered.spuid, sequence=delivered.sequence)
-            self.counters.notifications += 1
-            self._releases.append(partial(sink.notify, notification, results))
+            self._subscribers.deliver(notification, results)
 
     def _delay(
         self,
@@ -1135,7 +896,8 @@ class Runner:
         at: str | None,
         missed: Missed | None,
         cause: Cause,
-        request_id: str | None,
+        request_id: str | None = None,
+        client: str | None = None,
     ) -> Accepted:
         if delay is not None and at is not None:
             raise MalformedRequestError("delay and at exclude each other")
@@ -1148,8 +910,9 @@ class Runner:
             delay_us=None if delay is None else delay_us(delay),
             at=None if at is None else iso(at_moment(at)),
             missed=missed or self._settings.delayed.missed,
+            client=client,
         )
-        record = self._log.append("timer", cause=cause, request=request_id, timer=timer)
+        record = self._log.append("timer", cause=cause, request=request_id, client=client, timer=timer)
         self._delayed.follow(record)
         self._rearm = True
         return Accepted(record.seq, timer.id)
@@ -1165,7 +928,7 @@ class Runner:
             if self._skipped(name):
                 return
             self._reactions_in_a_row.clear()
-            delta = self._effect(pending.timer.update, f"delayed update {name}")
+            delta = self._effect(pending.timer.update, f"delayed update {name}", pending.timer.client)
             self._commit(delta, Cause("timer", name, pending.sequence))
             self.counters.delayed_fired += 1
 
@@ -1173,7 +936,8 @@ class Runner:
             pending = self._delayed.get(name)
             if pending is None or (pending.timer.missed == "skip" and self._delayed.missed(name) is not None):
                 return None
-            return self._trials.of_update(pending.timer.update, None)
+            access = self._access(pending.timer.client)
+            return None if access is None else self._trials.of_update(pending.timer.update, None, access)
 
         def refused(error: GatewayError) -> None:
             pending = self._delayed.get(name)
@@ -1207,9 +971,7 @@ class Runner:
         self._run_owed()
         if self._beginning or self._ending:
             self._begin_and_end()
-        while self._given_up:
-            self._delayed.follow(self._log.append("unsubscribe", unsubscribe=self._given_up[0]))
-            self._given_up.popleft()
+        self._subscribers.record_ends()
 
     def _run_owed(self) -> None:
         while self._owed or self._stopped:
@@ -1227,7 +989,7 @@ class Runner:
                 if reaction.delay is None and reaction.at is None:
                     self._commit(self._effect(reaction.sparql, trigger.cause.id), trigger.cause)
                 else:
-                    self._delay(reaction.sparql, reaction.delay, reaction.at, reaction.missed, trigger.cause, None)
+                    self._delay(reaction.sparql, reaction.delay, reaction.at, reaction.missed, trigger.cause)
             except RequestError as error:
                 # It would fail again: recorded as done without effect, and said.
                 logger.error("reaction failed id=%s sequence=%s reason=%s", trigger.cause.id, trigger.sequence, error)
@@ -1236,11 +998,11 @@ class Runner:
             self._reactions_in_a_row[trigger.application.name] += 1
             self.counters.reactions += 1
 
-    def _prepared(self, sparql: str, using: UsingGraphs | None = None) -> QuadDelta:
+    def _prepared(self, sparql: str, using: UsingGraphs | None = None, access: Access = FULL) -> QuadDelta:
         """The delta of an update. Whatever goes wrong here changed nothing, so it is the request's trouble alone."""
-        begun = thread_time()
+        begun, wall = thread_time(), perf_counter()
         try:
-            return self._engine.prepare(sparql, using=using)
+            return self._engine.prepare(sparql, using=using, access=access)
         except GatewayError:
             raise
         except Exception as error:
@@ -1248,11 +1010,22 @@ class Runner:
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
             self._prepared_s = thread_time() - begun
+            self._evaluated_s = perf_counter() - wall
 
-    def _effect(self, sparql: str, name: str) -> QuadDelta:
-        """The delta of an update that nobody waits for; one that fails has none, and that is said."""
+    def _access(self, client: str | None) -> Access | None:
+        """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""
+        return FULL if client is None else self._access_of(client)
+
+    def _effect(self, sparql: str, name: str, client: str | None = None) -> QuadDelta:
+        """The delta of an update that nobody waits for; one that fails has none, and that is said.
+
+        client: who asked for it, with the permissions that it has now.
+        """
         try:
-            return self._prepared(sparql)
+            access = self._access(client)
+            if access is None:
+                raise AccessDeniedError(f"the client {client} is not registered any more")
+            return self._prepared(sparql, access=access)
         except (RequestError, StoreError) as error:
             logger.error("update failed id=%s reason=%s", name, error)
             return QuadDelta()
@@ -1268,11 +1041,6 @@ class Runner:
                 del self._aggregators[spuid]
                 self._engine.unsubscribe(spuid)
         self._stopped.append(application)
-
-    def _remember(self, request_id: str, accepted: Accepted) -> None:
-        self._request_ids[request_id] = accepted
-        if len(self._request_ids) > REQUEST_IDS_MAX:
-            self._request_ids.popitem(last=False)
 
     def close(self, *, orderly: bool = False) -> None:
         """Lets go of the log and of the dataset, and ends the queries that still run. orderly: nothing is under way,

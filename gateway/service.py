@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -19,15 +20,18 @@ from engine.client import EngineClient
 from engine.errors import ConfigurationError
 from gateway.apps import Application, load_applications
 from gateway.clock import MachineClock
-from gateway.http_gate import http_gate
+from gateway.gates import Addresses, Protection
+from gateway.http.gate import http_gate
 from gateway.log_writer import LogWriter, Recovery
 from gateway.runner import Runner
 from gateway.settings import Settings, read_settings
-from gateway.websocket_gate import PATH, websocket_gate
+from gateway.websocket_gate import websocket_gate
 
 logger = logging.getLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
+_COLLECTED_AFTER = 10_000
+"""Objects more than before, of those that may be part of a cycle: a few MB."""
 
 
 @dataclass(frozen=True)
@@ -55,38 +59,24 @@ class Configuration:
         )
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """Where a running gateway is to be found."""
-
-    query: str
-    update: str
-    subscribe: str
-    delayed: str
-    health: str
-
-    @classmethod
-    def of(cls, settings: Settings, http_port: int, websocket_port: int) -> Addresses:
-        http = f"http://{settings.http.host}:{http_port}"
-        return cls(
-            query=f"{http}/query",
-            update=f"{http}/update",
-            subscribe=f"ws://{settings.websocket.host}:{websocket_port}{PATH}",
-            delayed=f"{http}/delayed",
-            health=f"{http}/health",
-        )
-
-    def table(self) -> str:
-        """One address a line, to copy from."""
-        return "".join(f"  {name:<10} {url}\n" for name, url in vars(self).items())
-
-
 def share_heap() -> None:
     """Has all threads use one heap (glibc, mallopt(3)): what a thread has freed serves the others, and a process that
     works in threads now and then does not grow by a heap for each of them."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+
+
+def collect_rarely() -> None:
+    """Has the garbage collector leave alone what there is at the start, and look for cycles less often.
+
+    Called when all is loaded. A full collection looks at every object and stops everything: 120 ms with 1,000 sockets,
+    after each 20,000 notifications or so, of which it finds none to be garbage. Measured with 1,000 subscribers: the
+    last of them hears after 25 ms in place of 32, and at p99 after 40 in place of 200.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER, 10, 10)
 
 
 async def run_gateway(
@@ -105,40 +95,57 @@ async def run_gateway(
     clock = MachineClock(settings.gateway.clock_trusted)
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
     log.open()
-    runner = Runner(settings, clock, log, configuration.applications)
+    try:
+        protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
+        runner = Runner(settings, clock, log, configuration.applications, protection.access_of)
+    except BaseException:
+        log.close()
+        raise
     orderly = False
     try:
         recovery = runner.recover()
+        gates = protection.open()
         logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
         async with (
             _background(runner.run(), stop),
-            websocket_gate(runner, settings.websocket) as websocket_port,
-            http_gate(runner, settings.http, _about()) as http_port,
+            websocket_gate(runner, settings.websocket, gates.websocket, gates.gatekeeper, gates.prefix),
+            http_gate(
+                runner,
+                settings.http,
+                _about(settings),
+                gates.http,
+                gates.gatekeeper,
+                subscribe_at=gates.addresses.subscribe,
+                places=gates.places,
+                prefix=gates.prefix,
+            ),
         ):
-            addresses = Addresses.of(settings, http_port, websocket_port)
+            protection.when_changed(lambda client: runner.permissions_changed(client))
+            runner.figures.addresses = vars(gates.addresses)
             if adapters:
-                async with _background(_run_adapters(configuration, addresses.subscribe), stop):
-                    ready(addresses, recovery)
+                async with _background(_run_adapters(configuration, gates.addresses.here), stop):
+                    ready(gates.addresses, recovery)
                     await stop.wait()
             else:
-                ready(addresses, recovery)
+                ready(gates.addresses, recovery)
                 await stop.wait()
         orderly = True
     finally:
         runner.close(orderly=orderly)
 
 
-def _about() -> str:
+def _about(settings: Settings) -> str:
     return (
         "Lamplighter, a semantic edge gateway\n\n"
-        "  /query     SPARQL 1.1 query (GET, POST)\n"
-        "  /update    SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> for later\n"
+        f"  {settings.http.query_path}     SPARQL 1.1 query (GET, POST); without one: its description as RDF\n"
+        f"  {settings.http.update_path}    SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> for later\n"
+        f"  {settings.http.graph_store_path}    Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below\n"
         "  /delayed   delayed updates that are pending; DELETE /delayed/<id> cancels one\n"
-        "  /health    state and figures of the gateway\n"
-        "  /metrics   the figures for Prometheus\n"
+        "  /health    state and figures of the gateway; /ready: 200 when updates are taken\n"
+        "  /figures   how much was asked for and how long it took; /metrics for Prometheus\n"
         "  /subscriptions  who waits for what, and how it is kept true\n"
         "  /backup    everything in one file; POST it to /restore to have it back\n\n"
-        f"Subscriptions are taken by WebSocket at the path {PATH} of the other port.\n"
+        f"Subscriptions are taken by WebSocket at the path {settings.websocket.path} of the other port.\n"
     )
 
 

@@ -17,7 +17,9 @@ from adapters.mqtt.settings import MqttSettings
 from engine.change_log import Missed
 from engine.errors import ConfigurationError
 from engine.terms import iri
+from engine.update import DELTA_QUADS_MAX
 from gateway.clock import Trust
+from gateway.security.settings import SecuritySettings
 
 Durability = Literal["fsync", "interval", "off"]
 """fsync: nothing is acknowledged before it is on the disk, and a power cut loses nothing that was. interval: answered
@@ -27,6 +29,7 @@ loses nothing under any of them."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+UrlPath = Annotated[str, msgspec.Meta(pattern=r"^/[A-Za-z0-9._~/-]*[A-Za-z0-9._~-]$")]
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,17 +48,35 @@ class GatewaySettings(_Table, frozen=True):
 
 
 class HttpSettings(_Table, frozen=True):
-    """``[http]``: the SPARQL protocol. Port 0 takes a free one."""
+    """``[http]``: the SPARQL protocol. Port 0 takes a free one.
+
+    idle_s: how long a client may take to send a request's head, not read its answer, or leave its connection unused;
+    a body may take a second more for each KiB. query_path and update_path may be the same; below graph_store_path each
+    IRI is a graph of its own.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 8000
+    query_path: UrlPath = "/query"
+    update_path: UrlPath = "/update"
+    graph_store_path: UrlPath = "/graphs"
+    idle_s: Positive = 20
+    connections_max: Positive = 256
 
 
 class WebsocketSettings(_Table, frozen=True):
-    """``[websocket]``: subscriptions. outbox_bytes_max: what may wait for one slow client before it is disconnected."""
+    """``[websocket]``: subscriptions. Port 0 takes a free one.
+
+    ping_s: how often a client is asked whether it is there, and how long it may take to answer; compression: of
+    messages (RFC 7692), which costs more than it saves on a local network, since the same text is compressed for each
+    client; outbox_bytes_max: what may wait for one slow client before it is disconnected.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 9000
+    path: Annotated[str, msgspec.Meta(pattern=r"^/[^?#\s]*$")] = "/subscribe"
+    ping_s: Positive = 20
+    compression: bool = False
     outbox_bytes_max: Positive = 4 * 1024 * 1024
     connections_max: Positive = 1000
     subscriptions_per_client_max: Positive = 1000
@@ -88,11 +109,13 @@ class LimitSettings(_Table, frozen=True):
     """``[limits]``: what one request may cost the engine's loop, where nothing can be cancelled.
 
     evaluation_ms_max: processor time of what the store evaluates for an update, or for a subscription at once or
-    again; first_result_rows_max: rows of a subscription's first result.
+    again; first_result_rows_max: rows of a subscription's first result; delta_quads_max: quads that the templates of
+    one update make, to be deleted and inserted.
     """
 
     evaluation_ms_max: Positive = 500
     first_result_rows_max: Positive = 100_000
+    delta_quads_max: Positive = DELTA_QUADS_MAX
 
 
 class LogSettings(_Table, frozen=True):
@@ -146,6 +169,7 @@ class Settings(_Table, frozen=True):
     log: LogSettings = LogSettings()
     resume: ResumeSettings = ResumeSettings()
     delayed: DelayedSettings = DelayedSettings()
+    security: SecuritySettings = SecuritySettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()
 

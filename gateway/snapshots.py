@@ -91,12 +91,12 @@ class Content(Protocol):
 class Known(msgspec.Struct, frozen=True):
     """What a snapshot has besides the dataset.
 
-    requests: (id, sequence, id of the delayed update), oldest first; applications: name -> digest; resumable:
+    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest; resumable:
     subscriptions, in the form of whoever follows them.
     """
 
     delayed: DelayedState = DelayedState()
-    requests: list[tuple[str, int, str | None]] = []
+    requests: list[tuple[str, int, str | None, str]] = []
     applications: dict[str, str] = {}
     resumable: list[msgspec.Raw] = []
 

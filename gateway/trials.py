@@ -23,8 +23,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
+from engine.access import FULL, Access
 from engine.algebra import Constant, Exists, Expression, Minus, OpaquePath, Pattern, Values, Variable, walk
 from engine.core import Engine
 from engine.errors import GatewayError, LimitExceededError
@@ -145,36 +147,48 @@ class Trials:
         self._lifter = Lifter(canonical)
         self._outlines: OrderedDict[str, _Outline | None] = OrderedDict()
 
-    def of_update(self, sparql: str, using: UsingGraphs | None) -> Trial | None:
-        """None for an update that the store evaluates nothing for, and for one that is wrong."""
+    def of_update(self, sparql: str, using: UsingGraphs | None, access: Access = FULL) -> Trial | None:
+        """None for an update that the store evaluates nothing for, and for one that is wrong.
+
+        What a client that may read some graphs only has evaluated is tried over those, and counts for no one else.
+        """
         if _WHERE.search(sparql) is None:
             return None
         with suppress(GatewayError):
-            texts = self.engine.evaluations(sparql)
+            texts = self.engine.evaluations(sparql, access=access)
             if not texts and not using:
                 return None
             shape = None
-            if len(texts) == 1 and not using and _single(sparql):
+            if len(texts) == 1 and not using and access.read.every and _single(sparql):
                 shape = self._shape(texts[0])
-            return Trial(self, (sparql, using), shape, lambda: self.engine.prepare(sparql, using=using))
+            work = partial(self.engine.prepare, sparql, using=using, access=access)
+            return Trial(self, (sparql, using, access.read), shape, work)
         return None
 
     def of_subscription(
-        self, sparql: str, default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None
+        self,
+        sparql: str,
+        default_graphs: Sequence[Term] | None,
+        named_graphs: Sequence[Term] | None,
+        access: Access = FULL,
     ) -> Trial | None:
         """None for a subscription that has a plan, and for one that is wrong."""
         with suppress(GatewayError):
-            graphs = {"default_graphs": default_graphs, "named_graphs": named_graphs}
-            text = self.engine.evaluation_of_subscription(sparql, **graphs)
+            subscribe = partial(
+                self.engine.subscribe, sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
+            )
+            text = self.engine.evaluation_of_subscription(
+                sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
+            )
             if text is None:
                 return None
-            dataset = tuple(None if names is None else tuple(names) for names in graphs.values())
-            shape = self._shape(text) if dataset == (None, None) else None
+            dataset = tuple(None if names is None else tuple(names) for names in (default_graphs, named_graphs))
+            shape = self._shape(text) if dataset == (None, None) and access.subscribe.every else None
             return Trial(
                 self,
-                (text, *dataset),
+                (text, *dataset, access.subscribe),
                 None if shape is None else replace(shape, linear=False),  # how many rows is asked, too
-                lambda: self.check_rows(self.engine.subscribe(sparql, **graphs).first),
+                lambda: self.check_rows(subscribe().first),
             )
         return None
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from socket import AF_UNIX
+from typing import Any
 
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from engine.change_log import Cause
 from engine.core import Notification, Subscription
-from engine.errors import ConfigurationError, GatewayError, LimitExceededError, QueueFullError, UnknownSpuidError
+from engine.errors import AccessDeniedError, GatewayError, LimitExceededError, QueueFullError, UnknownSpuidError
 from engine.protocol import (
     QueryRequest,
     Results,
@@ -28,6 +31,7 @@ from engine.protocol import (
     dataset,
     error_message,
     first_message,
+    refusal_message,
     requests,
     results_message,
     resumed_message,
@@ -36,17 +40,34 @@ from engine.protocol import (
 )
 from engine.sparql import query_outline
 from engine.terms import Bag
+from gateway.listeners import Listener
 from gateway.outbox import Numbering, Outbox
 from gateway.reader import Answer
+from gateway.request_ids import Accepted
 from gateway.resumption import Attached
-from gateway.runner import Accepted, Batch, Lane, Runner, Sink, UpdateCall
+from gateway.runner import Batch, Lane, Runner, UpdateCall
+from gateway.security.callers import Caller
+from gateway.security.gatekeeper import Gatekeeper
 from gateway.settings import WebsocketSettings
+from gateway.subscribers import Sink
 
 logger = logging.getLogger(__name__)
 
-PATH = "/subscribe"
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+QUEUED_MESSAGES_MAX = 4
+"""Messages of one client that are received and not looked at yet."""
+UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
+"""Texts of one client's requests that wait to be answered; nothing more is read from it above that."""
 QUERIES_PER_CLIENT_MAX = 4
+_OPERATIONS: dict[type, str] = {
+    SubscribeRequest: "subscribe",
+    UnsubscribeRequest: "unsubscribe",
+    UpdateRequest: "update",
+    QueryRequest: "query",
+}
+HANDSHAKE_S = 10
+HANDSHAKES_MAX = 100
+"""Connections that are not open yet: whoever opens many and says nothing must not take the files of the process."""
 
 
 class _Sink:
@@ -107,14 +128,21 @@ class _Sink:
 class _Connection:
     """One client. Requests go to the runner in the order in which they came; everything leaves by the outbox."""
 
-    def __init__(self, socket: ServerConnection, runner: Runner, settings: WebsocketSettings) -> None:
+    def __init__(
+        self, socket: ServerConnection, runner: Runner, settings: WebsocketSettings, gatekeeper: Gatekeeper
+    ) -> None:
         self._socket = socket
         self._runner = runner
         self._settings = settings
+        self._gatekeeper = gatekeeper
+        self._counters = runner.figures.websocket
         self._outbox = Outbox(
             settings.outbox_bytes_max, replay_bytes_max=runner.replay_bytes_max, composed=self._composed
         )
         self._sinks: dict[str, _Sink] = {}
+        self._sent = 0
+        self._under_way = 0
+        self._answered = asyncio.Event()
         self._closed = False
         self._subscribing = 0
         self._queries: set[asyncio.Task[None]] = set()
@@ -125,26 +153,34 @@ class _Connection:
 
     async def serve(self) -> None:
         sender = asyncio.create_task(self._send())
-        watcher = asyncio.create_task(self._disconnect_when_too_slow())
+        watchers = [
+            asyncio.create_task(watch) for watch in (self._disconnect_when_too_slow(), self._disconnect_when_dead())
+        ]
         try:
             async for message in self._socket:
                 self._take(message)
+                while self._under_way > UNDER_WAY_BYTES_MAX:
+                    self._answered.clear()
+                    await self._answered.wait()
         except ConnectionClosed:
             logger.debug("connection closed client=%s", self._cause.id)
         finally:
             self._closed = True
-            for task in (sender, watcher, *self._queries):
+            tasks = [sender, *watchers, *self._queries]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(sender, watcher, *self._queries, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             for spuid, sink in self._sinks.items():
                 self._runner.disconnect(sink, [spuid])
 
     async def _send(self) -> None:
         while True:
             await self._socket.send(await self._outbox.get(), text=True)
+            self._sent += 1
 
     async def _disconnect_when_too_slow(self) -> None:
         await self._outbox.overflowed.wait()
+        self._counters.disconnected += 1
         logger.warning(
             "client disconnected client=%s reason=too slow outbox_bytes_max=%d",
             self._cause.id,
@@ -152,58 +188,107 @@ class _Connection:
         )
         self._socket.transport.abort()
 
+    async def _disconnect_when_dead(self) -> None:
+        """Pings find out about peers that are gone, but behind what a peer does not take in none can be written."""
+        before = None
+        while True:
+            await asyncio.sleep(self._settings.ping_s)
+            unsent = self._socket.transport.get_write_buffer_size()
+            if unsent and before == (self._sent, unsent):
+                break
+            before = (self._sent, unsent)
+        self._counters.disconnected += 1
+        logger.warning(
+            "client disconnected client=%s reason=it takes nothing in ping_s=%d", self._cause.id, self._settings.ping_s
+        )
+        self._socket.transport.abort()
+
     def _take(self, message: str | bytes) -> None:
+        self._counters.messages += 1
         found = requests(message)
-        try:
-            self._runner.check_room(len(found))
-        except QueueFullError as error:
-            # All or none of a batch: a later update must not overtake an earlier one that has to be sent again.
-            for request in found:
-                self._outbox.put(error_message(error, request.alias))
-            return
+        full: QueueFullError | None = None
+        room = False
         batch = Batch()
         for request in found:
+            # Who asks comes before what is wrong with it, and before whether there is room.
+            try:
+                if full is not None:
+                    raise full
+                caller = self._gatekeeper.socket_caller(request.authorization, self._socket)
+                if not room:
+                    self._runner.check_room(len(found))
+                    room = True
+            except GatewayError as error:
+                if isinstance(error, QueueFullError):
+                    # What follows in a batch as well: it must not overtake what has to be sent again.
+                    full = error
+                self._refuse(error, request)
+                continue
             if isinstance(request, GatewayError):
-                self._outbox.put(error_message(request, request.alias))
+                self._refuse(request, request)
                 continue
             try:
-                self._submit(request, batch)
+                answered = self._submit(request, caller, batch)
             except GatewayError as error:
-                self._outbox.put(error_message(error, request.alias))
+                self._refuse(error, request, caller)
+                continue
+            size = len(message) // len(found)
+            self._under_way += size
+            answered.add_done_callback(partial(self._free, size))
 
-    def _submit(self, request: WireRequest, batch: Batch) -> None:
+    def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
+        self._under_way -= size
+        self._answered.set()
+
+    def _refuse(self, error: GatewayError, request: WireRequest | GatewayError, caller: Caller | None = None) -> None:
+        self._counters.errors[error.code] += 1
+        if caller is not None and isinstance(error, AccessDeniedError):
+            self._gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
+        self._outbox.put(refusal_message(error, request))
+
+    def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
+        """Hands a request to the runner; done when it is answered. Raises GatewayError."""
         match request:
             case QueryRequest():
-                self._query(request)
+                return self._query(request, caller)
             case SubscribeRequest():
-                self._subscribe(request)
+                return self._subscribe(request, caller)
             case UnsubscribeRequest():
                 sink = self._sinks.get(request.spuid)
-                outcome = self._runner.unsubscribe(request.spuid, sink or _Sink(self, self._outbox, None), self._lane)
-                outcome.add_done_callback(partial(self._unsubscribed, request))
+                outcome = self._runner.unsubscribe(
+                    request.spuid, sink or _Sink(self, self._outbox, None), self._lane, caller
+                )
+                outcome.add_done_callback(partial(self._unsubscribed, request, caller))
+                return outcome
             case UpdateRequest():
                 declared = request.cause
                 call = UpdateCall(
                     request.sparql,
-                    self._cause if declared is None else Cause(declared.kind, declared.id),
+                    self._cause_of(caller) if declared is None else Cause(declared.kind, declared.id),
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,
                     missed=request.missed,
                     batch=batch,
                     lane=self._lane,
+                    caller=caller,
                 )
-                self._runner.update(call).add_done_callback(partial(self._updated, request.alias))
+                updated = self._runner.update(call)
+                updated.add_done_callback(partial(self._updated, request, caller))
+                return updated
 
-    def _updated(self, alias: str | None, outcome: asyncio.Future[Accepted]) -> None:
+    def _cause_of(self, caller: Caller) -> Cause:
+        return Cause("ws", f"{caller.name}@{self.name}") if caller.name else self._cause
+
+    def _updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
         error = outcome.exception()
         if isinstance(error, GatewayError):
-            self._outbox.put(error_message(error, alias))
+            self._refuse(error, request, caller)
         else:
             accepted = outcome.result()
-            self._outbox.put(updated_message(alias, accepted.sequence, accepted.delayed))
+            self._outbox.put(updated_message(request.alias, accepted.sequence, accepted.delayed))
 
-    def _subscribe(self, request: SubscribeRequest) -> None:
+    def _subscribe(self, request: SubscribeRequest, caller: Caller) -> asyncio.Future[str]:
         limit = self._settings.subscriptions_per_client_max
         if len(self._sinks) + self._subscribing >= limit:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
@@ -214,19 +299,23 @@ class _Connection:
             *dataset(request.default_graph_uri, request.named_graph_uri),
             self._lane,
             request.resume,
+            caller,
         )
         self._subscribing += 1
-        outcome.add_done_callback(partial(self._subscribed, request, sink))
+        outcome.add_done_callback(partial(self._subscribed, request, caller, sink))
+        return outcome
 
-    def _subscribed(self, request: SubscribeRequest, sink: _Sink, outcome: asyncio.Future[str]) -> None:
+    def _subscribed(self, request: SubscribeRequest, caller: Caller, sink: _Sink, outcome: asyncio.Future[str]) -> None:
         self._subscribing -= 1
         error = outcome.exception()
         if isinstance(error, GatewayError):
-            self._outbox.put(error_message(error, request.alias))
+            self._refuse(error, request, caller)
         elif self._closed:
             self._runner.disconnect(sink, [outcome.result()])
-        elif not sink.over:
-            self._sinks[outcome.result()] = sink
+        else:
+            self._counters.subscribed += 1
+            if not sink.over:
+                self._sinks[outcome.result()] = sink
 
     def ended(self, spuid: str, sink: _Sink) -> None:
         """The gateway has ended a subscription here."""
@@ -236,15 +325,16 @@ class _Connection:
     def _composed(self) -> None:
         self._runner.counters.compositions += 1
 
-    def _unsubscribed(self, request: UnsubscribeRequest, outcome: asyncio.Future[None]) -> None:
+    def _unsubscribed(self, request: UnsubscribeRequest, caller: Caller, outcome: asyncio.Future[None]) -> None:
         error = outcome.exception()
         if isinstance(error, GatewayError):
-            self._outbox.put(error_message(error, request.alias))
+            self._refuse(error, request, caller)
         else:
             self._sinks.pop(request.spuid, None)
+            self._counters.unsubscribed += 1
             self._outbox.put(unsubscribed_message(request.spuid))
 
-    def _query(self, request: QueryRequest) -> None:
+    def _query(self, request: QueryRequest, caller: Caller) -> asyncio.Future[None]:
         if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
             raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
         query = query_outline(request.sparql)
@@ -254,62 +344,103 @@ class _Connection:
             "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
             *dataset(request.default_graph_uri, request.named_graph_uri),
             self._lane,
+            caller,
         )
-        task = asyncio.create_task(self._answer(request, outcome))
+        task = asyncio.create_task(self._answer(request, caller, outcome))
         self._queries.add(task)
         task.add_done_callback(partial(self._query_ended, outcome))
+        return task
 
     def _query_ended(self, outcome: asyncio.Future[Answer], task: asyncio.Task[None]) -> None:
         self._queries.discard(task)
         if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
             outcome.result().abandon()  # the client went away before anybody looked at the answer
 
-    async def _answer(self, request: QueryRequest, outcome: asyncio.Future[Answer]) -> None:
+    async def _answer(self, request: QueryRequest, caller: Caller, outcome: asyncio.Future[Answer]) -> None:
         try:
             answer = await outcome
             results = b"".join([chunk async for chunk in answer.chunks()])
             self._outbox.put(answer_message(request.alias, results))
         except GatewayError as error:
-            self._outbox.put(error_message(error, request.alias))
+            self._refuse(error, request, caller)
 
 
 @asynccontextmanager
-async def websocket_gate(runner: Runner, settings: WebsocketSettings) -> AsyncIterator[int]:
-    """Serves until left; gives the port. Raises ConfigurationError when the address cannot be had."""
-    connections = 0
+async def websocket_gate(
+    runner: Runner,
+    settings: WebsocketSettings,
+    listeners: Sequence[Listener],
+    gatekeeper: Gatekeeper,
+    prefix: str = "",
+) -> AsyncIterator[None]:
+    """Serves until left, on all listeners at once. gatekeeper: says who asks; prefix: what may stand before the path
+    too."""
+    connections = sockets = 0
+    paths = {settings.path, prefix + settings.path}
+
+    class Socket(ServerConnection):
+        """Counted from the first byte on."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            nonlocal sockets
+            sockets += 1
+            super().connection_made(transport)
+            if sockets > settings.connections_max + HANDSHAKES_MAX and not _is_local(self):
+                self.transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            nonlocal sockets
+            sockets -= 1
+            super().connection_lost(exc)
 
     async def handle(socket: ServerConnection) -> None:
         nonlocal connections
         connections += 1
+        runner.figures.sockets(connections)
         try:
-            await _Connection(socket, runner, settings).serve()
+            await _Connection(socket, runner, settings, gatekeeper).serve()
         finally:
             connections -= 1
+            runner.figures.sockets(connections)
 
     def check(socket: ServerConnection, request: Request) -> Response | None:
-        if request.path.partition("?")[0] != PATH:
-            return socket.respond(HTTPStatus.NOT_FOUND, f"the path to subscribe at is {PATH}\n")
-        if connections >= settings.connections_max:
-            return socket.respond(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"websocket.connections_max = {settings.connections_max} is reached\n"
-            )
+        if request.path.partition("?")[0] not in paths:
+            return _refusal(socket, HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
+        if connections >= settings.connections_max and not _is_local(socket):
+            reason = f"websocket.connections_max = {settings.connections_max} is reached"
+            return _refusal(socket, HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
         return None
 
-    try:
-        server: Server = await serve(
-            handle,
-            settings.host,
-            settings.port,
-            process_request=check,
-            compression=None,  # it costs more than it saves on a local network, and the same text once per client
-            max_size=MESSAGE_BYTES_MAX,
-            ping_interval=20,
-            ping_timeout=20,
-            close_timeout=1,
-        )
-    except OSError as error:
-        raise ConfigurationError(
-            f"websocket: cannot listen on {settings.host}:{settings.port}: {error.strerror}; name another port"
-        ) from error
-    async with server:
-        yield next(iter(server.sockets)).getsockname()[1]
+    async with AsyncExitStack() as stack:
+        for listener in listeners:
+            server = serve(
+                handle,
+                sock=listener.socket,
+                ssl=listener.tls,
+                ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
+                process_request=check,
+                create_connection=Socket,
+                compression="deflate" if settings.compression else None,
+                max_size=MESSAGE_BYTES_MAX,
+                max_queue=QUEUED_MESSAGES_MAX,
+                open_timeout=HANDSHAKE_S,
+                ping_interval=settings.ping_s,
+                ping_timeout=settings.ping_s,
+                close_timeout=1,
+            )
+            await stack.enter_async_context(server)
+        yield
+
+
+def _is_local(connection: ServerConnection) -> bool:
+    """Whether it came by a Unix socket: however many there are on the network, this machine's own get through."""
+    return bool(connection.transport.get_extra_info("socket").family == AF_UNIX)
+
+
+def _refusal(socket: ServerConnection, status: HTTPStatus, code: str, reason: str) -> Response:
+    """The answer to a handshake that is not accepted, in the form of every error (protocol 1.4)."""
+    body = {"error": code, "status_code": int(status), "error_description": reason}
+    response = socket.respond(status, json.dumps(body))
+    del response.headers["Content-Type"]
+    response.headers["Content-Type"] = "application/json"
+    return response

@@ -47,9 +47,11 @@ from gateway import runner as runner_module
 from gateway.apps import Application
 from gateway.log_writer import LogWriter
 from gateway.reader import Reader
+from gateway.request_ids import Accepted
 from gateway.resumption import Attached
-from gateway.runner import Accepted, Runner, Sink, UpdateCall
+from gateway.runner import Runner, UpdateCall
 from gateway.settings import Durability, Settings
+from gateway.subscribers import Sink
 from tests.gateway_parts import CLIENT, FakeClock, application
 from tests.simulated_disk import PowerCut, SimulatedDisk, scratch
 
@@ -578,7 +580,7 @@ class Chain:
     async def _heal(self, runner: Runner) -> None:
         """Nothing but updates is refused; with room again these are not either, and nothing else has to be done."""
         await self._answers()
-        status = runner.status()
+        status = runner.figures.status()
         _demand(status["status"] in ("ok", "refusing"), f"the health is {status['status']}: {status['problems']}")
         counted = await runner.query(parse_query(COUNT), "text/csv", None, None)
         content = b"".join([chunk async for chunk in counted.chunks()])
@@ -594,7 +596,10 @@ class Chain:
         for outcome in [*again, self.send(runner, self.another())]:
             await outcome
         self.ledger.note()
-        _demand(runner.status()["status"] == "ok", f"the health is {runner.status()['problems']} with room again")
+        _demand(
+            runner.figures.status()["status"] == "ok",
+            f"the health is {runner.figures.status()['problems']} with room again",
+        )
         _demand(set(reader.names) <= set(Found.of(runner).parts), "the subscription did not go on")
 
     # --- what ends a life ---
@@ -661,7 +666,7 @@ class Chain:
         self.figures.starts += 1
         self.figures.log["recovered from a snapshot"] += runner.log_keeper.snapshot != (0, 0)
         found = Found.of(runner)
-        status = runner.status()
+        status = runner.figures.status()
         if self.ledger.keeps_all:
             _demand(status["epoch"] == 1, f"the epoch is {status['epoch']} after a power cut")
             health = "refusing" if self.disk.failed else "ok"
@@ -690,7 +695,7 @@ class Chain:
             await self._follow(runner, follower)
         self._ask_again(runner)
         await self._answers()
-        while runner.status()["delayed"]:
+        while runner.figures.status()["delayed"]:
             await asyncio.sleep(1)
         await runner.submit(lambda: None)
         self.ledger.note()
@@ -698,7 +703,7 @@ class Chain:
             if sent.request_id is not None and not sent.given_up:
                 _demand(sent.accepted is not None, f"{sent.name} was asked for again and has no answer")
         found = Found.of(runner)
-        self.ledger.check(found, runner.status()["sequence"])
+        self.ledger.check(found, runner.figures.status()["sequence"])
         _demand(not found.pending and not found.pending_later, "delayed updates are left")
         known = Counter({name: 1 for name, parts in found.parts.items() if parts and name != "u0"})
         for follower in self.followers:

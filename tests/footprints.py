@@ -1,9 +1,10 @@
 """The footprint of a query text, as subscribing to it would put it into the LUTT."""
 
+from engine.access import Dataset
 from engine.cts import Cts
 from engine.grammar import constant_spans
 from engine.lutt import Footprint
-from engine.shapes import Dataset, Shape, read_spelling
+from engine.shapes import Shape, read_spelling
 from engine.sparql import canonical, declarations_and_body, subscribable
 
 

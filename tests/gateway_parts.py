@@ -13,6 +13,7 @@ from typing import Any
 
 import zstandard
 
+from engine.access import FULL, Access
 from engine.change_log import Cause, Record, SegmentName
 from engine.jsap import parse
 from engine.zstd_frames import FrameReader, FrameWriter
@@ -21,7 +22,8 @@ from gateway.apps import Application
 from gateway.clock import Clock
 from gateway.disk import Disk
 from gateway.log_writer import LogWriter
-from gateway.runner import Accepted, Runner, UpdateCall
+from gateway.request_ids import Accepted
+from gateway.runner import Runner, UpdateCall
 from gateway.settings import Durability, Settings
 
 TIMEOUT_S = 10.0
@@ -77,10 +79,11 @@ def runner_over(
     clock: Clock | None = None,
     applications: Sequence[Application] = (),
     settings: Settings | None = None,
+    access_of: Callable[[str], Access | None] = lambda client: FULL,
 ) -> Runner:
     """A Runner that is not recovered yet."""
     clock = clock or FakeClock()
-    return Runner(settings or Settings(), clock, opened_log(data, clock), applications)
+    return Runner(settings or Settings(), clock, opened_log(data, clock), applications, access_of)
 
 
 @asynccontextmanager

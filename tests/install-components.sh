@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the real peers that the tests talk to: an MQTT broker, and CoAP client and server, and what the fault tier
-# needs: a library that fakes the wall clock. Root only; others are told.
+# Installs the real peers that the tests talk to: an MQTT broker, CoAP client and server, and Node for the JavaScript
+# client; and what the fault tier needs: a library that fakes the wall clock. Root only; others are told.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -8,6 +8,8 @@ command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v coap-client-notls >/dev/null 2>&1 || command -v coap-client >/dev/null 2>&1 || missing="$missing libcoap3-bin"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
+command -v node >/dev/null 2>&1 || missing="$missing nodejs"
+command -v npm >/dev/null 2>&1 || missing="$missing npm"
 command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

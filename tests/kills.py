@@ -353,8 +353,8 @@ async def run_streets(
     """So many kills in all, of several gateways at the same time. Raises AssertionError for a promise not kept."""
     with (
         scratch() as folder,
-        mock.patch("engine.client._BACK_OFF_S", (0.02, 0.1)),
-        mock.patch("engine.client.logger"),  # that the gateway is away is no news here
+        mock.patch("engine.client.connection._BACK_OFF_S", (0.02, 0.1)),
+        mock.patch("engine.client.connection.logger"),  # that the gateway is away is no news here
     ):
         async with asyncio.TaskGroup() as group:
             running = [

@@ -121,7 +121,7 @@ async def hour(runner: Runner, clock: FakeClock, chance: Random, clients: list[C
             clients.append(client)
         if len(clients) > 50:
             gone = clients.pop(0)
-            runner.disconnect(gone, [spuid for spuid, sink in runner._sinks.items() if sink is gone])  # type: ignore[arg-type]
+            runner.disconnect(gone, [spuid for spuid, sink in runner._subscribers.sinks.items() if sink is gone])  # type: ignore[arg-type]
 
 
 async def soak(hours: int, seed: int, data: Path) -> list[str]:
@@ -141,7 +141,7 @@ async def soak(hours: int, seed: int, data: Path) -> list[str]:
             gc.collect()
             memory.append(resident_mb())
             files.append(open_files())
-            status = runner.status()
+            status = runner.figures.status()
             print(
                 f"{time.monotonic() - begun:7.0f} s  hour {number + 1:3d} of {hours}: {memory[-1]:6.1f} MiB, "
                 f"{files[-1]} open files, log {status['log']['bytes'] / 2**20:5.1f} MiB, "
@@ -149,7 +149,7 @@ async def soak(hours: int, seed: int, data: Path) -> list[str]:
                 f"{status['delayed']} pending, {status['counters']['delayed_fired']} fired",
                 flush=True,
             )
-        before, status = dump(runner), runner.status()
+        before, status = dump(runner), runner.figures.status()
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)

@@ -33,8 +33,9 @@ from gateway.demo.street import (
     walk,
     weather,
 )
+from gateway.gates import Addresses
 from gateway.log_writer import Recovery
-from gateway.service import Addresses, Configuration, run_gateway, stop_on_signals
+from gateway.service import Configuration, run_gateway, stop_on_signals
 from gateway.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent

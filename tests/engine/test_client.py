@@ -8,19 +8,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve, unix_serve
 
-import engine.client
-from engine.client import EngineClient, Notification, UpdateAnswer, UpdateRequest
-from engine.errors import ConfigurationError, RefusedError, UpstreamError
+from engine.client import EngineClient, Notification, UpdateAnswer, UpdateRequest, connection, messages
+from engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
+from engine.terms import Bag
+from gateway.gates import Addresses
 from gateway.log_writer import LogWriter
-from gateway.service import Addresses
 from tests.brokers import free_port
 from tests.running_gateway import TIMEOUT_S, ask, go, health, http, rows, running_gateway, until
 
@@ -45,7 +45,11 @@ async def following(notifications: AsyncIterator[Notification]) -> Notification:
 
 
 def subjects(notification: Notification) -> list[str]:
-    return sorted(row[0] or "" for row in notification.added)
+    return subjects_of(notification.added)
+
+
+def subjects_of(bag: Bag) -> list[str]:
+    return sorted(row[0] or "" for row in bag)
 
 
 # --- requests ---------------------------------------------------------------------------------------
@@ -71,10 +75,15 @@ def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(tmp_pat
 def test_what_the_gateway_refuses_is_raised_with_its_code(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
-            for request in (client.update("oops"), client.query("oops"), anext(client.subscribe("oops"))):
+            malformed = "SPARQL11ProtocolException"
+            for request, code in (
+                (client.update("oops"), malformed),
+                (client.query("oops"), malformed),
+                (anext(client.subscribe("oops")), "parsing failed"),
+            ):
                 with pytest.raises(RefusedError) as caught:
                     await request
-                assert (caught.value.code, caught.value.status) == ("SPARQL11ProtocolException", 400)
+                assert (caught.value.code, caught.value.status) == (code, 400)
                 assert not caught.value.retriable
             assert await client.update(insert("a")) == UpdateAnswer(1, None)
 
@@ -108,6 +117,35 @@ def test_a_malformed_address_is_a_configuration_error() -> None:
     for url in ("http://127.0.0.1:9000/subscribe", "127.0.0.1:9000", "", "ws://"):
         with pytest.raises(ConfigurationError, match="ws://host:9000/subscribe"):
             EngineClient(url)
+
+
+def test_queries_of_all_forms_and_of_some_graphs(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+            await client.update(insert("a") + " ; INSERT DATA { GRAPH <http://g> { <http://b> <http://p> 'x'@en } }")
+            assert await client.ask("ASK { <http://a> ?p ?o }")
+            assert not await client.ask("ASK { <http://b> ?p ?o }")
+            assert await client.ask("ASK { <http://b> ?p ?o }", default_graphs=["http://g"])
+            assert subjects_of(await client.query(ALL, default_graphs=["http://g"])) == ["<http://b>"]
+            named = "SELECT ?s { GRAPH ?g { ?s ?p ?o } }"
+            assert subjects_of(await client.query(named, named_graphs=["http://g"])) == ["<http://b>"]
+            assert not await client.query(named, named_graphs=["http://h"])
+            triples = await client.construct("CONSTRUCT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } }")
+            assert triples == [("<http://b>", "<http://p>", '"x"@en')]
+            for wrong, hint in (
+                (client.query("ASK {}"), "use ask"),
+                (client.query("CONSTRUCT WHERE { ?s ?p ?o }"), "use construct"),
+                (client.ask(ALL), "ask"),
+                (client.construct(ALL), "construct"),
+            ):
+                with pytest.raises(MalformedRequestError, match=hint):
+                    await wrong
+            async with aclosing(client.subscribe(ALL, default_graphs=["http://g"])) as notifications:
+                assert subjects(await following(notifications)) == ["<http://b>"]
+                await client.update(insert("c") + " ; INSERT DATA { GRAPH <http://g> { <http://d> <http://p> 2 } }")
+                assert subjects(await following(notifications)) == ["<http://d>"]
+
+    go(test)
 
 
 # --- subscriptions ----------------------------------------------------------------------------------
@@ -170,7 +208,7 @@ def test_a_subscription_given_up_before_its_first_result_ends_too(tmp_path: Path
 def test_a_consumer_that_is_too_slow_starts_again_from_a_whole_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.client, "NOTIFICATIONS_MAX", 5)
+    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
 
     async def test() -> None:
         async with (
@@ -400,7 +438,7 @@ def test_after_a_restart_of_the_gateway_a_kept_subscription_goes_on(tmp_path: Pa
 def test_a_kept_consumer_that_is_slow_is_told_everything_when_it_has_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.client, "NOTIFICATIONS_MAX", 5)
+    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
 
     async def test() -> None:
         async with (
@@ -425,7 +463,7 @@ def test_a_kept_consumer_that_is_slow_is_told_everything_when_it_has_time(
 def test_what_could_not_be_retained_begins_anew_with_the_whole_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.client, "NOTIFICATIONS_MAX", 5)
+    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
 
     async def test() -> None:
         async with (
@@ -488,7 +526,7 @@ def test_whose_subscription_another_connection_resumes_is_told(tmp_path: Path) -
 
 
 def test_a_subscription_that_is_refused_for_the_moment_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.client, "_ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(connection, "_ASK_AGAIN_S", 0.01)
     asked: list[dict[str, Any]] = []
     empty = {"head": {"vars": ["s"]}, "results": {"bindings": []}}
     results = {"addedResults": empty, "removedResults": empty}
@@ -556,6 +594,177 @@ def test_what_a_gateway_sends_twice_or_leaves_out_or_has_ended_does_not_reach_th
         ]
 
     go(test)
+
+
+# --- other brokers, and secure ones -------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def broker(*messages: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """Stands in for another broker: answers each message that comes with the next of these, ALIAS replaced by what
+    the client said. Gives its address, and what was said."""
+    said: list[dict[str, Any]] = []
+    answers = iter(messages)
+
+    async def answer(socket: ServerConnection) -> None:
+        async for text in socket:
+            said.append(json.loads(text))
+            [body] = said[-1].values()
+            told = next(answers, None)
+            if told is not None:
+                await socket.send(told.replace("ALIAS", body.get("alias", "")))
+
+    async with serve(answer, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/subscribe", said
+
+
+RESULT = '{"head":{"vars":["s"]},"results":{"bindings":[{"s":{"type":"uri","value":"http://a"}}]}}'
+
+
+def told(removed: str = "{}", added: str = RESULT, alias: str = '"alias":"ALIAS",') -> str:
+    results = f'"addedResults":{added},"removedResults":{removed}'
+    return f'{{"notification":{{"spuid":"sepa://1",{alias}"sequence":0,{results}}}}}'
+
+
+def test_the_drafts_empty_objects_are_results_without_rows() -> None:
+    async def test() -> None:
+        async with broker(told(), told("{}", "{}"), told(RESULT, "{}")) as (url, _), EngineClient(url) as client:
+            for added, removed in ((1, 0), (0, 0), (0, 1)):
+                async with aclosing(client.subscribe(ALL)) as notifications:
+                    notification = await following(notifications)
+                    assert (len(notification.added), len(notification.removed)) == (added, removed)
+                    assert notification.removed.variables == notification.added.variables
+                    await cut_and_connected(client)  # so that no unsubscribe takes an answer
+
+    go(test)
+
+
+async def cut_and_connected(client: EngineClient) -> None:
+    cut(client)
+
+    async def away() -> bool:
+        return client._socket is None
+
+    await until(away)
+
+
+def test_at_a_broker_that_cannot_resume_a_subscription_begins_anew() -> None:
+    async def test() -> None:
+        async with broker(told(), told().replace("sepa://1", "sepa://2")) as (url, said), EngineClient(url) as client:
+            notifications = client.subscribe(ALL, keep="PT10M")
+            for spuid in ("sepa://1", "sepa://2"):
+                notification = await following(notifications)
+                assert (notification.spuid, notification.sequence) == (spuid, 0)
+                await cut_and_connected(client)
+            assert [message["subscribe"]["resume"] for message in said[:2]] == [{"keep": "PT10M"}] * 2
+
+    go(test)
+
+
+def test_an_error_without_an_alias_is_for_the_subscription_that_waits() -> None:
+    error = '{"error":"parsing failed","status_code":400,"error_description":"no"}'
+
+    async def test() -> None:
+        async with broker(error) as (url, _), EngineClient(url) as client:
+            with pytest.raises(RefusedError, match="parsing failed"):
+                await following(client.subscribe("oops"))
+
+    go(test)
+
+
+@pytest.mark.parametrize("nonsense", ["}", "[]", "1", '{"notification":1}', '{"notification":{"sequence":0}}', "null"])
+def test_a_peer_that_talks_nonsense_is_left_and_tried_again(nonsense: str) -> None:
+    async def test() -> None:
+        async with broker(nonsense, told()) as (url, said), EngineClient(url) as client:
+            assert subjects(await following(client.subscribe(ALL))) == ["<http://a>"]
+            assert len(said) == 2
+
+    go(test)
+
+
+class Numbered:
+    """Tokens 1, 2, 3, ...: another one after each that has expired."""
+
+    def __init__(self) -> None:
+        self.number = 1
+
+    async def token(self) -> str:
+        return str(self.number)
+
+    def expired(self, token: str) -> None:
+        assert token == str(self.number)
+        self.number += 1
+
+
+EXPIRED = '{"error":"invalid_grant","status_code":401,"error_description":"it has expired","alias":"ALIAS"}'
+
+
+def test_an_expired_token_is_renewed_once_for_a_subscription_and_for_a_request() -> None:
+    async def test() -> None:
+        answer = f'{{"answer":{{"alias":"ALIAS","results":{RESULT}}}}}'
+        async with (
+            broker(EXPIRED, told(), EXPIRED, answer, EXPIRED, EXPIRED) as (url, said),
+            EngineClient(url, tokens=Numbered()) as client,
+        ):
+            notifications = client.subscribe(ALL)
+            assert (await following(notifications)).sequence == 0
+            assert len(await client.query(ALL)) == 1
+            with pytest.raises(RefusedError, match="invalid_grant"):
+                await client.query(ALL)
+            bodies = [next(iter(message.values())) for message in said[:6]]
+            assert [body["authorization"].split()[1] for body in bodies] == ["1", "2", "2", "3", "3", "4"]
+            await notifications.aclose()
+
+    go(test)
+
+
+def test_a_subscription_that_no_token_helps_is_refused() -> None:
+    async def test() -> None:
+        async with broker(EXPIRED, EXPIRED) as (url, _), EngineClient(url, tokens=Numbered()) as client:
+            with pytest.raises(RefusedError, match="invalid_grant"):
+                await following(client.subscribe(ALL))
+
+    go(test)
+
+
+def test_who_gets_no_token_is_told_and_not_left_waiting() -> None:
+    class Refusing(Numbered):
+        async def token(self) -> str:
+            raise RefusedError("unauthorized_client", 400, "wrong secret")
+
+    async def test() -> None:
+        async with broker() as (url, said), EngineClient(url, tokens=Refusing()) as client:
+            for request in (client.query(ALL), anext(client.subscribe(ALL)), client.update(ALL)):
+                with pytest.raises(RefusedError, match="wrong secret"):
+                    async with asyncio.timeout(TIMEOUT_S):
+                        await request
+            assert not said
+
+    go(test)
+
+
+def test_a_unix_socket_is_an_address(tmp_path: Path) -> None:
+    async def answer(socket: ServerConnection) -> None:
+        assert socket.request is not None and socket.request.path == "/subscribe"
+        async for text in socket:
+            await socket.send(told().replace("ALIAS", json.loads(text)["subscribe"]["alias"]))
+
+    async def test() -> None:
+        async with unix_serve(answer, str(tmp_path / "ws.sock")), EngineClient(f"ws+unix:{tmp_path}/ws.sock") as client:
+            notifications = client.subscribe(ALL)
+            assert (await following(notifications)).sequence == 0
+            await notifications.aclose()
+
+    go(test)
+    with pytest.raises(ConfigurationError, match=r"ws\+unix:/absolute/path"):
+        EngineClient("ws+unix:ws.sock")
+
+
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    for name in ("ca.pem", "none.pem"):
+        with pytest.raises(ConfigurationError, match=name):
+            EngineClient("wss://127.0.0.1/subscribe", ca=tmp_path / name)
 
 
 # --- what it loads ----------------------------------------------------------------------------------

@@ -50,10 +50,27 @@ def test_given_values_replace_defaults_and_others_are_ignored() -> None:
 
 def test_missing_value_is_named() -> None:
     application = profile(
-        updates={"U": {"sparql": "INSERT DATA { ?x ex:p 1 }", "forcedBindings": {"x": {"type": "uri"}}}}
+        updates={"U": {"sparql": "INSERT DATA { ?x ex:p 1 }", "forcedBindings": {"x": {"type": "uri", "value": ""}}}}
     )
     with pytest.raises(ForcedBindingError, match=r"U needs a value for \?x"):
         application.update_text("U", {})
+
+
+def test_what_has_neither_value_nor_default_remains_a_variable() -> None:
+    application = profile(
+        queries={"Q": {"sparql": "SELECT * { ?x ex:p ?y }", "forcedBindings": {"x": {"type": "uri"}}}}
+    )
+    assert application.query_text("Q", {}).endswith("SELECT * { ?x ex:p ?y }")
+    assert application.query_text("Q", {}, {"x": None}).endswith("SELECT * { ?x ex:p ?y }")
+    assert " <http://example.org/a> " in application.query_text("Q", {}, {"x": "ex:a"})
+
+
+def test_a_value_that_is_not_declared_is_named() -> None:
+    application = profile(
+        queries={"Q": {"sparql": "SELECT * { ?x ex:p ?y }", "forcedBindings": {"x": {"type": "uri"}}}}
+    )
+    with pytest.raises(ForcedBindingError, match=r"Q has no forced binding 'z'; it has x"):
+        application.query_text("Q", {}, {"z": "ex:a"})
 
 
 def test_unknown_name_says_which_there_are() -> None:
@@ -129,3 +146,152 @@ def test_what_becomes_of_a_missed_update_is_said_for_delayed_ones_only() -> None
 def test_what_is_no_jsap_is_said(document: bytes) -> None:
     with pytest.raises(JsapError):
         parse(document)
+
+
+# --- addresses --------------------------------------------------------------------------------------
+
+CLASSIC = {
+    "host": "broker",
+    "sparql11protocol": {
+        "protocol": "http",
+        "port": 8000,
+        "query": {"path": "/query", "method": "POST", "format": "JSON"},
+        "update": {"path": "/update", "method": "URL_ENCODED_POST", "format": "JSON"},
+    },
+    "sparql11seprotocol": {
+        "protocol": "ws",
+        "availableProtocols": {
+            "ws": {"port": 9000, "path": "/subscribe"},
+            "wss": {"port": 9443, "path": "/secure/subscribe"},
+        },
+    },
+    "updates": {"U": {"sparql": "CLEAR ALL"}},
+    "queries": {"Q": {"sparql": "SELECT * {}"}},
+}
+
+
+def addresses(found: Jsap) -> tuple[str, str, str]:
+    return found.query_address("Q").url, found.update_address("U").url, found.subscribe_url("Q")
+
+
+def test_addresses_are_those_of_the_profile() -> None:
+    found = profile(**CLASSIC)
+    assert addresses(found) == ("http://broker:8000/query", "http://broker:8000/update", "ws://broker:9000/subscribe")
+    assert (found.query_address("Q").method, found.update_address("U").method) == ("POST", "URL_ENCODED_POST")
+    assert found.reconnects("Q")
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ({}, ("http://h:8000/query", "http://h:8000/update", "ws://h:9000/subscribe")),
+        (
+            {"sparql11protocol": {"protocol": "https"}, "sparql11seprotocol": {"protocol": "wss"}},
+            ("https://h:8443/secure/query", "https://h:8443/secure/update", "wss://h:9443/secure/subscribe"),
+        ),
+        (
+            {"sparql11protocol": {"query": {"path": "sparql"}, "update": {"path": "/sparql"}, "port": 80, "host": "s"}},
+            ("http://s:80/sparql", "http://s:80/sparql", "ws://h:9000/subscribe"),
+        ),
+        (
+            {
+                "sparql11seprotocol": {
+                    "protocol": "mine",
+                    "availableProtocols": {"mine": {"scheme": "wss", "port": 1, "path": "/p"}},
+                }
+            },
+            ("http://h:8000/query", "http://h:8000/update", "wss://h:1/p"),
+        ),
+        ({"host": "::1"}, ("http://[::1]:8000/query", "http://[::1]:8000/update", "ws://[::1]:9000/subscribe")),
+    ],
+)
+def test_what_a_profile_leaves_out_has_the_classic_values(
+    members: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    found = profile(
+        **{"host": "h", "updates": {"U": {"sparql": "CLEAR ALL"}}, "queries": {"Q": {"sparql": ""}}, **members}
+    )
+    assert addresses(found) == expected
+
+
+def test_an_entry_says_otherwise_member_by_member() -> None:
+    document = json.loads(json.dumps(CLASSIC))
+    document["graphs"] = {"default_graph_uri": "http://g/1", "using-graph-uri": ["http://g/2"]}
+    document["queries"]["Q"] |= {
+        "host": "other",
+        "sparql11protocol": {"port": 3030, "query": {"path": "/ds"}},
+        "sparql11seprotocol": {"reconnect": False, "availableProtocols": {"ws": {"port": 3031}}},
+        "graphs": {"named-graph-uri": ["http://g/3"]},
+    }
+    document["updates"]["U"] |= {"sparql11protocol": {"host": "third", "update": {"method": "POST"}}}
+    found = profile(**document)
+    assert addresses(found) == ("http://other:3030/ds", "http://third:8000/update", "ws://other:3031/subscribe")
+    assert (found.query_address("Q").method, found.update_address("U").method) == ("POST", "POST")
+    assert not found.reconnects("Q")
+    graphs = found.graphs_of(found.query("Q"))
+    assert (graphs.default, graphs.named, graphs.using) == (("http://g/1",), ("http://g/3",), ("http://g/2",))
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"host": None}, "host: the profile names no broker"),
+        ({"sparql11seprotocol": {"protocol": "wss", "availableProtocols": {"ws": {}}}}, "'wss' is not among available"),
+        ({"sparql11seprotocol": {"protocol": "x", "availableProtocols": {"x": {}}}}, "x: add a member scheme"),
+    ],
+)
+def test_an_address_that_cannot_be_made_names_the_member(members: dict[str, Any], message: str) -> None:
+    found = profile(**{**CLASSIC, **members})
+    with pytest.raises(JsapError, match=message):
+        found.subscribe_url("Q")
+
+
+def test_updates_are_not_sent_by_get() -> None:
+    found = profile(**{**CLASSIC, "sparql11protocol": {"update": {"method": "GET"}}})
+    with pytest.raises(JsapError, match=r"sparql11protocol\.update\.method: GET"):
+        found.update_address("U")
+
+
+@pytest.mark.parametrize(
+    ("members", "place"),
+    [
+        ({"sparql11protocol": {"port": "8000"}}, r"sparql11protocol\.port"),
+        ({"sparql11protocol": {"query": {"method": "PUT"}}}, r"sparql11protocol\.query\.method"),
+        ({"graphs": {"default-graph-uri": ["http://a b"]}}, r"graphs\.default-graph-uri: an IRI cannot hold ' '"),
+        ({"namespaces": {"a:<x> ": "http://e/"}}, "cannot be a prefix"),
+        ({"namespaces": {"a": "http://e/> SELECT"}}, r"namespaces\.a: an IRI cannot hold '>'"),
+        (
+            {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"type": "iri"}}}}},
+            r"forcedBindings\[\.\.\.\]\.type",
+        ),
+        (
+            {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"datatype": "xsd:string", "language": "it"}}}}},
+            "exclude",
+        ),
+        ({"extended": {"lamplighter": 1}}, "lamplighter|object"),
+        ({"include": ["other.jsap"]}, "include: other.jsap"),
+    ],
+)
+def test_a_wrong_member_is_named(members: dict[str, Any], place: str) -> None:
+    with pytest.raises(JsapError, match=place):
+        profile(**members)
+
+
+@pytest.mark.parametrize(
+    ("oauth", "urls"),
+    [
+        ({"enable": True, "register": "https://h/r", "tokenRequest": "https://h/t"}, ("https://h/r", "https://h/t")),
+        (
+            {"registration": {"endpoint": "https://h/r"}, "authentication": {"endpoint": "https://h/t"}},
+            ("https://h/r", "https://h/t"),
+        ),
+        ({"enable": False}, (None, None)),
+    ],
+)
+def test_both_generations_of_oauth_are_read(oauth: dict[str, Any], urls: tuple[str | None, str | None]) -> None:
+    found = profile(oauth=oauth).oauth
+    assert (found.register_url, found.token_url) == urls
+
+
+def test_what_is_extended_is_the_application_s_own() -> None:
+    assert profile(extended={"clients": 2, "any": {"x": [1]}}).extended == {"clients": 2, "any": {"x": [1]}}

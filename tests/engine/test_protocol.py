@@ -8,8 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.errors import GatewayError, MalformedRequestError, QueueFullError, RequestSyntaxError, UnknownSpuidError
+from engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    NotJsonError,
+    QueueFullError,
+    RequestSyntaxError,
+    SubscribeMemberError,
+    UnknownSpuidError,
+    UnsupportedRequestError,
+)
 from engine.protocol import (
+    UPDATES_MAX,
     DeclaredCause,
     QueryRequest,
     Results,
@@ -22,6 +33,7 @@ from engine.protocol import (
     error_message,
     graph_names,
     notification_message,
+    refusal_message,
     requests,
     results_message,
     results_text,
@@ -47,14 +59,14 @@ def error_of(message: object) -> GatewayError:
 
 def test_each_kind_of_request_is_read_with_its_members() -> None:
     assert one({"subscribe": {"sparql": "S", "alias": "a", "default-graph-uri": "http://g"}}) == SubscribeRequest(
-        "S", "a", "http://g"
+        "S", "a", default_graph_uri="http://g"
     )
     assert one({"query": {"sparql": "Q", "named-graph-uri": ["http://g"]}}) == QueryRequest(
         "Q", named_graph_uri=["http://g"]
     )
     assert one(
         {"update": {"sparql": "U", "request_id": "r", "delay": "PT1S", "at": "x", "missed": "run"}}
-    ) == UpdateRequest("U", None, "r", "PT1S", "x", "run")
+    ) == UpdateRequest("U", request_id="r", delay="PT1S", at="x", missed="run")
     assert one({"unsubscribe": {"spuid": "s", "alias": "a"}}) == UnsubscribeRequest("s", "a")
 
 
@@ -80,13 +92,15 @@ def test_null_is_like_absent() -> None:
 @pytest.mark.parametrize("text", ["", "{", "no", "[" * 100_000, b"\xff", '{"subscribe": {"sparql": "\\ud800"}}'])
 def test_what_is_not_json_is_one_error(text: str | bytes) -> None:
     [error] = requests(text)
-    assert isinstance(error, MalformedRequestError)
+    assert isinstance(error, NotJsonError)
     assert "not JSON" in str(error)
 
 
 @pytest.mark.parametrize("message", [None, 5, "subscribe", [], {}, {"hello": 1}, {"updates": {}}])
 def test_a_message_of_no_known_kind_names_the_kinds(message: object) -> None:
-    assert "subscribe, unsubscribe, update, query, updates" in str(error_of(message))
+    [error] = requests(json.dumps(message))
+    assert isinstance(error, UnsupportedRequestError)
+    assert "subscribe, unsubscribe, update, query, updates" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +116,38 @@ def test_the_error_of_a_wrong_member_names_it_and_carries_the_alias(body: dict[s
     error = error_of({"subscribe": body})
     assert named in str(error)
     assert error.alias == "a"
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+def test_a_wrong_member_of_what_sepa_defines_has_the_code_of_its_broker(kind: str) -> None:
+    wrong, ours = error_of({kind: {"alias": "a", "authorization": "Bearer x"}}), error_of({"update": {"alias": "a"}})
+    assert isinstance(wrong, SubscribeMemberError)
+    assert (wrong.code, wrong.status, wrong.alias, wrong.authorization) == ("Exception", 400, "a", "Bearer x")
+    assert (ours.code, ours.status) == ("SPARQL11ProtocolException", 400)
+
+
+@pytest.mark.parametrize("body", [None, 5, "text", []])
+def test_a_request_that_is_no_object_is_an_error_without_alias(body: object) -> None:
+    error = error_of({"subscribe": body})
+    assert (error.alias, error.authorization) == (None, None)
+
+
+@pytest.mark.parametrize("text", ["[1, 2", '{"subscribe": [1}', '{"subscribe": {"sparql": "S"}} more', "[1} "])
+def test_what_is_broken_further_on_is_not_json_either(text: str) -> None:
+    [error] = requests(text)
+    assert isinstance(error, NotJsonError)
+
+
+def test_bytes_are_read_like_text() -> None:
+    assert requests(b'{"subscribe": {"sparql": "\xe1\x83\x95"}}') == [SubscribeRequest("\u10d5")]
+    [error] = requests(b'{"subscribe": {"sparql": "\xff"}}')
+    assert isinstance(error, NotJsonError)
+
+
+def test_updates_without_end_are_refused_before_they_are_read() -> None:
+    [error] = requests('{"updates": [' + ",".join("5" for _ in range(UPDATES_MAX + 1)) + "]}")
+    assert isinstance(error, LimitExceededError)
+    assert len(requests('{"updates": [5, 5, 5]}')) == 3
 
 
 def test_an_alias_that_is_no_string_is_an_error_without_alias() -> None:
@@ -201,6 +247,26 @@ def test_errors_have_three_members_and_the_alias(error: GatewayError, code: str,
     assert error_members(error) == members
     assert json.loads(error_message(error, None)) == members
     assert json.loads(error_message(error, "a")) == {**members, "alias": "a"}
+
+
+@pytest.mark.parametrize(
+    ("error", "sepa", "ours"),
+    [
+        (RequestSyntaxError("oops"), ("parsing failed", 400), ("SPARQL11ProtocolException", 400)),
+        (QueueFullError("full"), ("too_many_requests", 500), ("too_many_requests", 429)),
+        (UnknownSpuidError("who?"), ("sid_not_found", 500), ("sid_not_found", 500)),
+    ],
+)
+def test_refusals_have_the_codes_of_the_broker_where_the_request_is_one_of_sepa(
+    error: GatewayError, sepa: tuple[str, int], ours: tuple[str, int]
+) -> None:
+    found = {}
+    for request in (SubscribeRequest("S", "a"), UnsubscribeRequest("s", "a"), UpdateRequest("U", "a")):
+        answer = json.loads(refusal_message(error, request))
+        assert (answer["alias"], answer["error_description"]) == ("a", str(error))
+        found[type(request)] = (answer["error"], answer["status_code"])
+    assert found == {SubscribeRequest: sepa, UnsubscribeRequest: sepa, UpdateRequest: ours}
+    assert "alias" not in json.loads(refusal_message(error, UpdateRequest("U")))
 
 
 def test_the_description_of_a_syntax_error_begins_with_its_place() -> None:

@@ -9,7 +9,7 @@ from engine.shapes import Shape, Unit
 
 
 def unit_of(engine: Engine, text: str) -> Unit:
-    number = int(engine.subscribe(text).spuid.rpartition("-")[2])
+    number = engine._number(engine.subscribe(text).spuid)
     return engine._subscriptions._units[number]
 
 
@@ -177,7 +177,7 @@ def test_filter_for_an_iri_groups_subscribers() -> None:
     assert len(set(found)) == 20
     engine.update("INSERT DATA { <urn:x:s> <urn:x:p> <urn:x:o> }")
     [notification] = engine.update("INSERT DATA { <urn:x:o> <urn:x:q> <urn:x:7> }").notifications
-    assert notification.spuid.endswith("-7")
+    assert engine._subscriptions._units[engine._number(notification.spuid)] is found[7]
 
 
 def test_protocol_graphs_make_another_unit() -> None:

@@ -1,5 +1,6 @@
 import pytest
 
+from engine.access import Dataset
 from engine.errors import RequestSyntaxError, UnsupportedRequestError
 from engine.lutt import ANY, EVERYTHING, TriplePattern
 from engine.sparql import parse_query, subscribable
@@ -70,7 +71,7 @@ def test_names_are_resolved_as_the_store_does(text: str, subject: str) -> None:
 
 def test_named_datasets_are_read_anywhere() -> None:
     assert footprint("SELECT * FROM <a:a> { ?s <a:p> ?o }").patterns == (TriplePattern(ANY, P, ANY, ANY),)
-    assert footprint("SELECT * { ?s <a:p> ?o }", dataset=(("<a:a>",), None)).patterns == (
+    assert footprint("SELECT * { ?s <a:p> ?o }", dataset=Dataset(("<a:a>",))).patterns == (
         TriplePattern(ANY, P, ANY, ANY),
     )
 

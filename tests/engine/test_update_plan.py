@@ -244,3 +244,10 @@ def test_dates_and_chance_are_not_planned_away() -> None:
                                    f"WHERE {{ BIND ( {call} AS ?v ) }}")  # fmt: skip
             values.add(commit.added[0].o)
         assert len(values) == 4, call
+
+
+def test_a_request_without_an_operation_does_nothing_however_often_it_comes() -> None:
+    engine = Engine()
+    for text in ("", " # nothing", "PREFIX a: <b:>"):
+        for _ in range(3):
+            assert not engine.update(text).delta.changes

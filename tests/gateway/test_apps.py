@@ -212,7 +212,7 @@ def test_killed_anywhere_each_trigger_has_its_reaction_once(
         clock, whole = FakeClock(), tmp_path / "whole"
         async with gateway(whole, clock, applications) as runner:
             await play(runner, clock, steps)
-            assert runner.status()["status"] == "ok"
+            assert runner.figures.status()["status"] == "ok"
             pending = due_times(runner)
         log = records(whole)
         expected = essence(log)
@@ -423,7 +423,7 @@ def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
         async with gateway(tmp_path, FakeClock(), applications) as runner:
             await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
             await idle(runner)
-            status = runner.status()
+            status = runner.figures.status()
             assert status["status"] == "damaged"
             (problem,) = status["problems"]
             assert "endless was stopped" in problem
@@ -551,6 +551,60 @@ def test_files_are_loaded_in_order_and_told_apart_by_content(tmp_path: Path) -> 
     assert load_applications(tmp_path) == [first, second]
 
 
+def test_what_a_file_includes_is_a_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    part = tmp_path / "parts" / "queries.jsap"
+    part.write_text(json.dumps({"queries": {"Q": {"sparql": "SELECT ?x { ?x <http://e/p> 1 }"}}}))
+    aggregators = {"a": {"query": "Q", "added": "U"}}
+    document = {
+        "include": ["parts/queries.jsap"],
+        "updates": {"U": {"sparql": "CLEAR ALL"}},
+        "extended": {"lamplighter": {"aggregators": aggregators}},
+    }
+    (tmp_path / "a.jsap").write_text(json.dumps(document))
+    [before] = load_applications(tmp_path)
+    part.write_text(part.read_text().replace("1", "2"))
+    [after] = load_applications(tmp_path)
+    assert (before.name, after.name) == ("a", "a")
+    assert before.digest != after.digest, "it begins anew"
+    part.unlink()
+    with pytest.raises(ConfigurationError, match=r"a\.jsap: .*queries\.jsap, which .*a\.jsap includes, cannot be read"):
+        load_applications(tmp_path)
+
+
+def test_the_graphs_of_a_profile_are_those_of_its_queries_and_updates(tmp_path: Path) -> None:
+    document = {
+        "namespaces": {"": "http://e/"},
+        "graphs": {"default_graph_uri": "http://e/in", "using-graph-uri": ["http://e/in"]},
+        "queries": {"Q": {"sparql": "SELECT ?x { ?x :new ?v }"}},
+        "updates": {
+            "NOW": {"sparql": "INSERT { ?x :copied ?w } WHERE { ?x :value ?w }", "forcedBindings": uris("x")},
+            "LATER": {
+                "sparql": "DELETE WHERE { ?x :value ?w }",
+                "forcedBindings": uris("x"),
+                "delay": "PT1H",
+            },
+        },
+        "extended": {
+            "lamplighter": {"aggregators": {"a": {"query": "Q", "added": "NOW"}, "b": {"query": "Q", "added": "LATER"}}}
+        },
+    }
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, applications=[application("app", document)]) as runner:
+            here = "<http://e/s> <http://e/value> 'in the default graph' ; <http://e/new> 1"
+            await update(runner, f"INSERT DATA {{ {here} }}")
+            assert not reactions(tmp_path), "what happens in other graphs is none of its business"
+            there = "<http://e/s> <http://e/value> 'in the graph' ; <http://e/new> 1"
+            await update(runner, f"INSERT DATA {{ GRAPH <http://e/in> {{ {there} }} }}")
+            [copied] = [line for line in dump(runner) if b"copied" in line]
+            assert b'"in the graph" .' in copied
+            [delayed] = runner.delayed_updates()
+            assert "USING <http://e/in> WHERE" in delayed["update"]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(("member", "value"), [("delay", "30 s"), ("at", "tomorrow")])
 def test_a_time_that_would_be_refused_each_time_stops_the_start(tmp_path: Path, member: str, value: str) -> None:
     (tmp_path / "a.jsap").write_text(json.dumps({"updates": {"U": {"sparql": "CLEAR ALL", member: value}}}))
@@ -633,7 +687,7 @@ def test_a_reaction_that_cannot_be_written_happens_later_once(
             assert len(failed) == failures
             await time_passes(runner, clock)
             assert count(runner, "out") == 1
-            assert runner.status()["status"] == "ok"
+            assert runner.figures.status()["status"] == "ok"
             caused = reactions(tmp_path)
             assert max(Counter(caused).values()) == 1
         async with gateway(tmp_path, clock, [app]) as runner:
@@ -695,6 +749,6 @@ def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
             other = await runner.subscribe("SELECT ?s WHERE { ?s ?p ?o }", ear, None, None)
             await runner.unsubscribe(other, ear)
             runner.disconnect(ear, [spuid])
-            await until(lambda: runner.status()["subscriptions"] == 0)
+            await until(lambda: runner.figures.status()["subscriptions"] == 0)
 
     asyncio.run(scenario())

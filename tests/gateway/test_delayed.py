@@ -564,6 +564,7 @@ def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
                     "set": iso(START),
                     "sequence": 1,
                     "cause": {"kind": "http", "id": "test", "seq": None},
+                    "client": None,
                     "missed": "run",
                     "update": insert("a"),
                 }

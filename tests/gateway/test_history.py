@@ -103,7 +103,7 @@ def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> None:
                 pending = await update(runner, "CLEAR ALL", delay="PT1H", request_id=f"d-{number}")
                 if number % 3 == 0:
                     await runner.cancel(pending.delayed or "", Cause("http", "test"))
-                requests = [(name, one.sequence, one.delayed) for name, one in runner._request_ids.items()]
+                requests = runner._request_ids.state()
                 timers = [record for record, _ in runner._delayed.state().pending]
                 seen[runner._log.epoch, runner._log.sequence] = timers, requests, {"app": "1"}
                 await runner.log_keeper.turn()

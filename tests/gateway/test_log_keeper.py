@@ -81,7 +81,7 @@ def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(tmp_pat
         assert len(snapshots(folder(tmp_path))) == 2
         replayed = len(records(tmp_path))
         async with gateway(tmp_path, clock, settings=SMALL) as runner:
-            assert runner.status()["sequence"] == replayed
+            assert runner.figures.status()["sequence"] == replayed
             assert (dump(runner), runner.delayed_updates()) == (before, delayed)
             assert runner.log_keeper.snapshot == place
             again = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", request_id="r-3")
@@ -127,8 +127,8 @@ def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path, dama
         )
         async with gateway(tmp_path, settings=SMALL) as runner:
             assert dump(runner) == before
-            assert runner.status()["status"] == "damaged"
-            assert str(newer.path) in runner.status()["problems"][0]
+            assert runner.figures.status()["status"] == "damaged"
+            assert str(newer.path) in runner.figures.status()["problems"][0]
             assert [path.name for path in (tmp_path / "damaged").iterdir()] == [f"snapshot-{newer.path.name}"]
             await turns(runner, 25, 12)
         assert older.path not in [snapshot.path for snapshot in snapshots(folder(tmp_path))]
@@ -183,7 +183,7 @@ def test_the_oldest_go_first_and_what_was_not_shipped_leaves_a_gap_record(tmp_pa
         assert await_used <= roomy * 2 // 3 + 500
         async with gateway(tmp_path, settings=tight) as runner:
             assert dump(runner) == before
-            assert runner.status()["status"] == "ok"
+            assert runner.figures.status()["status"] == "ok"
 
     asyncio.run(scenario())
 
@@ -223,8 +223,8 @@ def test_a_segment_that_lost_records_is_not_sealed(tmp_path: Path) -> None:
             log = runner._log
             waiting = unsealed(log.path, log.current, log.epoch, log.sequence)
             assert [found.path for found in waiting] == [segment.path]
-            assert runner.status()["status"] == "damaged"
-            assert "missing" in runner.status()["problems"][0]
+            assert runner.figures.status()["status"] == "damaged"
+            assert "missing" in runner.figures.status()["problems"][0]
 
     asyncio.run(scenario())
 

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TELESCOPED = "SELECT ?s { ?s <http://p> ?o }"
 SEEDED = "SELECT ?s ?x { ?s <http://p> ?o OPTIONAL { ?s <http://x> ?x } }"
 RE_EVALUATED = "SELECT ?s ?o { ?s <http://next>+ ?o }"
+LABEL = r'\w+="[\w.+-]+"'
+OF_THE_PROCESS = ("up_time_seconds", "resident_bytes", "open_files", "http_requests_total")
 
 
 @asynccontextmanager
@@ -45,13 +47,15 @@ async def metrics(at: Addresses) -> dict[str, float]:
     for line in answer.body.decode().splitlines():
         if found := re.fullmatch(r"# HELP (\w+) .+", line):
             described.add(found[1])
-        elif found := re.fullmatch(r"# TYPE (\w+) (counter|gauge)", line):
+        elif found := re.fullmatch(r"# TYPE (\w+) (counter|gauge|histogram)", line):
             typed.add(found[1])
             assert found[1].endswith("_total") == (found[2] == "counter")
+            assert found[1].endswith("_seconds") >= (found[2] == "histogram")
         else:
-            found = re.fullmatch(r'((\w+)(?:\{class="[a-z-]+"\})?) (\d+)', line)
+            found = re.fullmatch(rf"((\w+)(?:\{{{LABEL}(?:,{LABEL})*\}})?) ([0-9.e+-]+)", line)
             assert found, line
-            assert found[2] in described & typed
+            assert found[2] in described & typed or re.sub("_(bucket|sum|count)$", "", found[2]) in described & typed
+            assert found[1] not in samples
             samples[found[1]] = float(found[3])
     return samples
 
@@ -94,7 +98,13 @@ def test_health_and_metrics_count_the_classes(tmp_path: Path) -> None:
             await update(at, "INSERT DATA { <http://a> <http://p> 1 . <http://a> <http://next> <http://b> }")
             await query(at, "ASK {}")
             after = await metrics(at)
-            risen = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+            risen = {
+                name: after[name] - before[name]
+                for name in after
+                if after[name] != before[name]
+                and "_seconds_" not in name
+                and name.removeprefix("lamplighter_") not in OF_THE_PROCESS
+            }
             assert risen.pop("lamplighter_syncs_total") == 1
             assert risen == {
                 "lamplighter_quads": 2,
@@ -111,9 +121,28 @@ def test_without_subscriptions_each_class_has_none(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_gateway(tmp_path) as at:
             found = await metrics(at)
-            for name in ("telescoped", "seeded", "re-evaluated"):
+            for name in ("telescoped", "seeded", "counted", "re-evaluated"):
                 assert found[f'lamplighter_subscriptions_by_class{{class="{name}"}}'] == 0
             assert found["lamplighter_healthy"] == 1
+
+    go(test)
+
+
+def test_durations_are_histograms(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with subscribed(tmp_path) as (at, _):
+            await update(at, "INSERT DATA { <http://a> <http://p> 1 }")
+            await update(at, "NOT SPARQL")
+            await query(at, "ASK {}")
+            found = await metrics(at)
+            counted = {"store_query": 1, "store_update": 1, "spu_manager": 1, "sync": 0, "update_processing": 2}
+            for name, count in counted.items():
+                buckets = [(found[key], key) for key in found if key.startswith(f"lamplighter_{name}_seconds_bucket")]
+                assert [value for value, _ in buckets] == sorted(value for value, _ in buckets)
+                assert buckets[-1] == (count, f'lamplighter_{name}_seconds_bucket{{le="+Inf"}}')
+                assert found[f"lamplighter_{name}_seconds_count"] == count
+                assert (found[f"lamplighter_{name}_seconds_sum"] > 0) == (count > 0)
+            assert found['lamplighter_errors_total{gate="http",code="SPARQL11ProtocolException"}'] == 1
 
     go(test)
 
@@ -161,7 +190,7 @@ def test_the_command_prints_a_table_of_the_subscriptions(tmp_path: Path, monkeyp
             assert all(row.startswith("sepa://subscription/") for row in table)
             reason = header.index("REASON")
             assert [bool(row[reason:].strip()) for row in table] == [False, False, True, True]
-            monkeypatch.setattr("gateway.runner.LISTED_MAX", 3)
+            monkeypatch.setattr("gateway.figures.LISTED_MAX", 3)
             done = await asyncio.to_thread(subprocess.run, line, cwd=ROOT, capture_output=True, text=True, timeout=60)
             assert len(done.stdout.splitlines()) == 5
             assert done.stdout.endswith("\nand 1 more\n")

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ChangeLogError, GatewayError, UnknownDelayedError
-from gateway.runner import Accepted, Runner, UpdateCall
+from gateway.request_ids import Accepted
+from gateway.runner import Runner, UpdateCall
 from gateway.settings import LogSettings, Settings
 from tests.gateway_parts import (
     CLIENT,
@@ -37,13 +38,13 @@ P = "<http://e/p>"
 
 def state(runner: Runner) -> dict[str, object]:
     """All that a restart must not change. Damage and cut tails are other tests' business."""
-    status = runner.status()
+    status = runner.figures.status()
     return {
         "dump": dump(runner),
         "graphs": sorted(str(graph) for graph in runner._engine.store.native.named_graphs()),
         "pending": due_times(runner),
         "table": runner.delayed_updates(),
-        "requests": list(runner._request_ids.items()),
+        "requests": runner._request_ids.state(),
         **{name: status[name] for name in ("gateway", "epoch", "sequence", "quads", "delayed", "problems")},
     }
 
@@ -223,7 +224,7 @@ def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
         content = lines(segment)
         put_lines(tmp_path, [*content[:2], content[2].replace(b"1", b"2"), content[3]])
         async with gateway(tmp_path, clock) as runner:
-            status = runner.status()
+            status = runner.figures.status()
             assert (status["status"], status["epoch"], status["sequence"]) == ("damaged", 2, 1)
             assert "damaged" in status["problems"][0]
             assert len(dump(runner)) == 1

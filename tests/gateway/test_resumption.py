@@ -25,6 +25,7 @@ from engine.errors import (
 )
 from engine.protocol import Results, Resume
 from engine.terms import Bag
+from gateway.figures import Evaluation
 from gateway.resumption import (
     Attached,
     Reset,
@@ -34,8 +35,9 @@ from gateway.resumption import (
     outlives_process,
     shown,
 )
-from gateway.runner import Runner, Sink, _Evaluation
+from gateway.runner import Runner
 from gateway.settings import ResumeSettings, Settings
+from gateway.subscribers import Sink
 from tests.gateway_parts import FakeClock, gateway, idle, lines, put_lines, records, segments, update
 
 MINUTE_US = 60_000_000
@@ -525,7 +527,7 @@ def test_what_clients_may_have_seen_and_the_log_may_have_lost_begins_anew(
                 back = await go_on(runner, spuid, 1)
                 assert (back.reset is None) == (durability == "fsync")
                 await idle(runner)
-                assert runner.status()["resumable"]["subscriptions"] == 1
+                assert runner.figures.status()["resumable"]["subscriptions"] == 1
                 if back.reset is not None:
                     return
 
@@ -543,7 +545,7 @@ def test_after_damage_to_the_log_they_begin_anew_at_this_start_and_the_next(tmp_
         put_lines(tmp_path, [*good[:2], good[2].replace(b"commit", b"c0mmit"), *good[3:]])
         for _ in range(2):
             async with gateway(tmp_path, clock, settings=settings()) as runner:
-                assert runner.status()["resumable"]["subscriptions"] == 0
+                assert runner.figures.status()["resumable"]["subscriptions"] == 0
                 await change_something(runner, 5)
         async with gateway(tmp_path, clock, settings=settings()) as runner:
             assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
@@ -558,15 +560,15 @@ def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(tmp_path
             spuid, _ = await begin(runner)
         clock.advance(86_400)
         async with gateway(tmp_path, clock, settings=settings()) as runner:
-            runner._expire()
-            assert runner.status()["resumable"] == {"subscriptions": 1, "away": 1, "retained_bytes": 0}
+            runner._subscribers.expire()
+            assert runner.figures.status()["resumable"] == {"subscriptions": 1, "away": 1, "retained_bytes": 0}
             clock.advance(600)
-            runner._expire()
+            runner._subscribers.expire()
             await idle(runner)
-            assert runner.status()["subscriptions"] == 0
+            assert runner.figures.status()["subscriptions"] == 0
         assert [(record.type, record.unsubscribe) for record in records(tmp_path)][-1] == ("unsubscribe", spuid)
         async with gateway(tmp_path, clock, settings=settings()) as runner:
-            assert runner.status()["subscriptions"] == 0
+            assert runner.figures.status()["subscriptions"] == 0
 
     asyncio.run(test())
 
@@ -582,14 +584,14 @@ def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path) -> None:
         async with gateway(tmp_path, settings=settings()) as runner:
             sink = Costly()
             spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
-            [handle] = [handle for handle, _ in runner._resumables.attachments()]
+            [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
             text = runner._engine.describe(handle).text
             runner._measured(text, lambda: Bag(()))
-            runner._evaluations[text] = _Evaluation(600.0, 3)
+            runner._evaluations[text] = Evaluation(600.0, 3)
             runner._too_slow[text] = None
             await change_something(runner, 0)
             assert isinstance(sink.error, LimitExceededError)
-            assert (runner.status()["subscriptions"], runner.counters.ended) == (0, 1)
+            assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
         assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
         async with gateway(tmp_path, settings=settings()) as runner:
             assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
@@ -610,11 +612,11 @@ def test_one_that_cannot_be_recorded_does_not_begin(tmp_path: Path, monkeypatch:
                 await begin(runner)
             with pytest.raises(ChangeLogError):
                 await runner.unsubscribe(spuid, sink)
-            assert runner.status()["subscriptions"] == runner._engine.subscription_count == 1
+            assert runner.figures.status()["subscriptions"] == runner._engine.subscription_count == 1
             monkeypatch.undo()
             await change_something(runner, 0)
             assert [sequence for sequence, _, _ in sink.told] == [1]
             await runner.unsubscribe(spuid, sink)
-            assert runner.status()["subscriptions"] == runner._engine.subscription_count == 0
+            assert runner.figures.status()["subscriptions"] == runner._engine.subscription_count == 0
 
     asyncio.run(test())

@@ -74,7 +74,7 @@ def test_what_the_store_holds_is_what_the_log_says(tmp_path: Path, caplog: pytes
             rebuilt(caplog)
             if end != "killed":
                 clock.reboot(f"boot {seed}") if end != "in order" else None
-            before = runner.status()["sequence"]
+            before = runner.figures.status()["sequence"]
             again = runner_over(tmp_path / "disk", clock, settings=ON_DISK)
             again.recover()
             assert rebuilt(caplog) == (end == "power cut")
@@ -84,7 +84,7 @@ def test_what_the_store_holds_is_what_the_log_says(tmp_path: Path, caplog: pytes
             memory = runner_over(tmp_path / "disk", clock)
             memory.recover()
             assert held == dump(memory)
-            assert memory.status()["sequence"] == before
+            assert memory.figures.status()["sequence"] == before
             memory.close()
 
     asyncio.run(scenario())
@@ -127,7 +127,7 @@ def test_after_damage_the_store_has_no_more_than_the_log(tmp_path: Path, caplog:
         async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
             assert rebuilt(caplog)
             assert len(dump(runner)) == 2
-            assert runner.status()["status"] == "damaged"
+            assert runner.figures.status()["status"] == "damaged"
 
     asyncio.run(scenario())
 

@@ -232,14 +232,14 @@ def test_what_waits_for_a_trial_takes_room_in_the_queue(tmp_path: Path) -> None:
             await update(runner, triples(1000))
             lane = Lane()
             waiting = [runner.update(UpdateCall(PRODUCT, CLIENT, lane=lane)) for _ in range(3)]
-            while runner.status()["trials"] == 0:
+            while runner.figures.status()["trials"] == 0:
                 await asyncio.sleep(0)
-            assert runner.status()["queue"] == 3
+            assert runner.figures.status()["queue"] == 3
             with pytest.raises(QueueFullError):
                 await update(runner, "CLEAR ALL")
             answer = await asyncio.gather(*waiting, return_exceptions=True)
             assert all(isinstance(error, LimitExceededError) for error in answer)
-            assert runner.status()["queue"] == 0
+            assert runner.figures.status()["queue"] == 0
 
     go(test)
 
@@ -348,7 +348,7 @@ def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_e
             assert "limits.evaluation_ms_max = 40" in str(ear.told[-1])
             assert other.told == [0, 1, 2, 3, 4, 5, 6, 7], "who is not evaluated again is left alone"
             assert runner.counters.ended == 1
-            assert runner.status()["subscriptions"] == 1
+            assert runner.figures.status()["subscriptions"] == 1
 
     go(test)
 

@@ -115,12 +115,12 @@ def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
             await update(runner, QUADS)
             await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 1 }")
             await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 2 }")
-            await until(lambda: runner.status()["audit_rounds"] > 1)
-            assert runner.status()["status"] == "ok"
+            await until(lambda: runner.figures.status()["audit_rounds"] > 1)
+            assert runner.figures.status()["status"] == "ok"
             runner._engine.cts.remove(
                 Quad("<http://s3>", "<http://p>", '"3"^^<http://www.w3.org/2001/XMLSchema#integer>')
             )
-            await until(lambda: runner.status()["status"] == "damaged")
-            assert "http://s3" in runner.status()["problems"][0]
+            await until(lambda: runner.figures.status()["status"] == "damaged")
+            assert "http://s3" in runner.figures.status()["problems"][0]
 
     go(test)

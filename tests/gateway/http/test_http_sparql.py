@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from itertools import product
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
-from gateway.service import Addresses
+from gateway.gates import Addresses
 from tests.running_gateway import FORM, go, health, http, query, rows, running_gateway, until, update
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
@@ -166,6 +167,60 @@ def test_graphs_named_in_the_text_and_by_the_protocol_exclude_each_other(tmp_pat
     go(test)
 
 
+def test_a_content_type_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            url = urlsplit(at.update)
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            twice = "Content-Type: application/sparql-update\r\n" * 2
+            head = f"POST /update HTTP/1.1\r\nHost: x\r\n{twice}Content-Length: {len(INSERT)}\r\n\r\n"
+            writer.write((head + INSERT).encode())
+            assert b" 400 " in await reader.readline()
+            writer.close()
+            assert (await health(at))["sequence"] == 0
+
+    go(test)
+
+
+def test_one_path_may_take_queries_and_updates(tmp_path: Path) -> None:
+    paths = {"port": 0, "query_path": "/sparql", "update_path": "/sparql"}
+
+    async def test() -> None:
+        async with running_gateway(tmp_path, http=paths) as at:
+            assert at.query == at.update == at.query.rpartition("/")[0] + "/sparql"
+            assert (await http(at.update, "POST", INSERT, UPDATE_TYPE)).json["sequence"] == 1
+            form = urlencode({"update": "DELETE WHERE { ?s ?p ?o }"})
+            assert (await http(at.update, "POST", form, FORM_TYPE)).json["sequence"] == 2
+            for answer in (
+                await http(at.query, query=ALL),
+                await http(at.query, "POST", ALL, SELECT_TYPE),
+                await http(at.query, "POST", urlencode({"query": ALL}), FORM_TYPE),
+            ):
+                assert answer.json["results"]["bindings"] == []
+            for body in (urlencode({"query": ALL, "update": INSERT}), "", "sparql=x"):
+                assert (await http(at.query, "POST", body, FORM_TYPE)).status == 400
+            assert (await http(at.query.replace("/sparql", "/update"), "POST", INSERT, UPDATE_TYPE)).status == 404
+
+    go(test)
+
+
+def test_relative_iris_are_those_of_the_request(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            base = at.update.rpartition("/")[0]
+            assert (await update(at, "INSERT DATA { <a> <http://p> <#b> }")).status == 200
+            assert await rows(at, ALL) == [{"s": f"{base}/a", "o": f"{at.update}#b"}]
+            assert await rows(at, "SELECT ?o { <a> <http://p> ?o }") == [{"o": f"{at.update}#b"}]
+            wrong = await update(at, "INSERT DATA { <a> <http://p>\n !oops }")
+            assert (wrong.status, wrong.json["error"]) == (400, "SPARQL11ProtocolException")
+            assert wrong.json["error_description"].startswith("line 1, column ")
+            injected = {**UPDATE_TYPE, "Host": "x> CLEAR ALL #"}
+            assert (await http(at.update, "POST", "INSERT DATA { <a> <http://p> 1 }", injected)).status == 400
+            assert len(await rows(at, ALL)) == 1
+
+    go(test)
+
+
 # --- answers ----------------------------------------------------------------------------------------
 
 JSON = "application/sparql-results+json"
@@ -174,16 +229,19 @@ JSON = "application/sparql-results+json"
 MEDIA_TYPES = [
     ("", JSON),
     ("*/*", JSON),
-    ("application/json", JSON),
+    ("*", JSON),
+    ("application/json", "application/json"),
     ("application/json, text/plain, */*", JSON),  # sepa-js
     ("application/sparql-results+json", JSON),  # sepy
-    ("application/html", JSON),  # the Java client
     ("text/html,application/xhtml+xml,*/*;q=0.8", JSON),
-    ("application/json, text/csv;q=0.5", JSON),
+    ("application/json, text/csv;q=0.5", "application/json"),
     ("*/*, text/csv;q=0.1", JSON),
     ("text/csv;q=0, */*;q=0.1", JSON),
+    ("text/*", "text/csv"),
+    ("*/*;q=0.1, text/*;q=0.2, text/csv;q=0", "text/tab-separated-values"),
     ("nonsense;q=high", JSON),
     ("application/sparql-results+xml", "application/sparql-results+xml"),
+    ("application/xml;q=0.9, text/html", "application/xml"),
     ("Text/CSV; charset=utf-8", "text/csv"),
     ("text/tab-separated-values", "text/tab-separated-values"),
     ("text/csv;q=0.5, text/tab-separated-values", "text/tab-separated-values"),
@@ -191,7 +249,7 @@ MEDIA_TYPES = [
 ]
 
 
-def test_select_is_answered_as_accepted_and_else_as_json(tmp_path: Path) -> None:
+def test_select_is_answered_in_the_best_format_that_is_accepted(tmp_path: Path) -> None:
     bodies = {
         JSON: b'{"head":{"vars":["o"]},"results":{"bindings":[{"o":{"type":"literal","value":"x"}}]}}',
         "text/csv": b"o\r\nx\r\n",
@@ -204,10 +262,15 @@ def test_select_is_answered_as_accepted_and_else_as_json(tmp_path: Path) -> None
             for accept, media_type in MEDIA_TYPES:
                 answer = await query(at, "SELECT ?o { ?s ?p ?o }", accept)
                 assert (answer.status, answer.media_type) == (200, media_type), accept
-                if media_type in bodies:
-                    assert answer.body == bodies[media_type], accept
+                body = bodies.get(JSON if media_type == "application/json" else media_type)
+                if body is not None:
+                    assert answer.body == body, accept
                 else:
                     assert b"<literal>x</literal>" in answer.body
+            for accept in ("text/html", "text/turtle", "*/*;q=0"):
+                answer = await query(at, "SELECT ?o { ?s ?p ?o }", accept)
+                assert (answer.status, answer.json["error"]) == (406, "not_acceptable"), accept
+                assert "application/sparql-results+json" in answer.json["error_description"]
 
     go(test)
 
@@ -218,8 +281,9 @@ GRAPH_MEDIA_TYPES = [
     ("application/n-triples", "application/n-triples", b'<http://a> <http://q> "x" .'),
     ("application/ld+json", "application/ld+json", b'"@id":"http://a"'),
     ("application/json, text/plain, */*", "application/ld+json", b'"@id":"http://a"'),
+    ("application/json", "application/json", b'"@id":"http://a"'),
     ("application/rdf+xml", "application/rdf+xml", b"http://a"),
-    ("text/csv", "text/turtle", b"<http://a> <http://q> "),
+    ("text/csv, text/turtle;q=0.1", "text/turtle", b"<http://a> <http://q> "),
 ]
 
 
@@ -240,9 +304,33 @@ def test_ask_is_answered_with_a_truth_value(tmp_path: Path) -> None:
         async with running_gateway(tmp_path) as at:
             await update(at, "INSERT DATA { <http://a> <http://p> 'x' }")
             assert (await query(at, "ASK { <http://a> ?p ?o }")).json == {"head": {}, "boolean": True}
-            assert (await query(at, "ASK { <http://b> ?p ?o }", "text/csv")).json == {"head": {}, "boolean": False}
+            assert (await query(at, "ASK { <http://b> ?p ?o }")).json == {"head": {}, "boolean": False}
+            assert (await query(at, "ASK { <http://b> ?p ?o }", "text/csv")).body == b"false"
             xml = await query(at, "ASK { <http://a> ?p ?o }", "application/sparql-results+xml")
             assert b"<boolean>true</boolean>" in xml.body
+
+    go(test)
+
+
+LITERALS = re.compile(r"^\| `(\".*?)`.* \| `(\".*?)` \|$", re.M)
+
+
+def test_literals_are_kept_as_the_documentation_says(tmp_path: Path) -> None:
+    xsd = "PREFIX xsd: <http://www.w3.org/2001/XMLSchema#> "
+    page = (Path(__file__).resolve().parents[3] / "docs" / "protocol.md").read_text()
+    pairs = LITERALS.findall(page.partition("## Literals")[2].partition("\n## ")[0])
+    assert len(pairs) == 12
+
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            for sent, kept in pairs:
+                await update(at, f"{xsd} DELETE WHERE {{ ?s ?p ?o }} ; INSERT DATA {{ <http://a> <http://p> {sent} }}")
+                tsv = (await query(at, "SELECT ?o { ?s ?p ?o }", "text/tab-separated-values")).body.decode()
+                same = f"{xsd} SELECT ?o {{ ?s ?p ?o FILTER(sameTerm(?o, {kept})) }}"
+                assert len(await rows(at, same)) == 1, (sent, kept, tsv)
+                [found] = (await query(at, "SELECT ?o { ?s ?p ?o }")).json["results"]["bindings"]
+                assert found["o"]["value"] == kept[1:].partition('"')[0], sent
+                assert found["o"].get("datatype", "").partition("#")[2] == kept.partition("xsd:")[2]
 
     go(test)
 
@@ -257,6 +345,12 @@ WRONG: list[tuple[str, str, str | bytes | None, dict[str, str], int]] = [
     ("update", "PUT", INSERT, UPDATE_TYPE, 400),
     ("query", "DELETE", None, {}, 400),
     ("query", "GET", None, {}, 400),
+    ("query", "HEAD", None, {}, 400),
+    ("query", "GET", None, {"Accept": "application/json, */*"}, 400),
+    ("query?query=" + quote(ALL), "POST", ALL, SELECT_TYPE, 400),
+    ("query?x=" + "&x=" * 1001, "POST", ALL, SELECT_TYPE, 400),
+    ("query", "POST", ALL, {"Content-Type": "application/sparql-query; charset=latin1"}, 400),
+    ("update", "POST", INSERT.encode("utf-16"), {"Content-Type": "application/sparql-update; charset=utf-16"}, 400),
     ("query", "POST", ALL, {}, 400),
     ("query", "POST", ALL, UPDATE_TYPE, 400),
     ("update", "POST", INSERT, {}, 400),
@@ -288,6 +382,8 @@ def test_a_wrong_request_gets_the_three_members_and_changes_nothing(tmp_path: Pa
                 answer = await http(base + path, method, body, headers)
                 assert answer.status == status, (path, method, body, headers)
                 assert answer.media_type == "application/json"
+                if method == "HEAD":
+                    continue
                 assert set(answer.json) == {"error", "status_code", "error_description"}
                 assert answer.json["status_code"] == status
                 assert all(isinstance(answer.json[name], str) for name in ("error", "error_description"))
@@ -323,7 +419,7 @@ def test_an_update_whose_second_operation_fails_has_no_effect(tmp_path: Path) ->
 
 
 def test_a_body_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http_gate.REQUEST_BYTES_MAX", 1000)
+    monkeypatch.setattr("gateway.http.calls.REQUEST_BYTES_MAX", 1000)
 
     async def test() -> None:
         async with running_gateway(tmp_path) as at:

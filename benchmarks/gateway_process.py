@@ -1,0 +1,89 @@
+"""A real gateway in a process of its own, for what measures it from outside."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Gateway:
+    """A running `lamplighter run`. urls: what it printed, by name."""
+
+    def __init__(self, process: subprocess.Popen[str], urls: Mapping[str, str]) -> None:
+        self.process = process
+        self.urls = urls
+
+    @property
+    def http(self) -> tuple[str, int]:
+        return _address(self.urls["update"])
+
+    @property
+    def websocket(self) -> tuple[str, int]:
+        return _address(self.urls["subscribe"])
+
+    def figures(self) -> dict[str, Any]:
+        """What `GET /figures` answers."""
+        host, port = self.http
+        with urllib.request.urlopen(f"http://{host}:{port}/figures", timeout=30) as answer:
+            return dict(json.load(answer))
+
+    def cpu_s(self) -> float:
+        """Processor time of all its threads until now."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def _address(url: str) -> tuple[str, int]:
+    place = urlsplit(url)
+    assert place.hostname and place.port
+    return place.hostname, place.port
+
+
+@contextmanager
+def gateway_process(**tables: Mapping[str, int | str]) -> Iterator[Gateway]:
+    """A gateway with an empty data folder on free ports, until left.
+
+    tables: those of lamplighter.toml that differ from the defaults; the change log is synced as by default.
+    """
+    document: dict[str, dict[str, int | str]] = {"http": {"port": 0}, "websocket": {"port": 0}}
+    for name, table in tables.items():
+        document[name] = {**document.get(name, {}), **table}
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "lamplighter.toml"
+        lines = []
+        for name, table in document.items():
+            lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        config.write_text("\n".join(lines) + "\n")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "run", "--config", str(config)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield Gateway(process, _urls(process))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _urls(process: subprocess.Popen[str]) -> dict[str, str]:
+    """What the gateway prints once it serves."""
+    assert process.stdout is not None
+    urls: dict[str, str] = {}
+    while "health" not in urls:
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError("the gateway did not start")
+        name, _, url = line.strip().partition(" ")
+        if url.strip().startswith(("http", "ws")):
+            urls[name] = url.strip()
+    return urls

@@ -1,0 +1,437 @@
+"""EngineClient: one WebSocket that carries everything between a program and a gateway.
+
+The connection is looked after here: it is made again with back-off, updates that were not answered are sent again
+under the same request id (the gateway gives each one effect), and subscriptions are renewed, or resumed if they asked
+to be kept. Subscribing works at any SEPA broker; updates, queries and resuming over the socket are Lamplighter's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import InvalidHandshake, WebSocketException
+
+from engine.change_log import Missed
+from engine.client import results
+from engine.client.addresses import trusting, unix_path
+from engine.client.messages import Notification, Pending, Subscription, Tokens, UpdateAnswer, graph_members
+from engine.errors import GatewayError, RefusedError, UpstreamError
+from engine.protocol import DeclaredCause, UpdateRequest
+from engine.terms import Bag
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Longest message taken from the gateway: a first result comes as one."""
+PENDING_MAX = 1_000
+"""Requests under way; more wait."""
+_BACK_OFF_S = (0.1, 5.0)
+_ASK_AGAIN_S = 1.0
+"""Before a subscription that was refused for the moment is asked for again."""
+_EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
+
+
+class EngineClient:
+    """A connection to a gateway, used as ``async with EngineClient(url) as client``.
+
+    url: the gateway's subscribe address, ``ws://127.0.0.1:9000/subscribe``, ``wss://gateway.local:9443/subscribe``, or
+    ``ws+unix:/run/lamplighter/ws.sock``. name: for the log. tokens: in secure mode, where bearer tokens come from. ca:
+    file with the certificates to trust instead of the machine's. Entering does not wait for the gateway: requests do,
+    for as long as it is away. Raises ConfigurationError for a malformed url or an unreadable file.
+    """
+
+    def __init__(
+        self, url: str, *, name: str = "client", tokens: Tokens | None = None, ca: Path | str | None = None
+    ) -> None:
+        self._url = url
+        self._path = unix_path(url)
+        secure = url.lower().startswith("wss:")
+        self._ssl = trusting(ca) if secure else None
+        self._name = name
+        self._tokens = tokens
+        self._aliases = (f"{name}-{number}" for number in itertools.count())
+        self._pending: dict[int, Pending] = {}
+        self._by_alias: dict[str, int] = {}
+        self._numbers = itertools.count()
+        self._room = asyncio.Semaphore(PENDING_MAX)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._by_spuid: dict[str, Subscription] = {}
+        self._given_up: list[str] = []  # resumable ones that were ended while the gateway was away
+        self._asking_again: set[asyncio.Task[None]] = set()
+        self._socket: ClientConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> EngineClient:
+        self._task = asyncio.create_task(self._stay_connected(), name=f"{self._name} connection")
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        assert self._task
+        for task in [self._task, *self._asking_again]:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._closed = True
+        self._fail(UpstreamError("the client was closed"))
+
+    def _fail(self, error: GatewayError) -> None:
+        """Ends whatever waits."""
+        for pending in self._pending.values():
+            for answer in pending.answers.values():
+                if not answer.done():
+                    answer.set_exception(error)
+        for subscription in self._subscriptions.values():
+            if not subscription.put(error):
+                subscription.put(error)  # the first one made room
+
+    # --- requests ---
+
+    async def update(
+        self,
+        sparql: str,
+        *,
+        request_id: str | None = None,
+        delay: str | None = None,
+        at: str | None = None,
+        missed: Missed | None = None,
+        cause: DeclaredCause | None = None,
+    ) -> UpdateAnswer:
+        """Sends an update and waits until it is durable.
+
+        delay: ISO 8601 duration, at: xsd:dateTime; then the answer means that the delayed update is kept.
+        missed: what is to become of it if it is due while the gateway is off; None: as the gateway's settings say.
+        cause: what the change log is to say it came from.
+        Raises RefusedError as the gateway answered, UpstreamError when the client is closed meanwhile.
+        """
+        request = UpdateRequest(sparql, request_id=request_id, delay=delay, at=at, missed=missed, cause=cause)
+        [answer] = await self.updates([request])
+        if isinstance(answer, GatewayError):
+            raise answer
+        return answer
+
+    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
+        """Sends several updates in one message, each a commit of its own, in order.
+
+        Returns an answer for each, or the error in its place. What a gateway refuses for the moment (queue or
+        disk full) is sent again; nothing else is.
+        """
+        kept = [
+            msgspec.structs.replace(
+                request, alias=next(self._aliases), request_id=request.request_id or uuid.uuid4().hex
+            )
+            for request in requests
+        ]
+        answered: dict[str, UpdateAnswer | GatewayError] = {}
+        waiting, pause = kept, _BACK_OFF_S[0]
+        while waiting:
+            again = []
+            answers = await self._ask("updates", [_members(request) for request in waiting])
+            for request, answer in zip(waiting, answers, strict=True):
+                assert request.alias is not None
+                if isinstance(answer, RefusedError) and answer.retriable:
+                    again.append(request)
+                elif isinstance(answer, GatewayError):
+                    answered[request.alias] = answer
+                else:
+                    answered[request.alias] = UpdateAnswer(answer["sequence"], answer.get("delayed"))
+            waiting = again
+            if waiting:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _BACK_OFF_S[1])
+        return [answered[request.alias or ""] for request in kept]
+
+    async def query(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> Bag:
+        """The result of a SELECT query. default_graphs, named_graphs: IRIs of the dataset it is asked of, if not all.
+
+        Raises RefusedError, UpstreamError, MalformedRequestError for another form of query.
+        """
+        return results.bag(await self._results(sparql, default_graphs, named_graphs))
+
+    async def ask(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> bool:
+        """The result of an ASK query, likewise."""
+        return results.boolean(await self._results(sparql, default_graphs, named_graphs))
+
+    async def construct(
+        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
+    ) -> list[results.Triple]:
+        """The triples that a CONSTRUCT or DESCRIBE query gives, likewise."""
+        answer = await self._results(sparql, default_graphs, named_graphs)
+        media_type = "application/ld+json" if isinstance(answer, list) else "application/sparql-results+json"
+        return results.triples(msgspec.json.encode(answer), media_type)
+
+    async def _results(self, sparql: str, default_graphs: Sequence[str], named_graphs: Sequence[str]) -> Any:
+        body = {"sparql": sparql, "alias": next(self._aliases), **graph_members(default_graphs, named_graphs)}
+        [answer] = await self._ask("query", [body])
+        if isinstance(answer, GatewayError):
+            raise answer
+        return answer["results"]
+
+    async def subscribe(
+        self,
+        sparql: str,
+        *,
+        keep: str | None = None,
+        default_graphs: Sequence[str] = (),
+        named_graphs: Sequence[str] = (),
+    ) -> AsyncGenerator[Notification, None]:
+        """Notifications of a query, the first result first; ends only by `aclose` or an error.
+
+        keep: ISO 8601 duration for which the gateway is to retain what a broken connection cannot deliver. Then each
+        notification comes once, across interruptions, and sequence 0 again only if one was too long or there was too
+        much to retain. Raises RefusedError when the gateway refuses the query, ends it for its cost or cannot keep
+        it, UpstreamError when the client is closed. What it refuses for the moment is asked for again.
+        """
+        if self._closed:
+            raise UpstreamError("the client was closed")
+        graphs = graph_members(default_graphs, named_graphs)
+        subscription = Subscription(next(self._aliases), sparql, keep, graphs)
+        self._subscriptions[subscription.alias] = subscription
+        try:
+            await self._send("subscribe", subscription.body)
+            while True:
+                notification = await subscription.queue.get()
+                if isinstance(notification, GatewayError):
+                    raise notification
+                if subscription.behind and subscription.queue.empty():
+                    await self._send("subscribe", subscription.body)
+                yield notification
+        finally:
+            del self._subscriptions[subscription.alias]
+            if subscription.spuid is not None:
+                self._by_spuid.pop(subscription.spuid, None)
+                if self._socket is None and subscription.resumable:
+                    self._given_up.append(subscription.spuid)
+                with contextlib.suppress(GatewayError):  # no token for it: it ends with the connection
+                    await self._send("unsubscribe", {"spuid": subscription.spuid})
+
+    async def _ask(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
+        """Asks for all of `bodies` in one message and waits for an answer to each: its members, or an error.
+
+        Those whose token has expired are sent once more, with a fresh one.
+        """
+        answers = await self._asked(kind, bodies)
+        expired = [index for index, answer in enumerate(answers) if _is_expired(answer)]
+        if expired and self._tokens is not None:
+            await self._renew()
+            again = await self._asked(kind, [bodies[index] for index in expired])
+            for index, answer in zip(expired, again, strict=True):
+                answers[index] = answer
+        return answers
+
+    async def _asked(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        async with self._room:
+            if self._closed:
+                raise UpstreamError("the client was closed")
+            number = next(self._numbers)
+            body = list(bodies) if kind == "updates" else bodies[0]
+            pending = Pending(kind, body, {body["alias"]: loop.create_future() for body in bodies})
+            self._pending[number] = pending
+            for alias in pending.answers:
+                self._by_alias[alias] = number
+            try:
+                await self._send(kind, body)
+                await asyncio.wait(pending.answers.values())
+            finally:
+                del self._pending[number]
+                for alias in pending.answers:
+                    del self._by_alias[alias]
+        errors_and_answers: list[Any] = [answer.exception() or answer.result() for answer in pending.answers.values()]
+        for answer in errors_and_answers:
+            if isinstance(answer, UpstreamError):
+                raise answer
+        return errors_and_answers
+
+    async def _send(self, kind: str, body: Any) -> None:
+        """Sends if there is a connection; if not, or if it breaks, `_stay_connected` sends what is kept."""
+        if self._socket is not None:
+            message = await self._message(kind, body)
+            if self._socket is not None:
+                with contextlib.suppress(WebSocketException, OSError):
+                    await self._socket.send(message, text=True)
+
+    async def _message(self, kind: str, body: Any) -> bytes:
+        """One message, with a token in each of its members if tokens are used. Raises RefusedError, UpstreamError."""
+        if self._tokens is not None:
+            authorization = {"authorization": f"Bearer {await self._tokens.token()}"}
+            body = [member | authorization for member in body] if isinstance(body, list) else body | authorization
+        return msgspec.json.encode({kind: body})
+
+    async def _renew(self) -> None:
+        assert self._tokens is not None
+        self._tokens.expired(await self._tokens.token())
+
+    # --- connection ---
+
+    async def _stay_connected(self) -> None:
+        pause, away = _BACK_OFF_S[0], False
+        while True:
+            try:
+                async with self._connect() as socket:
+                    if away:
+                        logger.info("gateway is back name=%s url=%s", self._name, self._url)
+                    pause, away = _BACK_OFF_S[0], False
+                    await self._converse(socket)
+            except RefusedError as error:  # no token is given to us: it will not be otherwise the next time
+                self._fail(error)
+            except (OSError, TimeoutError, InvalidHandshake, WebSocketException, UpstreamError, ValueError) as error:
+                if not away:
+                    logger.warning("gateway is away name=%s url=%s reason=%s", self._name, self._url, error)
+                away = True
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(pause * 2, _BACK_OFF_S[1])
+
+    def _connect(self) -> connect:
+        if self._path is not None:
+            return unix_connect(
+                self._path, "ws://localhost/subscribe", compression=None, max_size=MESSAGE_BYTES_MAX, open_timeout=10
+            )
+        return connect(
+            self._url, compression=None, max_size=MESSAGE_BYTES_MAX, open_timeout=10, proxy=None, ssl=self._ssl
+        )
+
+    async def _converse(self, socket: ClientConnection) -> None:
+        """Raises ValueError when the peer sends what no gateway says."""
+        self._by_spuid.clear()
+        # What is kept goes first, so that order is kept, and what comes while that is being sent goes with it.
+        sent: set[int | str] = set()
+        while True:
+            kept: dict[int | str, tuple[str, Any]] = {
+                **{spuid: ("unsubscribe", {"spuid": spuid}) for spuid in self._given_up},
+                **{alias: ("subscribe", known.body) for alias, known in self._subscriptions.items() if known.ready},
+                **{number: (pending.kind, pending.body) for number, pending in self._pending.items()},
+            }
+            unsent = [key for key in kept if key not in sent]
+            if not unsent:
+                break
+            for key in unsent:
+                await socket.send(await self._message(*kept[key]), text=True)
+                sent.add(key)
+        self._socket = socket
+        self._given_up.clear()
+        try:
+            async for text in socket:
+                message = msgspec.json.decode(text)
+                first = message.get("notification", {})
+                if first.get("sequence") == 0 and "alias" in first and first["alias"] not in self._subscriptions:
+                    # It was given up before its spuid was known.
+                    await socket.send(await self._message("unsubscribe", {"spuid": first["spuid"]}), text=True)
+                elif not self._take(message):
+                    logger.warning("consumer is too slow, starting again name=%s", self._name)
+                    return
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a message that cannot be understood: {error!r}") from error
+        finally:
+            self._socket = None
+
+    def _take(self, message: dict[str, Any]) -> bool:
+        """Hands a message to whom it belongs; False when a consumer's queue is full."""
+        if "notification" in message:
+            return self._notified(message["notification"])
+        if "resumed" in message:
+            going_on = self._subscriptions.get(message["resumed"].get("alias"))
+            if going_on is not None:
+                going_on.behind = False
+                self._by_spuid[message["resumed"]["spuid"]] = going_on
+            return True
+        if "status_code" in message:
+            return self._refused(message)
+        for kind in ("updated", "answer"):
+            if kind in message:
+                self._answer(message[kind].get("alias", ""), message[kind])
+        return True
+
+    def _refused(self, message: dict[str, Any]) -> bool:
+        """Hands on an error, or does something about it; False when a consumer's queue is full."""
+        error = RefusedError(message["error"], message["status_code"], message.get("error_description", ""))
+        alias = message.get("alias") or self._whom_it_may_concern()
+        ended = self._subscriptions.get(alias)
+        if ended is None:
+            self._answer(alias, error)
+            return True
+        if "spuid" in message:  # it was under way
+            self._by_spuid.pop(message["spuid"], None)
+            ended.spuid = None
+        elif _is_expired(error) and self._tokens is not None and not ended.renewed:
+            ended.renewed = True
+            self._begin(self._subscribe_again(ended, 0.0, renew=True))
+            return True
+        elif error.retriable:
+            self._begin(self._subscribe_again(ended, _ASK_AGAIN_S * random.uniform(0.5, 1)))
+            return True
+        return ended.put(error)
+
+    def _whom_it_may_concern(self) -> str:
+        """SEPA brokers leave the alias out of some errors (SEPA protocol 2.6): then it is for the one that waits."""
+        waiting = [alias for alias, known in self._subscriptions.items() if known.spuid is None]
+        return waiting[0] if len(waiting) == 1 and not self._pending else ""
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._asking_again.add(task)
+        task.add_done_callback(self._asking_again.discard)
+
+    def _notified(self, body: dict[str, Any]) -> bool:
+        """Hands on a notification; False when its consumer's queue is full, or one before it is missing."""
+        sequence = body["sequence"]
+        if sequence == 0 and body.get("alias") in self._subscriptions:
+            begun = self._subscriptions[body["alias"]]
+            if begun.keep is not None:
+                while not begun.queue.empty():  # it replaces them
+                    begun.queue.get_nowait()
+                begun.resumable, begun.behind = "resume" in body, False
+                if begun.spuid is not None:
+                    self._by_spuid.pop(begun.spuid, None)
+            begun.spuid, begun.renewed = body["spuid"], False
+            self._by_spuid[body["spuid"]] = begun
+        target = self._by_spuid.get(body["spuid"])
+        if target is None:
+            return True  # it was ended meanwhile
+        if target.resumable and sequence:
+            if target.behind or sequence <= target.sequence:
+                return True
+            if sequence > target.sequence + 1:
+                return False
+        if target.put(Notification.of(body)):
+            target.sequence = sequence
+            return True
+        target.behind = target.resumable
+        return target.resumable
+
+    async def _subscribe_again(self, subscription: Subscription, pause_s: float, *, renew: bool = False) -> None:
+        socket = self._socket
+        try:
+            if renew:
+                await self._renew()
+            await asyncio.sleep(pause_s)
+            if self._socket is socket and subscription.alias in self._subscriptions:
+                await self._send("subscribe", subscription.body)
+        except GatewayError as error:
+            subscription.put(error)
+
+    def _answer(self, alias: str, answer: Any) -> None:
+        number = self._by_alias.get(alias)
+        if number is None:
+            return  # answered before, on an earlier connection
+        future = self._pending[number].answers[alias]
+        if not future.done():
+            future.set_result(answer)
+
+
+def _members(request: UpdateRequest) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(request).items() if value is not None}
+
+
+def _is_expired(answer: object) -> bool:
+    return isinstance(answer, RefusedError) and (answer.status, answer.code) == _EXPIRED

@@ -1,0 +1,222 @@
+"""SPARQL 1.1 Protocol from the client's side: queries and updates by HTTP, at this gateway or any other endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+import msgspec
+
+from engine.client import results
+from engine.client.addresses import trusting
+from engine.client.messages import Tokens, UpdateAnswer, graph_members
+from engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
+from engine.jsap import Method
+from engine.terms import Bag
+
+RESULTS_JSON = "application/sparql-results+json"
+RESULT_BYTES_MAX = 256 * 1024 * 1024
+TIMEOUT_S = 60.0
+_FORM = "application/x-www-form-urlencoded"
+_GRAPHS = "application/n-triples, text/turtle;q=0.9, application/ld+json;q=0.8"
+
+
+class SparqlEndpoint:
+    """An endpoint, used as ``async with SparqlEndpoint("http://127.0.0.1:8000") as endpoint``.
+
+    base: where the paths ``/query`` and ``/update`` are. query_url, update_url: where there are others, as
+    ``http://127.0.0.1:3030/place/sparql``. unix: path of a Unix socket to go through. method: how queries are sent.
+    tokens: in secure mode, where bearer tokens come from. ca: file with the certificates to trust instead of the
+    machine's. Raises ConfigurationError for what is no address.
+    """
+
+    def __init__(
+        self,
+        base: str = "",
+        *,
+        query_url: str = "",
+        update_url: str = "",
+        query_method: Method = "POST",
+        update_method: Method = "POST",
+        unix: Path | str | None = None,
+        tokens: Tokens | None = None,
+        ca: Path | str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._query_url = _checked(query_url or (f"{base.rstrip('/')}/query" if base else ""))
+        self._update_url = _checked(update_url or (f"{base.rstrip('/')}/update" if base else ""))
+        self._query_method = query_method
+        self._update_method = update_method
+        self._tokens = tokens
+        secure = any(url.startswith("https:") for url in (self._query_url, self._update_url))
+        transport = httpx.AsyncHTTPTransport(
+            verify=trusting(ca) if secure else False, uds=None if unix is None else str(unix)
+        )
+        self._http = httpx.AsyncClient(transport=transport, timeout=timeout_s, trust_env=False)
+
+    async def __aenter__(self) -> SparqlEndpoint:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._http.aclose()
+
+    async def query(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> Bag:
+        """The result of a SELECT query. default_graphs, named_graphs: IRIs of the dataset it is asked of, if not all.
+
+        Raises RefusedError as the endpoint answered, UpstreamError when none answers or the answer cannot be read,
+        MalformedRequestError for another form of query.
+        """
+        return results.bag(await self._document(sparql, default_graphs, named_graphs))
+
+    async def ask(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> bool:
+        """The result of an ASK query, likewise."""
+        return results.boolean(await self._document(sparql, default_graphs, named_graphs))
+
+    async def construct(
+        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
+    ) -> list[results.Triple]:
+        """The triples that a CONSTRUCT or DESCRIBE query gives, likewise."""
+        graphs = graph_members(default_graphs, named_graphs)
+        media_type, data = await self.answer(sparql, _GRAPHS, graphs)
+        return results.triples(data, media_type)
+
+    async def update(
+        self,
+        sparql: str,
+        *,
+        using_graphs: Sequence[str] = (),
+        using_named_graphs: Sequence[str] = (),
+        extensions: Mapping[str, str] | None = None,
+    ) -> UpdateAnswer | None:
+        """Sends an update, and returns when it has taken effect.
+
+        using_graphs, using_named_graphs: IRIs of the dataset that its WHERE is asked of. extensions: parameters that
+        this gateway knows, such as ``delay`` and ``request_id``. Returns what this gateway says of the commit, None
+        for other endpoints. Raises RefusedError, UpstreamError; after the latter nobody knows whether it took effect.
+        """
+        graphs = {"using-graph-uri": list(using_graphs), "using-named-graph-uri": list(using_named_graphs)}
+        parameters = {**{name: value for name, value in graphs.items() if value}, **(extensions or {})}
+        if not self._update_url:
+            raise ConfigurationError("this endpoint has no address for updates; give update_url")
+        async with self._sent("update", self._update_url, self._update_method, sparql, parameters, "*/*") as answer:
+            body = await _read(answer)
+        try:
+            told = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if not isinstance(told, dict) or not isinstance(told.get("sequence"), int):
+            return None
+        return UpdateAnswer(told["sequence"], told.get("delayed"))
+
+    async def answer(
+        self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None
+    ) -> tuple[str, bytes]:
+        """Media type and content of what is answered to a query when `accept` is asked for."""
+        async with self.stream(sparql, accept, graphs) as (media_type, chunks):
+            data = bytearray()
+            async for chunk in chunks:
+                data += chunk
+                if len(data) > RESULT_BYTES_MAX:
+                    raise UpstreamError(f"a result has more than {RESULT_BYTES_MAX} bytes; ask for less, or stream it")
+            return media_type, bytes(data)
+
+    @asynccontextmanager
+    async def stream(
+        self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None
+    ) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
+        """The same as it comes, piece by piece."""
+        if not self._query_url:
+            raise ConfigurationError("this endpoint has no address for queries; give query_url")
+        async with self._sent("query", self._query_url, self._query_method, sparql, graphs or {}, accept) as answer:
+            media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+            yield media_type, _chunks(answer)
+
+    async def _document(self, sparql: str, default_graphs: Sequence[str], named_graphs: Sequence[str]) -> Any:
+        graphs = graph_members(default_graphs, named_graphs)
+        media_type, data = await self.answer(sparql, f"{RESULTS_JSON}, application/json;q=0.9", graphs)
+        if media_type in results.GRAPH_MEDIA_TYPES and media_type != "application/ld+json":
+            raise MalformedRequestError("the answer is a graph: use construct()")
+        try:
+            return msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UpstreamError(f"{self._query_url} answered with {media_type}, which is no JSON") from error
+
+    @asynccontextmanager
+    async def _sent(
+        self,
+        kind: str,
+        url: str,
+        method: Method,
+        sparql: str,
+        parameters: Mapping[str, str | Sequence[str]],
+        accept: str,
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer to a request that was accepted; one whose token has expired is sent again with a fresh one."""
+        tokens_left = 2
+        while True:
+            token = None if self._tokens is None else await self._tokens.token()
+            request = self._request(kind, url, method, sparql, parameters)
+            request.headers["Accept"] = accept
+            if token is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
+            try:
+                answer = await self._http.send(request, stream=True)
+            except httpx.HTTPError as error:
+                raise UpstreamError(f"no answer from {url}: {error or type(error).__name__}") from error
+            try:
+                if answer.status_code < 300:
+                    yield answer
+                    return
+                refusal = refused(answer.status_code, await _read(answer))
+            finally:
+                await answer.aclose()
+            tokens_left -= 1
+            if token is None or not tokens_left or (refusal.status, refusal.code) != (401, "invalid_grant"):
+                raise refusal
+            assert self._tokens is not None
+            self._tokens.expired(token)
+
+    def _request(
+        self, kind: str, url: str, method: Method, sparql: str, parameters: Mapping[str, str | Sequence[str]]
+    ) -> httpx.Request:
+        if method == "POST":
+            asked = urlencode(dict(parameters), doseq=True)
+            target = f"{url}{'&' if urlsplit(url).query else '?'}{asked}" if asked else url
+            return self._http.build_request(
+                "POST", target, content=sparql.encode(), headers={"Content-Type": f"application/sparql-{kind}"}
+            )
+        form = urlencode({kind: sparql, **parameters}, doseq=True)
+        if method == "GET":
+            return self._http.build_request("GET", f"{url}{'&' if urlsplit(url).query else '?'}{form}")
+        return self._http.build_request("POST", url, content=form.encode(), headers={"Content-Type": _FORM})
+
+
+def refused(status: int, body: bytes) -> RefusedError:
+    """The error that an answer tells of (SEPA protocol 1.4); of other endpoints, the beginning of what they say."""
+    try:
+        told = msgspec.json.decode(body)
+        return RefusedError(str(told["error"]), status, str(told.get("error_description", "")))
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        return RefusedError("http", status, body[:500].decode("utf-8", "replace").strip() or "no reason was given")
+
+
+async def _chunks(answer: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.aiter_bytes():
+            yield chunk
+    except httpx.HTTPError as error:
+        raise UpstreamError(f"the answer from {answer.url} broke off: {error or type(error).__name__}") from error
+
+
+async def _read(answer: httpx.Response) -> bytes:
+    return b"".join([chunk async for chunk in _chunks(answer)])
+
+
+def _checked(url: str) -> str:
+    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        raise ConfigurationError(f"not an address: {url!r}; it looks like http://host:8000")
+    return url

@@ -1,0 +1,172 @@
+"""Registration and tokens: OAuth 2.0 client credentials as SEPA brokers speak it (SEPA protocol, section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from engine.client.addresses import trusting
+from engine.client.http import TIMEOUT_S, refused
+from engine.errors import ConfigurationError, UpstreamError
+
+_JSON = "application/json"
+_EARLY_S = 30.0
+"""A token is renewed so long before its end, or when a tenth of its life is left if that is later."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What registration gave. The secret is not shown."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+
+    def save(self, path: Path | str) -> None:
+        """Writes them into a file that nobody else can read, in one piece. Raises ConfigurationError."""
+        target = Path(path)
+        temporary = target.with_name(target.name + ".tmp")
+        document = msgspec.json.encode({"client_id": self.client_id, "client_secret": self.client_secret})
+        try:
+            temporary.unlink(missing_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(document + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"{target}: {error.strerror}; name a file that can be written") from error
+
+    @classmethod
+    def load(cls, path: Path | str) -> Credentials:
+        """Reads such a file. Raises ConfigurationError, also if others can read it."""
+        try:
+            if Path(path).stat().st_mode & 0o077:
+                raise ConfigurationError(f"{path}: others can read this secret; run chmod 600 {path}")
+            document = msgspec.json.decode(Path(path).read_bytes())
+            return cls(str(document["client_id"]), str(document["client_secret"]))
+        except OSError as error:
+            raise ConfigurationError(f"{path}: {error.strerror}; register to get such a file") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path}: not a JSON object with client_id and client_secret") from error
+
+
+async def register(url: str, identity: str, *, code: str | None = None, ca: Path | str | None = None) -> Credentials:
+    """Registers at a broker and returns what it gives, once: keep it.
+
+    url: such as ``https://gateway.local:8443/oauth/register``. code: the one-time code of the gateway's operator,
+    where it asks for one. ca: file with the certificates to trust instead of the machine's. Raises RefusedError,
+    UpstreamError, ConfigurationError.
+    """
+    asked: dict[str, Any] = {"client_identity": identity, "grant_types": ["client_credentials"]}
+    if code is not None:
+        asked["code"] = code
+    told = await _post(url, msgspec.json.encode({"register": asked}), {"Content-Type": _JSON}, httpx.Auth(), ca)
+    found = told.get("credentials", told)
+    try:
+        return Credentials(str(found["client_id"]), str(found["client_secret"]))
+    except (KeyError, TypeError) as error:
+        raise UpstreamError(f"{url} answered without credentials") from error
+
+
+class OAuth:
+    """Bearer tokens for one client, fetched when they are needed and renewed before they end.
+
+    token_url: such as ``https://gateway.local:8443/oauth/token``. provider: ``keycloak`` for servers that want the
+    standard form request. clock: seconds of a clock that nobody steps. Raises ConfigurationError for an address that
+    would send the secret over a network unencrypted.
+    """
+
+    def __init__(
+        self,
+        token_url: str,
+        credentials: Credentials,
+        *,
+        ca: Path | str | None = None,
+        provider: Literal["sepa", "keycloak", "ldap"] = "sepa",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check_private(token_url)
+        self._url = token_url
+        self._credentials = credentials
+        self._ca = ca
+        self._provider = provider
+        self._clock = clock
+        self._token = ""
+        self._renew_at = 0.0
+        self._fetching = asyncio.Lock()
+
+    async def token(self) -> str:
+        """A token that is valid now. Raises RefusedError when the server gives none, UpstreamError."""
+        async with self._fetching:
+            if not self._token or self._clock() >= self._renew_at:
+                begun = self._clock()
+                self._token, life_s = await self._fetch()
+                self._renew_at = begun + max(life_s - _EARLY_S, life_s * 0.9)
+            return self._token
+
+    def expired(self, token: str) -> None:
+        """The next token is a fresh one, if the last one was this."""
+        if token == self._token:
+            self._token = ""
+
+    async def _fetch(self) -> tuple[str, float]:
+        body, content_type = b"", _JSON
+        if self._provider == "keycloak":
+            body, content_type = b"grant_type=client_credentials", "application/x-www-form-urlencoded"
+        authorization = httpx.BasicAuth(self._credentials.client_id, self._credentials.client_secret)
+        told = await _post(self._url, body, {"Content-Type": content_type}, authorization, self._ca)
+        if isinstance(told.get("token"), dict):  # the older of two shapes (SEPA protocol 3.2)
+            told = told["token"]
+        try:
+            return str(told["access_token"]), float(told.get("expires_in", 0))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UpstreamError(f"{self._url} answered without a token") from error
+
+
+async def _post(
+    url: str, body: bytes, headers: Mapping[str, str], auth: httpx.Auth, ca: Path | str | None
+) -> dict[str, Any]:
+    _check_private(url)
+    try:
+        async with httpx.AsyncClient(verify=trusting(ca), timeout=TIMEOUT_S, trust_env=False) as client:
+            answer = await client.post(url, content=body, headers={"Accept": _JSON, **headers}, auth=auth)
+    except httpx.HTTPError as error:
+        raise UpstreamError(f"no answer from {url}: {error or type(error).__name__}") from error
+    if answer.status_code >= 300:
+        raise refused(answer.status_code, answer.content)
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        told = msgspec.json.decode(answer.content)
+        if isinstance(told, dict):
+            return told
+    raise UpstreamError(f"{url} answered with something else than a JSON object")
+
+
+def _check_private(url: str) -> None:
+    place = urlsplit(url)
+    if place.scheme == "https" and place.hostname:
+        return
+    if place.scheme == "http" and place.hostname and _is_loopback(place.hostname):
+        return
+    raise ConfigurationError(f"{url!r} is no https address: secrets would go over the network unencrypted")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,123 @@
+"""JSAP files with what they include, from files and over HTTP (SEPA protocol 4.1, `include`)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+from engine.client.addresses import trusting
+from engine.errors import JsapError
+from engine.jsap import Jsap, profile
+from engine.jsap_tree import Tree, decoded, included, merged, normal, overridden
+
+DEPTH_MAX = 8
+"""Documents that may include one another in a row."""
+DOCUMENTS_MAX = 64
+DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
+FETCH_S = 30.0
+
+
+def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | str | None = None) -> Jsap:
+    """The profile in a file or at an http or https address, with all that it includes merged over it.
+
+    settings: what to say otherwise, such as ``sparql11protocol.port=8001``. ca: file with the certificates to trust
+    for https. Reads files and waits for networks; in an event loop call it by `asyncio.to_thread` where that matters.
+    Raises JsapError that names the document and the member.
+    """
+    loader = Loader(network=True, ca=ca)
+    tree = overridden(loader.tree(place), settings)
+    try:
+        return profile(normal(tree))
+    except JsapError as error:
+        raise JsapError(f"{place}: {error}") from error
+
+
+class Loader:
+    """Reads documents and what they include. network: whether over HTTP, too. digest: of all that was read."""
+
+    def __init__(self, *, network: bool, ca: Path | str | None = None) -> None:
+        self._network = network
+        self._ca = ca
+        self._digest = hashlib.sha256()
+        self._documents = 0
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def tree(self, place: str | Path) -> Tree:
+        """The normal tree of a document with those that it includes merged over it, in order. Raises JsapError."""
+        return self._tree(_address(place), ())
+
+    def _tree(self, address: str, chain: tuple[str, ...]) -> Tree:
+        if address in chain:
+            raise JsapError(f"include: {' includes '.join([*chain, address])}; remove one of these includes")
+        if len(chain) >= DEPTH_MAX:
+            raise JsapError(f"include: {address} would be the {DEPTH_MAX + 1}th document in a row; include less deeply")
+        self._documents += 1
+        if self._documents > DOCUMENTS_MAX:
+            raise JsapError(f"include: more than {DOCUMENTS_MAX} documents; put some together")
+        document = self._document(address, chain)
+        self._digest.update(document)
+        try:
+            tree = normal(decoded(document))
+        except JsapError as error:
+            raise JsapError(f"{_shown(address)}: {error}") from error
+        for reference in included(tree):
+            other = urljoin(address, reference)
+            if urlsplit(address).scheme != "file" and urlsplit(other).scheme == "file":
+                raise JsapError(f"{address}: include: a document from the network includes no files: {reference!r}")
+            tree = merged(tree, self._tree(other, (*chain, address)))
+        return tree
+
+    def _document(self, address: str, chain: tuple[str, ...]) -> bytes:
+        where = f", which {_shown(chain[-1])} includes," if chain else ""
+        scheme = urlsplit(address).scheme
+        if scheme == "file":
+            path = Path(unquote(urlsplit(address).path))
+            try:
+                with path.open("rb") as file:
+                    document = file.read(DOCUMENT_BYTES_MAX + 1)
+            except OSError as error:
+                raise JsapError(f"{path}{where} cannot be read: {error.strerror}") from error
+        elif scheme in ("http", "https") and self._network:
+            document = self._fetched(address, where)
+        else:
+            kinds = "files and http and https addresses" if self._network else "files"
+            raise JsapError(f"{address}{where} cannot be read: only {kinds} can")
+        if len(document) > DOCUMENT_BYTES_MAX:
+            raise JsapError(f"{_shown(address)}{where} has more than {DOCUMENT_BYTES_MAX} bytes")
+        return document
+
+    def _fetched(self, address: str, where: str) -> bytes:
+        import httpx  # only here, so that who reads files alone loads no HTTP client
+
+        document = b""
+        try:
+            with (
+                httpx.Client(verify=trusting(self._ca), timeout=FETCH_S, trust_env=False) as client,
+                client.stream("GET", address, follow_redirects=True) as answer,
+            ):
+                answer.raise_for_status()
+                for chunk in answer.iter_bytes():
+                    document += chunk
+                    if len(document) > DOCUMENT_BYTES_MAX:
+                        break
+        except httpx.HTTPStatusError as error:
+            raise JsapError(f"{address}{where} cannot be read: status {error.response.status_code}") from error
+        except httpx.HTTPError as error:
+            raise JsapError(f"{address}{where} cannot be read: {error or type(error).__name__}") from error
+        return document
+
+
+def _address(place: str | Path) -> str:
+    if isinstance(place, str) and urlsplit(place).scheme in ("http", "https", "file"):
+        return place
+    return Path(place).resolve().as_uri()
+
+
+def _shown(address: str) -> str:
+    """An address as people write it: files by their path."""
+    return unquote(urlsplit(address).path) if urlsplit(address).scheme == "file" else address

@@ -1,0 +1,34 @@
+"""Names of subscriptions: a UUID of version 4 in the form that SEPA's broker gives them (protocol 2.3).
+
+A name is computed from the subscription's number and back, so that a million subscriptions need no table of names. It
+can be guessed by who knows another one: whose a subscription is, is the gateway's to check.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+
+_PREFIX = "sepa://subscription/"
+_DIGITS = 12
+_BITS = 4 * _DIGITS
+_LAST = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
+
+
+class Spuids:
+    """The names that one engine gives; no other engine gives the same."""
+
+    def __init__(self) -> None:
+        self._begin = f"{_PREFIX}{str(uuid.uuid4())[:-_DIGITS]}"
+        self._mask = secrets.randbits(_BITS)
+
+    def name(self, number: int) -> str:
+        return f"{self._begin}{number ^ self._mask:012x}"
+
+    def number(self, name: str) -> int | None:
+        """None for a name of another form, or of another engine."""
+        begin, last = name[:-_DIGITS], name[-_DIGITS:]
+        if begin != self._begin or not _LAST.fullmatch(last):
+            return None
+        return int(last, 16) ^ self._mask

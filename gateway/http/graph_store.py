@@ -1,0 +1,113 @@
+"""Graphs as resources (SPARQL 1.1 Graph Store HTTP Protocol).
+
+A write is one commit with the net change, so subscribers are told of it and the log has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pyoxigraph as ox
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.errors import MalformedRequestError, RequestError, RequestSyntaxError
+from engine.graph_store import GraphVerb, GraphWrite
+from engine.protocol import graph_names
+from engine.store import quad_from_native
+from engine.terms import Quad, Term, lexical
+from gateway.http.answers import streamed
+from gateway.http.calls import Bodies, content_type, fields
+from gateway.http.negotiation import accepted, request_iri
+from gateway.http.sparql import cause
+from gateway.reader import GRAPH_FORMATS
+from gateway.runner import Runner
+from gateway.security.callers import Caller
+
+METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+_THREAD_BYTES = 64 * 1024
+"""A larger document is parsed beside the loop."""
+
+
+class UnsupportedMediaTypeError(RequestError):
+    """A body in a format that is not read here."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class GraphStore:
+    """The handler of the graph store's path and of what is below it."""
+
+    def __init__(self, runner: Runner, bodies: Bodies) -> None:
+        self._runner = runner
+        self._bodies = bodies
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        if request.method in ("GET", "HEAD"):
+            return await self._read(request, caller)
+        if request.method == "DELETE":
+            write = GraphWrite(GraphVerb.DROP, _named(request))
+            await self._runner.write_graph(write, cause(request, caller), caller)
+            return Response(status_code=204)
+        verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
+        to_store = verb is GraphVerb.ADD and "below" not in request.scope and not request.scope["query_string"]
+        # What is sent to the store itself becomes a new graph (5.5).
+        new = f"{request_iri(request).rstrip('/')}/{uuid.uuid4()}" if to_store else None
+        graph = _named(request) if new is None else f"<{new}>"
+        media_type = content_type(request)
+        if media_type not in GRAPH_FORMATS:
+            raise UnsupportedMediaTypeError(
+                f"Content-Type is {media_type or 'missing'}; send one of {', '.join(GRAPH_FORMATS)}"
+            )
+        body = await self._bodies.read(request)
+        base = request_iri(request) if graph is None else lexical(graph)
+        if len(body) < _THREAD_BYTES:
+            quads = parsed(body, media_type, graph, base)
+        else:
+            quads = await asyncio.to_thread(parsed, body, media_type, graph, base)
+        created = await self._runner.write_graph(GraphWrite(verb, graph, quads), cause(request, caller), caller)
+        return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
+
+    async def _read(self, request: Request, caller: Caller) -> Response:
+        found = accepted(request, GRAPH_FORMATS)
+        answer = await self._runner.graph(_named(request), found.format, caller)
+        return await streamed(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
+
+
+def _named(request: Request) -> Term | None:
+    """The graph that a request is about, None for the default one. Raises MalformedRequestError."""
+    parameters = fields(request.scope["query_string"])
+    default, names = "default" in parameters, parameters.get("graph", [])
+    if "below" in request.scope and not parameters:
+        names = [request_iri(request)]
+    if default + len(names) != 1:
+        raise MalformedRequestError("name one graph: ?graph=<its IRI, percent-encoded>, or ?default")
+    if default:
+        return None
+    found = graph_names(names)
+    if found is None or not names[0]:
+        raise MalformedRequestError("graph parameter: it is empty; give an absolute IRI")
+    return found[0]
+
+
+def parsed(body: bytes, media_type: str, graph: Term | None, base: str) -> tuple[Quad, ...]:
+    """The quads of an RDF document, in a graph, in the store's canonical terms and with fresh blank nodes.
+
+    base: what relative IRIs are resolved with. Raises RequestSyntaxError.
+    """
+    scratch = ox.Store()
+    try:
+        scratch.extend(
+            ox.parse(
+                body,
+                format=GRAPH_FORMATS[media_type],
+                base_iri=base,
+                without_named_graphs=True,
+                rename_blank_nodes=True,
+            )
+        )
+    except SyntaxError as error:
+        raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
+    return tuple(quad_from_native(quad)._replace(g=graph) for quad in scratch)

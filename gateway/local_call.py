@@ -1,0 +1,78 @@
+"""How commands reach the gateway that runs with the same configuration: by its Unix socket in secure mode, or plain."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import IO, Any
+
+from engine.client.addresses import UNIX
+from engine.errors import RefusedError, UpstreamError
+from gateway.gates import plain_addresses, socket_paths
+from gateway.settings import Settings
+
+_ANSWER_S = 600
+"""Longest wait for the next bytes: a large backup takes its time to be compared."""
+
+
+def local_url(settings: Settings, data: Path) -> str:
+    """Where processes of this machine subscribe."""
+    if settings.security.enabled:
+        return f"{UNIX}{socket_paths(settings, data)[1]}"
+    return plain_addresses(settings, settings.http.port, settings.websocket.port).subscribe
+
+
+def call(
+    settings: Settings,
+    data: Path,
+    method: str,
+    path: str,
+    content: IO[bytes] | bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> http.client.HTTPResponse:
+    """The answer of the running gateway, to be read and closed. path: ``/backup``.
+
+    Raises UpstreamError when nobody answers, RefusedError.
+    """
+    connection: http.client.HTTPConnection
+    if settings.security.enabled:
+        there = socket_paths(settings, data)[0]
+        connection, place = _UnixConnection(there), str(there)
+    else:
+        connection = http.client.HTTPConnection(settings.http.host, settings.http.port, timeout=_ANSWER_S)
+        place = f"http://{settings.http.host}:{settings.http.port}"
+    try:
+        connection.request(method, path, content, {"Connection": "close", **(headers or {})})
+        answer = connection.getresponse()
+        if answer.status < 400:
+            return answer
+        with answer:
+            members = _members(answer.read())
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UpstreamError(
+            f"no gateway answers at {place}{path}: {reason}; is it running, and with this configuration?"
+        ) from error
+    raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _members(body: bytes) -> dict[str, Any]:
+    try:
+        members = json.loads(body)
+    except ValueError:
+        return {}
+    return members if isinstance(members, dict) else {}

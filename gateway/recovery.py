@@ -1,0 +1,203 @@
+"""Recovery: from the newest snapshot and the change log behind it to where the last run ended.
+
+::
+
+    snapshot ─▶ dataset, Knowledge ─▶ records, each replayed ─▶ applications subscribe ─▶ the last record, matched again
+
+Reactions stand right behind their trigger, so only the last record that no application caused can lack some: it is
+held back until the applications follow the dataset, and what they owe by it then is struck out where it is recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from engine.change_log import Record
+from engine.core import Engine
+from engine.delta import QuadDelta
+from gateway.apps import KIND as APPLICATION
+from gateway.apps import Application, Register
+from gateway.clock import Clock
+from gateway.delayed import DelayedUpdates
+from gateway.log_writer import LogWriter, Recovery
+from gateway.request_ids import RequestIds
+from gateway.resumption import Retained
+from gateway.settings import Durability
+from gateway.snapshots import Base, Known, known, read_snapshot
+from gateway.subscribers import Subscribers
+
+logger = logging.getLogger(__name__)
+
+
+class Knowledge:
+    """What the gateway knows besides the dataset, all of it by the change log."""
+
+    def __init__(
+        self,
+        delayed: DelayedUpdates,
+        register: Register,
+        request_ids: RequestIds,
+        subscribers: Subscribers,
+        durability: Durability,
+        boot: str,
+    ) -> None:
+        self.delayed = delayed
+        self.register = register
+        self.request_ids = request_ids
+        self.subscribers = subscribers
+        self._durability = durability
+        self._boot = boot  # that of the record before
+
+    def state(self) -> bytes:
+        """As a snapshot has it, JSON."""
+        resumable = [msgspec.Raw(msgspec.json.encode(retained)) for retained in self.subscribers.state()]
+        return msgspec.json.encode(
+            Known(self.delayed.state(), self.request_ids.state(), self.register.digests(), resumable)
+        )
+
+    def restore(self, head: Record) -> None:
+        """Takes up what the first record of a snapshot has; the dataset has to be there already."""
+        state = known(head)
+        self.delayed.restore(state.delayed)
+        self.request_ids.restore(state.requests)
+        self.register.restore(state.applications)
+        self._boot = head.boot
+        for raw in state.resumable:
+            self.subscribers.restore(msgspec.json.decode(raw, type=Retained))
+
+    def replay(self, record: Record) -> None:
+        """Takes note of a record, before its delta is followed."""
+        self.delayed.follow(record)
+        self.register.follow(record)
+        self.request_ids.follow(record)
+        lost = record.gap is not None and record.gap.last is None
+        if lost or record.boot != self._boot:
+            self.distrust(record.boot, lost=lost)
+        self.subscribers.replay(record)
+
+    def distrust(self, boot: str, *, lost: bool) -> None:
+        """Ends the resumable subscriptions if their clients may have seen what the log does not have: because it lost
+        a part, or because the machine went down while records were not synced before they were told of."""
+        if lost or (boot != self._boot and self._durability != "fsync"):
+            self.subscribers.begin_anew()
+        self._boot = boot
+
+
+class Reacting(Protocol):
+    """The runner's part in a recovery: the applications, and what they owe."""
+
+    def follow_application(self, application: Application) -> None:
+        """An application goes on that had begun."""
+        ...
+
+    def begin_application(self, application: Application, sequence: int) -> None:
+        """An application begins with the record of that sequence."""
+        ...
+
+    def strike_out(self, record: Record) -> None:
+        """A record is there; if it is a reaction that is owed, it is owed no longer."""
+        ...
+
+    def commit_again(self, record: Record) -> None:
+        """Follows a commit's delta at the time of its record; what applications have to say to it is owed."""
+        ...
+
+
+class Recovering:
+    """One start.
+
+    way_back: leads a dataset on disk to the snapshot, None for one that has to be filled; problem: is told what is to
+    be said in the gateway's health.
+    """
+
+    def __init__(
+        self,
+        log: LogWriter,
+        base: Base,
+        engine: Engine,
+        way_back: QuadDelta | None,
+        knowledge: Knowledge,
+        reacting: Reacting,
+        problem: Callable[[str], None],
+    ) -> None:
+        self._log = log
+        self._base = base
+        self._engine = engine
+        self._way_back = way_back
+        self._knowledge = knowledge
+        self._reacting = reacting
+        self._problem = problem
+
+    def run(
+        self, applications: Sequence[Application], clock: Clock, *, strict: bool
+    ) -> tuple[Recovery, list[Application]]:
+        """What was found, and the applications whose beginning is not recorded yet.
+
+        Raises ChangeLogError when the log cannot be read, or is damaged and strict.
+        """
+        last: list[Record] = []  # the last record that no application caused, and the reactions behind it
+
+        def take(record: Record) -> None:
+            if not (record.cause and record.cause.kind == APPLICATION and record.cause.seq is not None):
+                for earlier in last:
+                    self._replay(earlier)
+                last.clear()
+            last.append(record)
+
+        self._restore_snapshot()
+        recovery = self._log.replay(take, *self._base.place, strict=strict)
+        if recovery.set_aside:
+            self._problem(f"the change log was damaged; what could not be read is in {recovery.set_aside}")
+            logger.error("change log damaged aside=%s epoch=%d", recovery.set_aside, self._log.epoch)
+        waiting = self._follow_applications(applications, last)
+        for record in last:
+            self._reacting.strike_out(record)
+            self._replay(record)
+            for application in [application for application in waiting if record.cause == application.began]:
+                self._reacting.begin_application(application, record.seq)
+                waiting.remove(application)
+        self._knowledge.delayed.rebase()
+        self._knowledge.distrust(clock.boot, lost=recovery.set_aside is not None)
+        self._knowledge.subscribers.resumables.detach_all(clock.boottime_us())
+        if recovery.cut_bytes:
+            logger.warning("torn tail cut off bytes=%d sequence=%d", recovery.cut_bytes, self._log.sequence)
+        return recovery, waiting
+
+    def _restore_snapshot(self) -> None:
+        """Starts from the newest snapshot that is whole."""
+        base = self._base
+        for error in base.errors:
+            self._problem(f"snapshot {error}")
+            logger.error("snapshot is damaged reason=%s", error)
+            with contextlib.suppress(OSError):
+                self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
+        if self._way_back is not None:
+            self._engine.converge(self._way_back, base.place[1])
+        elif base.snapshot is not None:
+            self._engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
+        if base.head is not None:
+            self._knowledge.restore(base.head)
+
+    def _follow_applications(self, applications: Sequence[Application], last: Sequence[Record]) -> list[Application]:
+        """Has those that run follow the dataset; those that do not."""
+        register = self._knowledge.register
+        running = [application for application in applications if register.has(application)]
+        if last:
+            register.follow(last[0])  # it may say that one of them ended, or that another version began
+        waiting = []
+        for application in applications:
+            if application in running and register.has(application):
+                self._reacting.follow_application(application)
+            else:
+                waiting.append(application)
+        return waiting
+
+    def _replay(self, record: Record) -> None:
+        self._knowledge.replay(record)
+        if record.type == "commit":
+            self._reacting.commit_again(record)

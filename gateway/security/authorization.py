@@ -1,0 +1,156 @@
+"""The gateway as its own authorization server: registers clients, gives them tokens, knows whose a token is
+(SEPA protocol, 3.1 to 3.5; RFC 6749, 4.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from engine.access import Access
+from engine.errors import GatewayError, UnauthorizedError
+from gateway.clock import Clock
+from gateway.security.audit import audit, refused
+from gateway.security.callers import Caller
+from gateway.security.permissions import EVERYTHING, Permissions
+from gateway.security.rates import Buckets, network, too_many
+from gateway.security.registry import Client, Registry, check_name
+from gateway.security.settings import SecuritySettings
+from gateway.security.tokens import Tokens
+
+TEST_IDENTITY = "SEPATest"
+TEST_TOKEN_LIFE_S = 5
+_TEST_CLIENT = Client(
+    name=TEST_IDENTITY,
+    permissions=Permissions(read=EVERYTHING, write=EVERYTHING, subscribe=EVERYTHING),
+    registration="test",
+)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a client has after its registration."""
+
+    client_id: str
+    client_secret: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """A token and its life."""
+
+    token: str
+    life_s: int
+
+
+class Authorization:
+    """One for both gates. An address that is refused too often is told to wait; good credentials pass all the same."""
+
+    def __init__(self, settings: SecuritySettings, clock: Clock, registry: Registry, tokens: Tokens) -> None:
+        self._settings = settings
+        self.registry = registry
+        self.tokens = tokens
+        self._grant = Permissions(
+            read=settings.grant_read, write=settings.grant_write, subscribe=settings.grant_subscribe
+        )
+
+        def now_s() -> float:
+            return clock.boottime_us() / 1e6
+
+        attempts = settings.attempts_per_min
+        self._attempts = Buckets(attempts / 60, attempts, now_s)
+        self._requests = Buckets(settings.requests_per_s, settings.requests_per_s, now_s)
+        self._callers: dict[str, tuple[Client, Caller]] = {}
+
+    async def register(self, identity: str, code: str | None, address: str) -> Credentials:
+        """code: a one-time code; it may also stand behind the identity, ``name#CODE``, for clients that can send
+        nothing else. Raises UnauthorizedError, MalformedRequestError, QueueFullError."""
+        if self._settings.test_identity and identity == TEST_IDENTITY:
+            audit("registered", client=identity, address=address, test=True)
+            return Credentials(TEST_IDENTITY, TEST_IDENTITY)
+        name = identity
+        if code is None and "#" in identity and self.registry.get(identity) is None:
+            name, _, code = identity.rpartition("#")
+        # Nobody is known here before, so every call counts.
+        self._attempt(address)
+        try:
+            check_name(name)
+            client, secret = await self.registry.register(name, code, self._settings.registration, self._grant)
+        except GatewayError as error:
+            refused("registration_refused", client=name, address=address, reason=error.code)
+            raise
+        audit("registered", client=client.name, address=address, mode=self._settings.registration)
+        return Credentials(client.name, secret)
+
+    def token(self, client_id: str, secret: str, address: str) -> Given:
+        """Raises UnauthorizedError, QueueFullError."""
+        if self._settings.test_identity and client_id == secret == TEST_IDENTITY:
+            client, life_s = _TEST_CLIENT, TEST_TOKEN_LIFE_S
+        else:
+            try:
+                client, life_s = self.registry.authenticate(client_id, secret), self._settings.token_life_s
+            except UnauthorizedError as error:
+                self.refuse(address, "token_refused", error, client=client_id)
+        self._limit(client.name)
+        token = self.tokens.give(client.name, client.registration, life_s)
+        audit("token_given", client=client.name, address=address, life_s=life_s)
+        return Given(token, life_s)
+
+    def caller(self, authorization: object, address: str) -> Caller:
+        """Who comes with this header or member. None stands for none, a list for several.
+
+        Raises UnauthorizedError, QueueFullError.
+        """
+        try:
+            client = self._client(authorization)
+        except UnauthorizedError as error:
+            self.refuse(address, "request_refused", error)
+        self._limit(client.name)
+        known = self._callers.get(client.name)
+        if known is None or known[0] is not client:
+            if len(self._callers) > self._settings.clients_max:
+                self._callers.clear()
+            permissions = client.permissions
+            known = client, Caller(client.name, permissions.access, permissions.operate, registered=True)
+            self._callers[client.name] = known
+        return known[1]
+
+    def access_of(self, name: str) -> Access | None:
+        """What a client may do now; None for one that is not registered (any more)."""
+        if self._settings.test_identity and name == TEST_IDENTITY:
+            return _TEST_CLIENT.permissions.access
+        client = self.registry.get(name)
+        return None if client is None or not client.registration else client.permissions.access
+
+    def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
+        """Raises the error, or QueueFullError when there were too many from that address."""
+        self._attempt(address)
+        refused(event, **fields, address=address, reason=error.code, why=str(error))
+        raise error
+
+    def _client(self, authorization: object) -> Client:
+        if not isinstance(authorization, str):
+            raise UnauthorizedError(
+                "invalid_request", "there must be one authorization, Bearer and a token from /oauth/token"
+            )
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() != "bearer":
+            raise UnauthorizedError(
+                "unsupported_grant_type", "the scheme of the authorization must be Bearer, with a token after it"
+            )
+        claims = self.tokens.check(token.strip())
+        if self._settings.test_identity and claims.registration == _TEST_CLIENT.registration:
+            return _TEST_CLIENT
+        client = self.registry.get(claims.client)
+        if client is None or not client.registration or client.registration != claims.registration:
+            raise UnauthorizedError("invalid_grant", "the client of this token is not registered here any more")
+        return client
+
+    def _limit(self, name: str) -> None:
+        wait_s = self._requests.take(name)
+        if wait_s:
+            raise too_many(wait_s, f"security.requests_per_s = {self._settings.requests_per_s} is reached")
+
+    def _attempt(self, address: str) -> None:
+        wait_s = self._attempts.take(network(address))
+        if wait_s:
+            raise too_many(wait_s, "too many attempts without good credentials came from this address")

@@ -1,0 +1,321 @@
+"""The gateway's certificate: one made here under an authority of the gateway's own, or the user's (RFC 5280).
+
+The authority is made at the first start and signs the gateway's certificate, then and whenever the machine's names have
+changed. Clients are given the authority's certificate once. Both are valid from the date of this build, since a board
+without a clock wakes up in 1970 or on that date; and for 20 years, since nobody could tell such a board when
+to renew them, and a house must not go dark on a date. `lamplighter` makes new ones when the files are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from engine.errors import ConfigurationError
+from gateway.clock import Clock
+from gateway.disk import Disk
+from gateway.security.interfaces import interface_addresses
+
+logger = logging.getLogger(__name__)
+
+BUILT = datetime(2026, 11, 1, tzinfo=UTC)
+"""The date of this build, to be moved on with each release: no right clock shows an earlier time."""
+LIFE = timedelta(days=20 * 365)
+
+AUTHORITY = "authority.pem"
+DEVICE = "device.pem"
+"""Each has a key and its certificate in one file, so that a power cut leaves both or none."""
+
+_CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the gateway shows to its clients.
+
+    tls: for both gates; authority: the certificate in PEM that clients have to know, None where that is the user's
+    matter; fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is good for.
+    """
+
+    tls: ssl.SSLContext
+    authority: bytes | None
+    fingerprint: str
+    names: tuple[str, ...]
+
+
+def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
+    """The identity that is kept in a folder; what of it is not there yet is made.
+
+    names: those of the settings. Raises ConfigurationError when a file cannot be read or written.
+    """
+    wanted = list(dict.fromkeys([*machine_names(), *map(_general_name, names)]))
+    try:
+        authority = _read(folder / AUTHORITY)
+        if authority is None:
+            authority = _new_authority()
+            disk.write_file(folder / AUTHORITY, [authority.pem])
+        device = _read_or_none(folder / DEVICE)
+        if device is None or not _serves(device.certificate, authority.certificate, wanted):
+            device = _new_device(authority, wanted)
+            disk.write_file(folder / DEVICE, [device.pem])
+            logger.info("certificate made names=%s", ",".join(map(_text, wanted)))
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; the keys are kept there") from error
+    public = authority.certificate.public_bytes(serialization.Encoding.PEM)
+    return Identity(_context(folder / DEVICE), public, fingerprint(authority.certificate), tuple(map(_text, wanted)))
+
+
+def own_authority(folder: Path) -> bytes | None:
+    """The authority's certificate in PEM, if there is one. Raises ConfigurationError."""
+    pair = _read(folder / AUTHORITY)
+    return None if pair is None else pair.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def users_identity(certificate_file: Path, key_file: Path, clock: Clock) -> Identity:
+    """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used.
+
+    One whose time is over or has not come is told about and used: clients will refuse it, and all that happens on
+    this machine goes on.
+    """
+    try:
+        certificates = x509.load_pem_x509_certificates(certificate_file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"security.certificate_file: {certificate_file}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(
+            f"security.certificate_file: {certificate_file} has no certificate in PEM ({error}); "
+            "it begins with -----BEGIN CERTIFICATE-----"
+        ) from error
+    own = certificates[0]
+    key = _users_key(key_file)
+    encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    if key.public_key().public_bytes(encoding, form) != own.public_key().public_bytes(encoding, form):
+        raise ConfigurationError(
+            f"security.key_file: {key_file} is not the key of the first certificate in {certificate_file}; "
+            "the gateway's own certificate comes first, those of its authorities after it"
+        )
+    if clock.trusted() and not own.not_valid_before_utc <= clock.wall() <= own.not_valid_after_utc:
+        logger.error(
+            "certificate is not valid now, clients will refuse it file=%s from=%s to=%s",
+            certificate_file,
+            own.not_valid_before_utc.isoformat(),
+            own.not_valid_after_utc.isoformat(),
+        )
+    names = _names_of(own)
+    if not names:
+        raise ConfigurationError(
+            f"security.certificate_file: {certificate_file} names no host (subjectAltName); clients would refuse it"
+        )
+    return Identity(_context(certificate_file, key_file), None, fingerprint(own), tuple(map(_text, names)))
+
+
+def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise ConfigurationError(f"security.key_file: {path}: {error.strerror}") from error
+    except TypeError as error:
+        raise ConfigurationError(
+            f"security.key_file: {path} is encrypted, and nobody is there to type its password at a start; "
+            "write it without one: openssl pkey -in FILE -out NEW"
+        ) from error
+    except ValueError as error:
+        raise ConfigurationError(
+            f"security.key_file: {path} has no private key in PEM ({error}); it begins with -----BEGIN PRIVATE KEY-----"
+        ) from error
+    # Any kind that signs will do; only its public half is looked at here.
+    return key  # type: ignore[return-value]
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """SHA-256 as openssl prints it: ``AB:CD:...``."""
+    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def machine_names() -> list[x509.GeneralName]:
+    """What the machine can be reached by: its name, with and without ``.local``, localhost, and its addresses."""
+    name = socket.gethostname()
+    found = []
+    for one in (
+        name,
+        name if "." in name else f"{name}.local",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        *interface_addresses(),
+    ):
+        with contextlib.suppress(ConfigurationError):  # a machine's name need not be one of a host
+            found.append(_general_name(one))
+    return list(dict.fromkeys(found))
+
+
+# --- the pairs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pair:
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @property
+    def pem(self) -> bytes:
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ) + self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _read(path: Path) -> _Pair | None:
+    """What stands in a file of ours; None where there is none. Raises ConfigurationError when it cannot be used."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        key = serialization.load_pem_private_key(content, None)
+        certificate = x509.load_pem_x509_certificate(content)
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise ValueError("key and certificate do not belong together")
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path} is damaged ({error}); put back a copy of it, or remove it and give every client the new ca.pem"
+        ) from error
+    return _Pair(key, certificate)
+
+
+def _read_or_none(path: Path) -> _Pair | None:
+    """The same for what can be made again and nobody misses."""
+    try:
+        return _read(path)
+    except ConfigurationError as error:
+        logger.warning("certificate is made again reason=%s", error)
+        return None
+
+
+def _new_authority() -> _Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A name of its own, so that the authorities of several gateways can be told apart.
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Lamplighter"),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"Lamplighter authority {x509.random_serial_number():x}"[:38]),
+        ]
+    )
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(name, name, key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return _Pair(key, certificate)
+
+
+def _new_device(authority: _Pair, names: Sequence[x509.GeneralName]) -> _Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, socket.gethostname()[:_CN_CHARACTERS_MAX])])
+    issuer = authority.key.public_key()
+    certificate = (
+        _builder(subject, authority.certificate.subject, key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    return _Pair(key, certificate)
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(BUILT)
+        .not_valid_after(BUILT + LIFE)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _serves(certificate: x509.Certificate, authority: x509.Certificate, names: Sequence[x509.GeneralName]) -> bool:
+    """Whether a certificate is the authority's and has all the names. Those that it has besides do no harm: the
+    machine may be in another network just now."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # whatever is wrong with it, a new one is made
+        return False
+    return set(names) <= set(_names_of(certificate))
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        if not name or any(sign.isspace() for sign in name):
+            raise ValueError("it is no host name")
+        return x509.DNSName(name.encode("idna").decode())
+    except ValueError as error:
+        raise ConfigurationError(
+            f"security.names: {name!r}: {error}; write a host name or an address, such as gateway.example or 192.0.2.7"
+        ) from error
+
+
+def _names_of(certificate: x509.Certificate) -> list[x509.GeneralName]:
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
+
+
+def _text(name: x509.GeneralName) -> str:
+    return str(name.value)
+
+
+def _context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
+    """TLS 1.2 or newer. Raises ConfigurationError when OpenSSL does not like the files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(f"{certificate}: OpenSSL cannot use it: {error.strerror or error}") from error
+    return context

@@ -1,0 +1,123 @@
+"""What stands at both gates: credentials -> caller (SEPA protocol, 3.4 and 3.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from websockets.asyncio.server import ServerConnection
+
+from engine.errors import GatewayError, UnauthorizedError
+from gateway.clock import Clock
+from gateway.security.audit import refused
+from gateway.security.callers import ANYBODY, LOCAL, Caller
+from gateway.security.peers import Socket, peer
+from gateway.security.rates import Buckets, network, too_many
+
+if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
+    from gateway.security.authorization import Authorization
+
+
+class Gatekeeper(Protocol):
+    """Says who asks. Called before anything of the request is parsed."""
+
+    def http_caller(self, request: Request) -> Caller:
+        """Who sent an HTTP request. Raises UnauthorizedError (401), QueueFullError (429)."""
+        ...
+
+    def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
+        """Who sent a message over a WebSocket. authorization: the member of the message, None where it has none.
+        Raises UnauthorizedError, QueueFullError."""
+        ...
+
+    def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
+        """Writes down that a caller was refused what it may not do; operation: a word such as ``update``."""
+        ...
+
+
+class OpenGatekeeper:
+    """Plain mode: everybody may do everything. requests_per_s: of one address; 0 for any number."""
+
+    def __init__(self, clock: Clock | None = None, requests_per_s: int = 0) -> None:
+        self._requests_per_s = requests_per_s if clock is not None else 0
+        self._requests = Buckets(
+            self._requests_per_s, self._requests_per_s, lambda: clock.boottime_us() / 1e6 if clock is not None else 0.0
+        )
+
+    def http_caller(self, request: Request) -> Caller:
+        return self._anybody(request.client.host if request.client else "local")
+
+    def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
+        return self._anybody(socket_address(socket))
+
+    def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
+        pass
+
+    def _anybody(self, address: str) -> Caller:
+        wait_s = self._requests.take(network(address)) if self._requests_per_s else 0
+        if wait_s:
+            raise too_many(wait_s, f"security.plain_requests_per_s = {self._requests_per_s} is reached")
+        return ANYBODY
+
+
+class TokenGatekeeper:
+    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel tells. users: ids of those who may use
+    these."""
+
+    def __init__(self, authorization: Authorization, users: frozenset[int]) -> None:
+        self._authorization = authorization
+        self._users = users
+
+    def http_caller(self, request: Request) -> Caller:
+        local = self._local(request.scope["state"]["socket"])
+        if local is not None:
+            return local
+        address = request.client.host if request.client else "unknown"
+        self._check_url(request.url.query, address)
+        headers = request.headers.getlist("authorization")
+        return self._authorization.caller(headers[0] if len(headers) == 1 else None, address)
+
+    def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
+        local = self._local(socket.transport.get_extra_info("socket"))
+        if local is not None:
+            return local
+        address = socket_address(socket)
+        if authorization is None and socket.request is not None:
+            self._check_url(socket.request.path.partition("?")[2], address)
+            headers = socket.request.headers.get_all("Authorization")
+            authorization = headers[0] if len(headers) == 1 else None
+        return self._authorization.caller(authorization, address)
+
+    def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
+        refused("denied", client=caller.name, operation=operation, why=str(error))
+
+    def _local(self, socket: Socket) -> Caller | None:
+        """The caller if it is a process of this machine on a Unix socket, None if it came by the network.
+
+        Raises UnauthorizedError for a user who may not.
+        """
+        process = peer(socket)
+        if process is None:
+            return None
+        if process.user not in self._users:
+            refused("request_refused", process=process.pid, user=process.user, reason="invalid_grant")
+            raise UnauthorizedError(
+                "invalid_grant", f"user {process.user} may not use this socket; name it in security.local_users"
+            )
+        return LOCAL
+
+    def _check_url(self, query: str, address: str) -> None:
+        """Tokens in addresses end in logs and histories (RFC 6750, 5.3)."""
+        if "access_token" in query and "access_token" in parse_qs(query, keep_blank_values=True):
+            self._authorization.refuse(
+                address,
+                "request_refused",
+                UnauthorizedError("invalid_request", "a token does not belong into the address; send it as a header"),
+            )
+
+
+def socket_address(socket: ServerConnection) -> str:
+    """Where a WebSocket's client is."""
+    address: Any = socket.remote_address
+    return str(address[0]) if isinstance(address, tuple) and address else "local"

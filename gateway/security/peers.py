@@ -1,0 +1,53 @@
+"""Who is at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.errors import ConfigurationError
+
+_UCRED = struct.Struct("3i")  # pid, uid, gid
+
+
+class Socket(Protocol):
+    """What is asked of a socket; a transport's has no more."""
+
+    @property
+    def family(self) -> int: ...
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A process, as the kernel knew it when it connected."""
+
+    pid: int
+    user: int
+
+
+def peer(connected: Socket) -> Peer | None:
+    """None unless it is a Unix socket."""
+    if connected.family != socket.AF_UNIX:
+        return None
+    pid, user, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, user)
+
+
+def trusted_users(names: Sequence[str]) -> frozenset[int]:
+    """The ids of root, of this process's user, and of these. Raises ConfigurationError."""
+    users = {0, os.geteuid()}
+    for name in names:
+        try:
+            users.add(pwd.getpwnam(name).pw_uid)
+        except KeyError as error:
+            raise ConfigurationError(
+                f"security.local_users: this machine has no user {name!r}; name one that it has"
+            ) from error
+    return frozenset(users)

@@ -1,0 +1,54 @@
+"""What a client may do, as settings, commands and the registry write it: graph IRIs, ``default``, ``*``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from engine.access import EVERY, Access, Graphs
+from engine.errors import ConfigurationError
+from engine.terms import Term, iri
+
+GRAPHS_MAX = 1000
+"""Graphs that one list may name."""
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.")
+
+
+class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """read, write, subscribe: graph IRIs, ``default``, or ``*`` for every graph. operate: what concerns the gateway
+    itself, and what others have."""
+
+    read: list[str] = []
+    write: list[str] = []
+    subscribe: list[str] = []
+    operate: bool = False
+
+    @property
+    def access(self) -> Access:
+        """Raises ConfigurationError for what is no graph."""
+        return Access(graphs(self.read), graphs(self.write), graphs(self.subscribe))
+
+
+EVERYTHING = ["*"]
+
+
+def graphs(names: Sequence[str]) -> Graphs:
+    """The graphs that a list names. Raises ConfigurationError."""
+    if "*" in names:
+        return EVERY
+    if len(names) > GRAPHS_MAX:
+        raise ConfigurationError(f"{len(names)} graphs are named; {GRAPHS_MAX} are the most, and * is all of them")
+    found: set[Term | None] = set()
+    for name in names:
+        if name == "default":
+            found.add(None)
+            continue
+        try:
+            if not _ABSOLUTE.match(name):
+                raise ValueError(f"{name!r} is not an absolute IRI")
+            found.add(iri(name))
+        except ValueError as error:
+            raise ConfigurationError(f"graph: {error}; name an IRI, default, or *") from error
+    return Graphs(frozenset(found))

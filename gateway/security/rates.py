@@ -1,0 +1,62 @@
+"""Token buckets: how often somebody may do something."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from ipaddress import IPv6Address, ip_address
+
+from engine.errors import QueueFullError
+
+KEYS_MAX = 4096
+"""Who is remembered; beyond it whoever was not heard of for longest begins anew with a full bucket."""
+
+
+class Buckets:
+    """A bucket for each key: `burst` takes at once, then `per_s` a second.
+
+    per_s: 0 for no limit. now_s: a clock that nobody steps.
+    """
+
+    def __init__(self, per_s: float, burst: float, now_s: Callable[[], float], keys_max: int = KEYS_MAX) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._now_s = now_s
+        self._keys_max = keys_max
+        self._levels: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # key -> level, as of when
+
+    def take(self, key: Hashable) -> int:
+        """Takes one from the bucket of a key: 0, or after how many whole seconds there will be one again."""
+        if not self._per_s:
+            return 0
+        now = self._now_s()
+        level, since = self._levels.pop(key, (self._burst, now))
+        level = min(self._burst, level + (now - since) * self._per_s)
+        wait = 0 if level >= 1 else max(1, math.ceil((1 - level) / self._per_s))
+        self._levels[key] = (level if wait else level - 1, now)
+        if len(self._levels) > self._keys_max:
+            self._levels.popitem(last=False)
+        return wait
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+
+def network(address: str) -> str:
+    """What one machine cannot change at will: an IPv4 address, or the first half of one of IPv6."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped) if mapped is not None else str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)
+
+
+def too_many(wait_s: int, reason: str) -> QueueFullError:
+    """The error for who has to wait."""
+    error = QueueFullError(f"{reason}; try again in {wait_s} s")
+    error.retry_after_s = wait_s
+    return error

@@ -1,0 +1,249 @@
+"""The clients that the operator has listed or that have registered, and what each may do (SEPA protocol, 3.1).
+
+One small file, written as a whole before anything that it says is true: a power cut leaves the one before or the new
+one. Secrets have 256 random bits and are kept as SHA-256, which nobody can turn round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
+from gateway.clock import Clock, iso
+from gateway.disk import Disk
+from gateway.security.permissions import Permissions
+from gateway.security.settings import Registration
+
+CLIENTS = "clients.json"
+NAME_CHARACTERS_MAX = 200
+CODE_TRIES = 5
+"""Wrong codes for a name; then its code is good no more."""
+_CODE_SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without those that are taken for others
+_CODE_CHARACTERS = 8  # 40 bits
+
+
+class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A client.
+
+    registration: which one it is, "" until the client has registered; tokens are given for one, so those of an earlier
+    client of that name are worth nothing. coded: it may register with a one-time code only, whatever the settings say.
+    """
+
+    name: str
+    permissions: Permissions
+    secret_sha256: str = ""
+    registration: str = ""
+    coded: bool = False
+    since: str = ""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    clients: list[Client]
+
+
+@dataclass
+class _Code:
+    """sha256: of the code; until_us: CLOCK_BOOTTIME. A restart forgets codes."""
+
+    sha256: str
+    until_us: int
+    tries: int = CODE_TRIES
+
+
+Changed = Callable[[str], object]
+"""Is told the name of a client that was removed or whose permissions are others now."""
+
+
+class Registry:
+    """The clients of a folder. What changes it waits for the disk, one after the other."""
+
+    def __init__(self, folder: Path, clock: Clock, disk: Disk, clients_max: int, code_life_s: int) -> None:
+        """Raises ConfigurationError when the file cannot be read."""
+        self._path = folder / CLIENTS
+        self._clock = clock
+        self._disk = disk
+        self._clients_max = clients_max
+        self._code_life_s = code_life_s
+        self._clients = {client.name: client for client in self._read()}
+        self._codes: dict[str, _Code] = {}
+        self._writing = asyncio.Lock()
+        self.changed: list[Changed] = []
+
+    def get(self, name: str) -> Client | None:
+        return self._clients.get(name)
+
+    def all(self) -> list[Client]:
+        """By name."""
+        return sorted(self._clients.values(), key=lambda client: client.name)
+
+    def authenticate(self, name: str, secret: str) -> Client:
+        """The client with this secret. Raises UnauthorizedError, the same whether the name or the secret is wrong."""
+        client = self._clients.get(name)
+        known = client.secret_sha256 if client is not None else ""
+        # Also for an unknown name, so that the time taken says nothing.
+        if hmac.compare_digest(_sha256(secret), known or "0" * 64) and client is not None and known:
+            return client
+        raise UnauthorizedError(
+            "unauthorized_client", "client_id and client_secret are not those of a client here", 400
+        )
+
+    async def register(
+        self, name: str, code: str | None, mode: Registration, granted: Permissions
+    ) -> tuple[Client, str]:
+        """A client that registers itself, and its secret. granted: what it may do unless the operator has said.
+
+        Raises UnauthorizedError: it may not, or that could not be written down.
+        """
+        async with self._writing:
+            listed = self._clients.get(name)
+            if listed is not None and listed.registration:
+                raise _not_authorized()
+            if listed is None and mode != "open":
+                raise _not_authorized()
+            if mode == "code" or (listed is not None and listed.coded):
+                self._use_code(name, code)
+            return await self._registered(name, granted if listed is None else listed.permissions)
+
+    async def add(self, name: str, permissions: Permissions) -> None:
+        """Lists a client, which can register then. Raises MalformedRequestError, UnauthorizedError."""
+        async with self._writing:
+            self._must_be_new(name)
+            await self._put(Client(name=name, permissions=permissions, since=self._now()))
+
+    async def add_registered(self, name: str, permissions: Permissions) -> str:
+        """A client that need not register: its secret. Raises MalformedRequestError, UnauthorizedError."""
+        async with self._writing:
+            self._must_be_new(name)
+            return (await self._registered(name, permissions))[1]
+
+    async def code(self, name: str, permissions: Permissions | None, granted: Permissions) -> str:
+        """A one-time code for a client that has not registered; it replaces the one before.
+
+        permissions: None leaves them as they are; granted: what a new one may do then. Raises MalformedRequestError,
+        UnauthorizedError.
+        """
+        async with self._writing:
+            listed = self._clients.get(name)
+            if listed is None or permissions is not None or not listed.coded:
+                if listed is not None and listed.registration:
+                    raise MalformedRequestError(f"{name} has registered; remove it first")
+                kept = permissions or (granted if listed is None else listed.permissions)
+                await self._put(Client(name=name, permissions=kept, coded=True, since=self._now()))
+            code = "".join(secrets.choice(_CODE_SIGNS) for _ in range(_CODE_CHARACTERS))
+            until_us = self._clock.boottime_us() + self._code_life_s * 1_000_000
+            self._codes[name] = _Code(_sha256(code), until_us)
+            return f"{code[:4]}-{code[4:]}"
+
+    async def permit(self, name: str, permissions: Permissions) -> None:
+        """Raises MalformedRequestError, UnauthorizedError."""
+        async with self._writing:
+            await self._put(msgspec.structs.replace(self._known(name), permissions=permissions))
+        self._tell(name)
+
+    async def remove(self, name: str) -> None:
+        """Its tokens are worth nothing from now on. Raises MalformedRequestError, UnauthorizedError."""
+        async with self._writing:
+            self._known(name)
+            await self._write({kept: client for kept, client in self._clients.items() if kept != name})
+            self._codes.pop(name, None)
+        self._tell(name)
+
+    def _use_code(self, name: str, code: str | None) -> None:
+        kept = self._codes.get(name)
+        if kept is None or code is None:
+            raise _not_authorized()
+        kept.tries -= 1
+        good = hmac.compare_digest(_sha256(_plain(code)), kept.sha256) and self._clock.boottime_us() < kept.until_us
+        if good or kept.tries <= 0:
+            del self._codes[name]
+        if not good:
+            raise _not_authorized()
+
+    async def _registered(self, name: str, permissions: Permissions) -> tuple[Client, str]:
+        secret = secrets.token_urlsafe(32)
+        client = Client(
+            name=name,
+            permissions=permissions,
+            secret_sha256=_sha256(secret),
+            registration=secrets.token_hex(8),
+            since=self._now(),
+        )
+        await self._put(client)
+        return client, secret
+
+    def _must_be_new(self, name: str) -> None:
+        if name in self._clients:
+            raise MalformedRequestError(f"there is a client {name} already; remove it first, or change what it may do")
+
+    def _known(self, name: str) -> Client:
+        client = self._clients.get(name)
+        if client is None:
+            raise MalformedRequestError(f"there is no client {name}; lamplighter clients list shows them")
+        return client
+
+    async def _put(self, client: Client) -> None:
+        check_name(client.name)
+        if client.name not in self._clients and len(self._clients) >= self._clients_max:
+            raise UnauthorizedError("storing_credentials", f"security.clients_max = {self._clients_max} is reached")
+        await self._write({**self._clients, client.name: client})
+
+    async def _write(self, clients: dict[str, Client]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(_File(list(clients.values()))), indent=1)
+        try:
+            await asyncio.to_thread(self._disk.write_file, self._path, [content])
+        except OSError as error:
+            reason = f"the credentials cannot be stored: {error.strerror}"
+            raise UnauthorizedError("storing_credentials", reason) from error
+        self._clients = clients
+
+    def _tell(self, name: str) -> None:
+        for changed in self.changed:
+            changed(name)
+
+    def _now(self) -> str:
+        return iso(self._clock.wall())
+
+    def _read(self) -> list[Client]:
+        try:
+            clients = msgspec.json.decode(self._path.read_bytes(), type=_File).clients
+            for client in clients:
+                _ = client.permissions.access
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError, ConfigurationError) as error:
+            raise ConfigurationError(
+                f"{self._path} is damaged ({error}); put back a copy of it, or remove it: every client then has to "
+                "register again"
+            ) from error
+        return clients
+
+
+def check_name(name: str) -> None:
+    """Raises MalformedRequestError for what is no name of a client."""
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
+        raise MalformedRequestError(
+            f"a client's name has 1 to {NAME_CHARACTERS_MAX} printable characters and no space around it"
+        )
+
+
+def _not_authorized() -> UnauthorizedError:
+    return UnauthorizedError(
+        "not_authorized_identity", "this identity may not register, or has done so already; ask the gateway's operator"
+    )
+
+
+def _plain(code: str) -> str:
+    """A code as people type it."""
+    return code.replace("-", "").replace(" ", "").upper()
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,232 @@
+"""Bearer tokens: JSON Web Tokens signed with ES256 (RFC 7519, RFC 7518 3.4; SEPA protocol, 3.3 and 3.5).
+
+How long a token is good is measured on CLOCK_BOOTTIME within the boot in which it was given, so that nobody who steps
+the wall clock makes it live longer or shorter, and a board without a clock can give tokens. Across boots only the wall
+clock is left; where it could not be trusted, then or now, the token is over and the client fetches another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from engine.errors import ConfigurationError, UnauthorizedError
+from gateway.clock import Clock, since_1970_us
+from gateway.disk import Disk
+
+ALGORITHM = "ES256"
+KEYS = "keys.json"
+TOKEN_CHARACTERS_MAX = 4096
+VERIFIED_MAX = 1024
+"""Tokens whose signature is remembered to be good; checking one anew takes 0.1 ms."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a token says. registration: which registration of the client it was given for."""
+
+    client: str
+    registration: str
+
+
+class _Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A time by all clocks. boot: which start of the machine `up_us` counts from; wall_us: since 1970; trusted: whether
+    the wall clock was synchronised."""
+
+    boot: str
+    up_us: int
+    wall_us: int
+    trusted: bool
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    """The claims as they stand in a token: those that others know, and the times as they are meant."""
+
+    sub: str
+    reg: str
+    iat: int
+    exp: int
+    jti: str
+    at: _Moment
+    life_us: int
+
+
+class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key that signs no more. public: in PEM; until: when the last of its tokens is over, counted from `at`."""
+
+    public: str
+    at: _Moment
+    life_us: int
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file. private: in PEM."""
+
+    private: str
+    previous: _Previous | None = None
+
+
+class _Key:
+    """A public key and its name, the thumbprint of RFC 7638."""
+
+    def __init__(self, public: ec.EllipticCurvePublicKey) -> None:
+        self.public = public
+        jwk: dict[str, Any] = ECAlgorithm.to_jwk(public, as_dict=True)
+        required = {name: jwk[name] for name in ("crv", "kty", "x", "y")}
+        text = msgspec.json.encode(required, order="sorted")
+        self.id = jwt.utils.base64url_encode(hashlib.sha256(text).digest()).decode()
+        self.jwk = {**required, "kid": self.id, "use": "sig", "alg": ALGORITHM}
+
+
+class Tokens:
+    """Gives and checks tokens, with the keys that are kept in a folder. Raises ConfigurationError when it cannot have
+    them."""
+
+    def __init__(self, folder: Path, clock: Clock, disk: Disk, life_s: int) -> None:
+        self._path = folder / KEYS
+        self._clock = clock
+        self._disk = disk
+        self.life_s = life_s
+        # What names this boot in a token must not be the machine's own id for it.
+        self._boot = hashlib.sha256(b"lamplighter " + clock.boot.encode()).hexdigest()[:16]
+        self._verified: OrderedDict[str, tuple[_Payload, str]] = OrderedDict()  # token -> payload, key's name
+        self._rotating = asyncio.Lock()
+        kept = self._read()
+        try:
+            if kept is None:
+                kept = _Kept(_private_pem(ec.generate_private_key(ec.SECP256R1())))
+                disk.write_file(self._path, [msgspec.json.encode(kept)])
+        except OSError as error:
+            raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are kept there") from error
+        self._use(kept)
+
+    @property
+    def jwk(self) -> dict[str, str]:
+        """The key that tokens are signed with now, its public half (RFC 7517)."""
+        return self._key.jwk
+
+    def give(self, client: str, registration: str, life_s: int | None = None) -> str:
+        """A token. life_s: shorter or longer than the others."""
+        life_s = life_s or self.life_s
+        now = self._now()
+        issued = now.wall_us // 1_000_000
+        payload = _Payload(client, registration, issued, issued + life_s, secrets.token_hex(8), now, life_s * 1_000_000)
+        return jwt.encode(msgspec.to_builtins(payload), self._private, ALGORITHM, {"kid": self._key.id})
+
+    def check(self, token: str) -> Claims:
+        """What a token says. Raises UnauthorizedError unless it is one of ours, and not over."""
+        verified = self._verified.get(token)
+        if verified is None:
+            verified = self._verified[token] = self._verify(token)
+            if len(self._verified) > VERIFIED_MAX:
+                self._verified.popitem(last=False)
+        payload, key = verified
+        if self._key_named(key) is None:
+            raise UnauthorizedError("invalid_grant", "the key of the token is not used any more; fetch another")
+        if self._over(payload.at, payload.life_us):
+            raise UnauthorizedError("invalid_grant", "the token has expired; fetch another")
+        return Claims(payload.sub, payload.reg)
+
+    async def rotate(self, *, revoke: bool = False) -> None:
+        """Signs with a new key from now on; the one before is good until its tokens are over, or at once no more.
+
+        Raises UnauthorizedError when that cannot be written down; then nothing has changed.
+        """
+        async with self._rotating:
+            public = self._key.public.public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+            previous = None if revoke else _Previous(public.decode(), self._now(), self.life_s * 1_000_000)
+            kept = _Kept(_private_pem(ec.generate_private_key(ec.SECP256R1())), previous)
+            try:
+                await asyncio.to_thread(self._disk.write_file, self._path, [msgspec.json.encode(kept)])
+            except OSError as error:
+                reason = f"the new key cannot be stored: {error.strerror}"
+                raise UnauthorizedError("security_error", reason, 500) from error
+            self._use(kept)
+
+    def _verify(self, token: str) -> tuple[_Payload, str]:
+        """What it says and the name of its key, if that is ours and it is of a shape that we give. Nothing about
+        time."""
+        if len(token) > TOKEN_CHARACTERS_MAX:
+            raise UnauthorizedError("invalid_request", "that is no token of this gateway; it is too long")
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.InvalidTokenError as error:
+            raise UnauthorizedError("invalid_request", "that is no JSON Web Token") from error
+        key = self._key_named(header.get("kid"))
+        if header.get("alg") != ALGORITHM or key is None:
+            raise UnauthorizedError("invalid_grant", "the token is none of this gateway's; fetch one here")
+        try:
+            # Times are ours to check, by the clocks that can be trusted for it.
+            claims = jwt.decode(
+                token, key.public, [ALGORITHM], options={"verify_exp": False, "verify_iat": False, "verify_nbf": False}
+            )
+            return msgspec.convert(claims, _Payload), key.id
+        except (jwt.InvalidTokenError, msgspec.ValidationError) as error:
+            raise UnauthorizedError("invalid_grant", "the token is none of this gateway's; fetch one here") from error
+
+    def _key_named(self, name: object) -> _Key | None:
+        if name == self._key.id:
+            return self._key
+        if self._previous is not None:
+            kept, key = self._previous
+            if name == key.id and not self._over(kept.at, kept.life_us):
+                return key
+        return None
+
+    def _over(self, since: _Moment, life_us: int) -> bool:
+        now = self._now()
+        if since.boot == now.boot:
+            return not 0 <= now.up_us - since.up_us < life_us
+        return not (since.trusted and now.trusted and 0 <= now.wall_us - since.wall_us < life_us)
+
+    def _now(self) -> _Moment:
+        clock = self._clock
+        return _Moment(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
+
+    def _use(self, kept: _Kept) -> None:
+        try:
+            private = serialization.load_pem_private_key(kept.private.encode(), None)
+            previous = kept.previous
+            before = None if previous is None else serialization.load_pem_public_key(previous.public.encode())
+        except (ValueError, TypeError) as error:
+            raise self._damaged(error) from error
+        if not isinstance(private, ec.EllipticCurvePrivateKey) or not isinstance(
+            before, ec.EllipticCurvePublicKey | None
+        ):
+            raise self._damaged("it has a key of another kind")
+        self._private = private
+        self._key = _Key(private.public_key())
+        self._previous = None if previous is None or before is None else (previous, _Key(before))
+        self._verified.clear()
+
+    def _read(self) -> _Kept | None:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, reason: object) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._path} is damaged ({reason}); put back a copy of it, or remove it: clients then fetch new tokens"
+        )
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()

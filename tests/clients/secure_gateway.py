@@ -1,0 +1,88 @@
+"""A gateway in secure mode with the ports that sepa-js is fixed to, on a loopback address of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.components import require_command
+from tests.gateway_process import GatewayProcess
+
+HTTPS_PORT, WSS_PORT = 8443, 9443
+
+
+class SecureGateway(GatewayProcess):
+    """Anybody may register and do everything, and SEPA's test identity is on: its tokens live 5 s."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, broker_port=None, off_after="PT1H")
+        self.host = _free_host()
+        everything = "".join(f'grant_{what} = ["*"]\n' for what in ("read", "write", "subscribe"))
+        (folder / "lamplighter.toml").write_text(
+            "[coap]\nenabled = false\n"
+            f'[security]\nenabled = true\nhost = "{self.host}"\nnames = ["{self.host}"]\n'
+            f'test_identity = true\nregistration = "open"\n{everything}'
+        )
+
+    @property
+    def authority(self) -> Path:
+        """The certificate authority, in PEM; fetched by way of the machine's own socket."""
+        path = self.folder / "ca.pem"
+        place = self.folder / "data" / "run" / "http.sock"
+        curl = [require_command("curl"), "--silent", "--fail", "--unix-socket", str(place), "http://localhost/ca.pem"]
+        path.write_bytes(subprocess.run(curl, check=True, capture_output=True).stdout)
+        return path
+
+    def url(self, path: str) -> str:
+        return f"https://{self.host}:{HTTPS_PORT}{path}"
+
+    @property
+    def socket(self) -> str:
+        return f"wss://{self.host}:{WSS_PORT}/secure/subscribe"
+
+    def trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.authority)
+
+    def configuration(self) -> dict[str, Any]:
+        """The protocol members of a JSAP profile."""
+        return {
+            "host": self.host,
+            "oauth": {
+                "enable": True,
+                "register": self.url("/oauth/register"),
+                "tokenRequest": self.url("/oauth/token"),
+            },
+            "sparql11protocol": {
+                "protocol": "https",
+                "port": HTTPS_PORT,
+                "query": {"path": "/secure/query", "method": "POST", "format": "JSON"},
+                "update": {"path": "/secure/update", "method": "POST", "format": "JSON"},
+            },
+            "sparql11seprotocol": {
+                "protocol": "wss",
+                "availableProtocols": {"wss": {"port": WSS_PORT, "path": "/secure/subscribe"}},
+            },
+        }
+
+
+def _free_host() -> str:
+    """An address of 127.0.0.0/8 where both ports are free; the test is skipped, or fails where CI=true, without one."""
+    for _ in range(20):
+        host = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}"
+        try:
+            for port in (HTTPS_PORT, WSS_PORT):
+                socket.create_server((host, port)).close()
+        except OSError:
+            continue
+        return host
+    reason = f"ports {HTTPS_PORT} and {WSS_PORT} are taken on all addresses; somebody listens on 0.0.0.0"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)

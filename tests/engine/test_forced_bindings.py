@@ -1,0 +1,243 @@
+"""Whatever is given for a variable stays in its place, and arrives as what it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyoxigraph as ox
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.core import Engine
+from engine.errors import ForcedBindingError
+from engine.forced_bindings import ForcedBinding, bound
+from engine.jsap import Jsap, parse
+from engine.lexer import tokens
+from engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
+
+NAMESPACES = {"ex": "http://example.org/", "": "http://empty.example/"}
+
+
+def application(sparql: str, **declared: Any) -> Jsap:
+    entry = {"sparql": sparql, "forcedBindings": declared}
+    return parse(json.dumps({"namespaces": NAMESPACES, "updates": {"U": entry}, "queries": {"U": entry}}).encode())
+
+
+def written(value: Any, declared: dict[str, Any]) -> Term:
+    """The term that a value of `?x` becomes."""
+    prologue, _, text = application("~ ?x", x=declared).update_text("U", {}, {"x": value}).partition("~")
+    assert "?x" not in prologue
+    return text.strip()
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "term"),
+    [
+        ({}, "text", '"text"'),
+        ({}, "", '""'),
+        ({}, 3, f'"3"^^<{XSD}integer>'),
+        ({}, True, f'"true"^^<{XSD}boolean>'),
+        ({}, 0.5, f'"0.5"^^<{XSD}double>'),
+        ({}, math.inf, f'"INF"^^<{XSD}double>'),
+        ({}, -math.inf, f'"-INF"^^<{XSD}double>'),
+        ({}, math.nan, f'"NaN"^^<{XSD}double>'),
+        ({}, Decimal("1E+2"), f'"100"^^<{XSD}decimal>'),
+        ({}, datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC), f'"2026-11-21T01:02:03+00:00"^^<{XSD}dateTime>'),
+        ({"datatype": "xsd:decimal", "value": "0.0"}, "22.5", f'"22.5"^^<{XSD}decimal>'),
+        ({"datatype": XSD + "decimal"}, 22, f'"22"^^<{XSD}decimal>'),
+        ({"datatype": "xsd:decimal"}, 1e-7, f'"0.0000001"^^<{XSD}decimal>'),
+        ({"datatype": "ex:unit"}, "5 km", '"5 km"^^<http://example.org/unit>'),
+        ({"datatype": "xsd:string"}, 5, '"5"'),
+        ({"value": 0}, "5", f'"5"^^<{XSD}integer>'),
+        ({"value": False}, "true", f'"true"^^<{XSD}boolean>'),
+        ({"language": "it"}, "ciao", '"ciao"@it'),
+        ({"language": "it"}, 5, f'"5"^^<{XSD}integer>'),
+        ({"type": "uri"}, "ex:lamp", "<http://example.org/lamp>"),
+        ({"type": "uri"}, ":lamp", "<http://empty.example/lamp>"),
+        ({"type": "uri"}, "rdf:type", "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"),
+        ({"type": "uri"}, "http://a.example/b", "<http://a.example/b>"),
+        ({"type": "uri"}, "urn:uuid:1", "<urn:uuid:1>"),
+        ({"type": "bnode"}, "http://a.example/.well-known/genid/1", "<http://a.example/.well-known/genid/1>"),
+        ({"type": "uri"}, {"type": "literal", "value": "x", "xml:lang": "de"}, '"x"@de'),
+        ({}, {"type": "uri", "value": "http://a.example/b"}, "<http://a.example/b>"),
+    ],
+)
+def test_values_are_read_as_they_are_declared(declared: dict[str, Any], value: Any, term: Term) -> None:
+    assert written(value, declared) == term
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "reason"),
+    [
+        ({"type": "uri"}, "lamp", "neither an absolute IRI nor a name with a prefix"),
+        ({"type": "uri"}, "", "neither an absolute IRI"),
+        ({"type": "uri"}, 5, "an IRI is wanted as text"),
+        ({"type": "uri"}, "http://a.example/> <b", "an IRI cannot hold"),
+        ({"type": "uri"}, "ex:a } ; DROP ALL #", "an IRI cannot hold"),
+        ({"type": "uri"}, "_:b0", "blank node"),
+        ({"type": "bnode"}, "_:b0", "blank node"),
+        ({}, {"type": "bnode", "value": "b0"}, "blank node"),
+        ({}, {"type": "literal", "value": "x", "xml:lang": "de } ;"}, "language tag"),
+        ({}, {"type": "literal", "value": "x", "datatype": "a> } ;"}, "an IRI cannot hold"),
+        ({}, {"value": "x"}, "unknown type of term"),
+        ({}, b"bytes", "not bytes"),
+        ({}, object(), "not object"),
+        ({}, "\ud800", "surrogate"),
+        ({"type": "uri"}, "http://a/\udfff", "surrogate"),
+        ({"datatype": "xsd:decimal"}, "1e3", "'1e3' is not an xsd:decimal"),
+        ({"datatype": "xsd:decimal"}, math.nan, "'NaN' is not an xsd:decimal"),
+        ({"datatype": "xsd:integer"}, "0 } ; DROP ALL #", "is not an xsd:integer"),
+        ({"datatype": "xsd:boolean"}, "yes", "is not an xsd:boolean"),
+        ({"datatype": "xsd:dateTimeStamp"}, "2026-11-21T01:02:03", "is not an xsd:dateTimeStamp"),
+        ({"value": 0}, "many", "is not an xsd:integer"),
+    ],
+)
+def test_what_is_no_such_value_is_refused_by_name(declared: dict[str, Any], value: Any, reason: str) -> None:
+    with pytest.raises(ForcedBindingError, match=f"U, forced binding x: .*{reason}"):
+        written(value, declared)
+
+
+def test_a_row_gives_its_terms_and_keywords_go_before_it() -> None:
+    found = application("~ ?a ?b ?c", a={"type": "uri"}, b={"value": "default"}, c={})
+    row = {"a": "<http://a>", "b": '"from the row"@en', "other": '"x"'}
+    text = found.update_text("U", row, {"c": "given"}).partition("~")[2]
+    assert [token.text for token in tokens(text)] == ["<http://a>", '"from the row"', "@en", '"given"']
+    assert '"given"' in found.update_text("U", {"c": '"row"'}, {"c": "given"})
+    with pytest.raises(ForcedBindingError, match=r"\?a: _:b0 is a blank node"):
+        found.update_text("U", {"a": "_:b0"})
+
+
+def test_arrays_are_several_bindings_at_once() -> None:
+    engine = Engine()
+    insert = application("INSERT DATA { ?s ex:p ?v ; ex:q ?w }", s={"type": "uri"}, v={}, w={"value": "same"})
+    engine.update(insert.update_text("U", {}, {"s": ["ex:1", "ex:2"], "v": [1, "two"]}))
+    query = application("SELECT ?s ?v { ?s ex:p ?v }", s={"type": "uri"}, v={})
+    bag = engine.query(query.query_text("U", {}, {"s": ["ex:2", "ex:3"]})).value
+    assert bag == Bag(("s", "v"), [("<http://example.org/2>", '"two"')])
+    bag = engine.query(query.query_text("U", {}, {"s": ["ex:2", None], "v": ["two", 1]})).value
+    assert isinstance(bag, Bag) and len(bag) == 2
+    with pytest.raises(ForcedBindingError, match=r"differ in length: \?s has 1, \?v has 2"):
+        query.query_text("U", {}, {"s": ["ex:1"], "v": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ?s ?v { ?s ex:p ?v }",
+        "SELECT DISTINCT ?v ?s WHERE { ?s ex:p ?v } ORDER BY ?s DESC(?v)",
+        "SELECT ?s (MAX(?v) AS ?m) { ?s ex:p ?v } GROUP BY ?s HAVING (?s != ex:z) LIMIT 9",
+        "SELECT ?v { { SELECT ?s (MAX(?w) AS ?v) { ?s ex:p ?w } GROUP BY ?s } }",
+    ],
+)
+def test_a_variable_that_is_selected_may_be_given(text: str) -> None:
+    engine = Engine()
+    engine.update("PREFIX ex: <http://example.org/> INSERT DATA { ex:1 ex:p 1 . ex:2 ex:p 2 }")
+    query = application(text, s={"type": "uri", "value": ""})
+    for value in ("ex:2", ["ex:2", "ex:3"]):
+        bag = engine.query(query.query_text("U", {}, {"s": value})).value
+        assert isinstance(bag, Bag) and len(bag) == 1
+        assert "2" in {lexical(term) for row in bag for term in row if term}
+
+
+# --- nothing breaks out -----------------------------------------------------------------------------
+
+TEMPLATES = [
+    "INSERT DATA { <a:s> <a:p> ?x }",
+    "INSERT DATA { <a:s> <a:p> $x}",
+    "INSERT DATA{<a:s><a:p>?x}",
+    "INSERT DATA { <a:s> <a:p> ?x . } # ?x '''",
+    "INSERT DATA { <a:s> <a:p> ?x ; <a:q> '?x', \"$x\", '''a'?x''' }",
+    "INSERT { <a:s> <a:p> ?xy , ?x } WHERE { BIND('?x' AS ?xy) }",
+    "INSERT { <a:s> <a:p> ?v } WHERE { BIND(?x AS ?v) FILTER(?x=?x||'1'<'?x') }",
+    "PREFIX x: <http://e/?x#> INSERT { <a:s> <a:p> ?v , x:x } WHERE { VALUES ?v { ?x } }",
+]
+
+NASTY = st.sampled_from(
+    ["'", '"', "'''", '"""', "\\", "\\'", "\n", "\r", "\t", "}", "{", ";", "#", ">", "<", "?x", "$x", "@en", "^^",
+     "\x00", "\x7f", "\x85", " ", "\ufeff", "\uffff", "\U0001f4a1", "DROP ALL", "\\u0027", "\\", "%27", ".", "/*", ","]
+)  # fmt: skip
+TEXTS = st.lists(st.one_of(NASTY, st.text(max_size=4)), max_size=8).map("".join)
+LITERALS = st.tuples(
+    st.sampled_from([{}, {"language": "it"}, {"datatype": "ex:t"}, {"datatype": "http://a.example/t"}]), TEXTS
+)
+IRIS = st.tuples(
+    st.sampled_from([{"type": "uri"}, {"type": "bnode"}]),
+    st.tuples(st.sampled_from(["http://a.example/", "urn:x:", "ex:", ":", ""]), TEXTS).map("".join),
+)
+NUMBERS = st.tuples(
+    st.sampled_from([{}, {"datatype": "xsd:decimal"}, {"datatype": "xsd:double"}, {"datatype": "xsd:integer"}]),
+    st.one_of(st.integers(), st.floats(), st.decimals(allow_nan=False, allow_infinity=False, places=3), TEXTS),
+)
+
+FUZZ = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def kinds(term: Term) -> list[str]:
+    return [token.kind for token in tokens(term)]
+
+
+@FUZZ
+@given(st.one_of(LITERALS, IRIS, NUMBERS), st.sampled_from(TEMPLATES))
+def test_no_value_changes_anything_but_its_own_place(declared: tuple[dict[str, str], Any], template: str) -> None:
+    found = application(template, x=declared[0])
+    try:
+        text = found.update_text("U", {}, {"x": declared[1]})
+    except ForcedBindingError:
+        return
+    term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    around = [token.text for token in tokens(found.update_text("U", {}))]
+    expected: list[str] = []
+    for token in around:
+        expected += [part.text for part in tokens(term)] if token in ("?x", "$x") else [token]
+    assert [token.text for token in tokens(text)] == expected
+    if is_iri(term):
+        assert kinds(term) == ["iri"]
+    else:
+        assert kinds(term) in (["string"], ["string", "language"], ["string", "sign", "iri"])
+
+
+@FUZZ
+@given(st.one_of(LITERALS, IRIS), st.sampled_from(TEMPLATES[:6]))
+def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any], template: str) -> None:
+    found = application(template, x=declared[0])
+    try:
+        text = found.update_text("U", {}, {"x": declared[1]})
+    except ForcedBindingError:
+        return
+    store = ox.Store()
+    term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    try:
+        store.update(text)
+    except SyntaxError:
+        assert is_iri(term), "a literal can hold anything"  # the store knows IRIs better: http://[ is none
+        return
+    subject, predicate = ox.NamedNode("a:s"), ox.NamedNode("a:p")
+    arrived = [quad.object for quad in store.quads_for_pattern(subject, predicate, None)]
+    expected = (
+        ox.NamedNode(lexical(term))
+        if is_iri(term)
+        else ox.parse(f"<a:s> <a:p> {term} .", format=ox.RdfFormat.N_TRIPLES)
+    )
+    wanted = expected if isinstance(expected, ox.NamedNode) else next(iter(expected)).object
+    assert wanted in arrived
+    assert lexical(term) == (declared[1] if is_literal(term) else found.expanded(declared[1]))
+    others = sum(quad.subject != subject for quad in store)
+    assert (len(arrived), others) == (len({wanted, ox.Literal("?x")} if "?xy" in template else {wanted}), 0)
+
+
+@FUZZ
+@given(TEXTS)
+def test_terms_of_rows_stay_in_their_places_too(value: str) -> None:
+    try:
+        text = bound("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)})
+    except ForcedBindingError:
+        assert any("\ud800" <= sign <= "\udfff" for sign in value)
+        return
+    store = ox.Store()
+    store.update(text)
+    assert [quad.object for quad in store] == [ox.Literal(value)]

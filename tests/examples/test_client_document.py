@@ -1,0 +1,97 @@
+"""docs/client.md says what is so: its programs and commands run against real gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.profiles import settings
+from tests.running_gateway import TIMEOUT_S, go, running_gateway
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "client.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
+[PROFILE] = re.findall(r"```json\n(.*?)```", DOCUMENT, re.S)
+[CONSOLE] = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)
+
+
+def main_of(number: int) -> Callable[..., Awaitable[None]]:
+    names: dict[str, Callable[..., Awaitable[None]]] = {}
+    exec(compile(PROGRAMS[number], f"client.md, program {number + 1}", "exec"), names)
+    return names["main"]
+
+
+def test_every_program_is_run_here() -> None:
+    assert len(PROGRAMS) == 4
+
+
+def test_without_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            await main_of(0)(at.subscribe)
+
+    go(test)
+    lines = ["first result: 0 rows", "http://example.org/lamp/1 is ON", "is one on? True"]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_with_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lamps.jsap").write_text(PROFILE)
+
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            await main_of(1)(str(tmp_path / "lamps.jsap"), settings(at))
+
+    go(test)
+    *counts, last = capsys.readouterr().out.splitlines()
+    assert sorted(counts) == [f"http://example.org/lamp/{number} was switched 1 times" for number in (1, 2)]
+    assert last == "1 of lamps 1 and 3 has a state"
+
+
+def test_other_endpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            await main_of(2)(at.query.removesuffix("/query"))
+
+    go(test)
+    assert capsys.readouterr().out == 'True\n<http://example.org/a> <http://example.org/p> "x"\n'
+
+
+def test_secure_gateways(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    grants = {f"grant_{kind}": ["*"] for kind in ("read", "write", "subscribe")}
+    security = {"enabled": True, "host": "127.0.0.1", "https_port": 0, "wss_port": 0, "registration": "open", **grants}
+    monkeypatch.chdir(tmp_path)
+
+    async def test() -> None:
+        async with running_gateway(tmp_path, security=security) as at:
+            ca = tmp_path / "data" / "security" / "authority.pem"
+            await main_of(3)(at.register, at.token, at.subscribe, str(ca))
+
+    go(test)
+    assert capsys.readouterr().out == "True\n"
+
+
+def test_commands_print_what_is_shown(tmp_path: Path) -> None:
+    shown = re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", CONSOLE, re.M)
+    assert len(shown) == 3
+
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            for line, output in shown:
+                name, *words = shlex.split(line)
+                assert name == "lamplighter"
+                url = at.subscribe if words[0] == "subscribe" else at.query.removesuffix("/query")
+                command = [sys.executable, "-m", "gateway", *words, "--url", url]
+                process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+                async with asyncio.timeout(TIMEOUT_S):
+                    printed, _ = await process.communicate()
+                assert printed.decode() == output
+
+    go(test)

@@ -1,0 +1,265 @@
+"""100,000 hostile messages to both gates: nothing breaks, nothing is kept, and whoever behaves goes on being served."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import socket
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from websockets.sync.client import connect
+
+from benchmarks.gateway_process import Gateway, gateway_process
+from tests.hostile import BINARY, TEXT, Hostile, RawSocket, frame
+
+pytestmark = pytest.mark.faults
+
+MESSAGES, REQUESTS, TORN, FRAMES = 2_000, 600, 300, 200
+AT_ONCE, PER_SOCKET = 50, 1_000
+IDLE_S = 2
+STALLED = 60
+RESIDENT_GROWTH_MAX = 1.25
+SERVED_S_MAX = 5.0
+ANSWERED_S_MAX = 8.0
+
+
+class Wellbehaved(Thread):
+    """Replaces a value again and again beside the others, and is notified of each."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(name="well-behaved client")
+        self._gateway = gateway
+        self._ended = Event()
+        self.failed: BaseException | None = None
+        self.rounds = 0
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        try:
+            with connect(self._gateway.urls["subscribe"]) as client:
+                query = "SELECT ?v { GRAPH <http://good> { <http://good/s> <http://good/p> ?v } }"
+                client.send(json.dumps({"subscribe": {"sparql": query, "alias": "good"}}))
+                told = json.loads(client.recv(30))["notification"]
+                assert (told["alias"], told["sequence"]) == ("good", 0)
+                while not self._ended.is_set():
+                    self._round(client)
+        except BaseException as error:
+            self.failed = error
+
+    def _round(self, client: Any) -> None:
+        """Each notification goes on from the one before, and the value is in one of them."""
+        self.rounds += 1
+        begun = time.monotonic()
+        text = (
+            "DELETE WHERE { GRAPH <http://good> { <http://good/s> <http://good/p> ?v } } ; "
+            f"INSERT DATA {{ GRAPH <http://good> {{ <http://good/s> <http://good/p> {self.rounds} }} }}"
+        )
+        request = urllib.request.Request(
+            self._gateway.urls["update"], text.encode(), {"Content-Type": "application/sparql-update"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 200
+        added: list[str] = []
+        while str(self.rounds) not in added:
+            told = json.loads(client.recv(30))["notification"]
+            added = [row["v"]["value"] for row in told["addedResults"]["results"]["bindings"]]
+        assert added == [str(self.rounds)]
+        self.longest_s = max(self.longest_s, time.monotonic() - begun)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(60)
+        if self.failed is not None:
+            raise self.failed
+
+
+@contextmanager
+def wellbehaved(gateway: Gateway) -> Iterator[Wellbehaved]:
+    client = Wellbehaved(gateway)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.end()
+
+
+def check_error(members: Any, status: int | None = None) -> None:
+    """An error in the three-member form; status: that of the HTTP answer."""
+    assert isinstance(members, dict), members
+    assert set(members) - {"alias", "spuid"} == {"error", "status_code", "error_description"}, members
+    assert isinstance(members["error"], str) and members["error"], members
+    assert isinstance(members["error_description"], str) and members["error_description"], members
+    assert isinstance(members["status_code"], int) and 400 <= members["status_code"] < 600, members
+    assert status is None or members["status_code"] == status
+    assert members["error"] != "internal", members
+
+
+def hostile_messages(gateway: Gateway, hostile: Hostile, count: int, seen: Counter[str]) -> None:
+    """WebSocket messages: each that has an alias is answered with it, and the socket goes on."""
+    _, port = gateway.websocket
+    while count > 0:
+        with RawSocket(port, websocket=True) as one:
+            told = one.messages()
+            for start in range(0, min(count, PER_SOCKET), AT_ONCE):
+                due: dict[Any, bytes] = {f"end {start}": b""}
+                data = bytearray()
+                for number in range(AT_ONCE):
+                    alias = f"{start} {number}"
+                    payload, answered = hostile.message(alias)
+                    data += frame(TEXT, payload)
+                    if answered:
+                        due[alias] = payload
+                data += frame(BINARY, json.dumps({"unsubscribe": {"spuid": "none", "alias": f"end {start}"}}).encode())
+                one.send(bytes(data))
+                deadline = time.monotonic() + ANSWERED_S_MAX
+                while due:
+                    assert time.monotonic() < deadline, due
+                    text = next(told)
+                    if not text:
+                        continue
+                    message = json.loads(text)
+                    kind = next(iter(message))
+                    if kind == "error":
+                        check_error(message)
+                        kind, body = message["error"], message
+                    else:
+                        assert kind in ("notification", "updated", "answer", "resumed", "unsubscribed"), message
+                        body = message[kind]
+                    seen[kind] += 1
+                    alias = body.get("alias")
+                    due.pop(alias if isinstance(alias, str) else None, None)
+        count -= PER_SOCKET
+
+
+def hostile_requests(gateway: Gateway, hostile: Hostile, count: int, seen: Counter[str]) -> None:
+    """HTTP requests that are framed well: each is answered, errors in the three-member form."""
+    _, port = gateway.http
+    with ExitStack() as stack:
+        one: RawSocket | None = None
+        for _ in range(count):
+            one = one or stack.enter_context(RawSocket(port))
+            one.send(hostile.request())
+            status, headers, body = one.answer()
+            seen[str(status)] += 1
+            if status >= 400:
+                check_error(json.loads(body), status)
+            if headers.get("connection") == "close":
+                stack.close()
+                one = None
+
+
+def torn_requests(gateway: Gateway, hostile: Hostile, count: int, seen: Counter[str]) -> None:
+    """Bytes that are no whole request: refused, or left without an answer, and the connection ends."""
+    _, port = gateway.http
+    for _ in range(count):
+        with RawSocket(port) as one:
+            with suppress(ConnectionError):  # it may be closed before all is sent
+                one.send(hostile.torn())
+                one.shut()
+            answer = one.drained()
+            if answer:
+                assert answer.startswith(b"HTTP/1.1 "), answer
+            seen[answer[9:12].decode() or "nothing"] += 1
+
+
+def torn_frames(gateway: Gateway, hostile: Hostile, count: int) -> None:
+    """Bytes that are no frames: the socket is closed, which the others do not notice."""
+    _, port = gateway.websocket
+    for _ in range(count):
+        with RawSocket(port, websocket=True) as one:
+            with suppress(ConnectionError):
+                one.send(hostile.frames())
+                one.shut()
+            one.drained()
+
+
+class Stalled:
+    """Connections that begin something and do not go on; the gateway has to end them."""
+
+    def __init__(self, gateway: Gateway, stack: ExitStack) -> None:
+        begun = (
+            b"POST /update HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+            b"POST /update HTTP/1.1\r\nContent-Type: application/sparql-update\r\nContent-Length: 10000\r\n\r\nCLEAR",
+            b"",
+        )
+        self._open: list[socket.socket] = []
+        for number in range(STALLED):
+            for address in (gateway.http, gateway.websocket):
+                one = stack.enter_context(socket.create_connection(address))
+                one.sendall(begun[number % 3])
+                self._open.append(one)
+            lost = RawSocket(gateway.websocket[1], websocket=True)  # answers no ping
+            stack.callback(lost.__exit__)
+            lost.send(frame(TEXT, json.dumps({"subscribe": {"sparql": "SELECT * { ?s ?p ?o }"}}).encode()))
+            self._open.append(lost.socket)
+
+    def wait(self, limit_s: float) -> None:
+        """Returns when all of them were ended, each given another byte now and then."""
+        deadline = time.monotonic() + limit_s
+        while self._open:
+            assert time.monotonic() < deadline, f"{len(self._open)} connections are open still"
+            for one in select.select(self._open, [], [], 0.2)[0]:
+                with suppress(ConnectionError):
+                    if one.recv(1 << 16):
+                        continue
+                self._open.remove(one)
+            for one in self._open[: 2 * STALLED : 2]:
+                with suppress(ConnectionError):
+                    one.send(b"x")
+
+
+def settled(gateway: Gateway, sockets: int) -> dict[str, Any]:
+    """The gateway's figures once the connections that were closed have gone."""
+    for _ in range(200):
+        found = gateway.figures()
+        if found["websocket"]["sockets"] == sockets and found["spu_manager"]["subscribers"] == sockets:
+            return found
+        time.sleep(0.05)  # polling another process
+    raise AssertionError(f"{found['websocket']}, {found['spu_manager']}")
+
+
+def test_hostile_messages_break_nothing() -> None:
+    seed = secrets.randbelow(10**6)
+    print(f"seed {seed}")
+    hostile = Hostile(seed)
+    told, answers, torn = Counter[str](), Counter[str](), Counter[str]()
+    tables: dict[str, dict[str, int | str]] = {
+        "gateway": {"durability": "off"},
+        "http": {"port": 0, "idle_s": IDLE_S},
+        "websocket": {"port": 0, "ping_s": IDLE_S},
+        "limits": {"evaluation_ms_max": 100},
+        "query": {"time_ms_max": 2_000},
+        "delayed": {"pending_max": 1_000},
+    }
+    with gateway_process(**tables) as gateway, ExitStack() as stack:
+        good = stack.enter_context(wellbehaved(gateway))
+
+        def send(share: float) -> None:
+            hostile_messages(gateway, hostile, int(MESSAGES * share), told)
+            hostile_requests(gateway, hostile, int(REQUESTS * share), answers)
+            torn_requests(gateway, hostile, int(TORN * share), torn)
+            torn_frames(gateway, hostile, int(FRAMES * share))
+
+        send(0.25)
+        warm = settled(gateway, 1)
+        stalled = Stalled(gateway, stack)
+        send(0.75)
+        stalled.wait(60)
+        end = settled(gateway, 1)
+        print(told, answers, torn, sep="\n")
+        print(f"{good.rounds} rounds of the well-behaved client, the longest {good.longest_s:.3f} s")
+        print({name: (warm["engine"][name], end["engine"][name]) for name in ("resident_bytes", "open_files")})
+        assert end["engine"]["status"] == "ok", end["engine"]["problems"]
+        assert end["engine"]["open_files"] <= warm["engine"]["open_files"] + 2
+        assert end["engine"]["resident_bytes"] <= RESIDENT_GROWTH_MAX * warm["engine"]["resident_bytes"]
+        assert good.rounds > 100
+        assert good.longest_s < SERVED_S_MAX
+    assert gateway.process.returncode == 0

@@ -1,0 +1,210 @@
+"""Tokens for clients, who comes with one, and how many tries there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.errors import GatewayError, QueueFullError, UnauthorizedError
+from gateway.disk import Disk
+from gateway.security.authorization import Authorization
+from gateway.security.permissions import Permissions
+from gateway.security.rates import Buckets, network
+from gateway.security.registry import Registry
+from gateway.security.settings import SecuritySettings
+from gateway.security.tokens import Tokens
+from tests.gateway_parts import FakeClock
+
+HERE = "192.0.2.1"
+
+
+def authorization(folder: Path, clock: FakeClock | None = None, **settings: object) -> Authorization:
+    clock = clock or FakeClock()
+    table = msgspec.convert({"registration": "open", "grant_read": ["*"], **settings}, SecuritySettings)
+    registry = Registry(folder, clock, Disk(), table.clients_max, table.code_life_s)
+    return Authorization(table, clock, registry, Tokens(folder, clock, Disk(), table.token_life_s))
+
+
+def registered(ours: Authorization, name: str = "lamp") -> str:
+    return asyncio.run(ours.register(name, None, HERE)).client_secret
+
+
+def token(ours: Authorization, name: str = "lamp") -> str:
+    return ours.token(name, registered(ours, name), HERE).token
+
+
+def code_of(ours: Authorization, authorization: object) -> str:
+    with pytest.raises(UnauthorizedError) as caught:
+        ours.caller(authorization, HERE)
+    assert caught.value.status == 401
+    return caught.value.code
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_scheme_is_compared_without_case(tmp_path: Path, scheme: str) -> None:
+    ours = authorization(tmp_path)
+    caller = ours.caller(f"{scheme} {token(ours)}", HERE)
+    assert (caller.name, caller.registered, caller.operator) == ("lamp", True, False)
+    assert caller.access.read.every
+    assert not caller.access.write.every
+
+
+def test_what_is_no_bearer_authorization_is_refused_by_the_table(tmp_path: Path) -> None:
+    ours = authorization(tmp_path)
+    good = token(ours)
+    refused = {
+        None: "invalid_request",
+        5: "invalid_request",
+        "": "unsupported_grant_type",
+        "Bearer": "invalid_request",
+        "Bearer ": "invalid_request",
+        good: "unsupported_grant_type",
+        f"Basic {good}": "unsupported_grant_type",
+        "Bearer no.token": "invalid_request",
+    }
+    assert {given: code_of(ours, given) for given in refused} == refused
+
+
+def test_the_token_of_a_removed_client_is_refused_at_once_and_for_ever(tmp_path: Path) -> None:
+    ours = authorization(tmp_path)
+    old = f"Bearer {token(ours)}"
+    assert ours.caller(old, HERE).name == "lamp"
+    asyncio.run(ours.registry.remove("lamp"))
+    assert code_of(ours, old) == "invalid_grant"
+    assert ours.access_of("lamp") is None
+    new = f"Bearer {token(ours)}"
+    assert ours.caller(new, HERE).name == "lamp"
+    assert code_of(ours, old) == "invalid_grant", "it was given to another client of that name"
+
+
+def test_new_permissions_hold_at_once(tmp_path: Path) -> None:
+    ours = authorization(tmp_path)
+    bearer = f"Bearer {token(ours)}"
+    assert not ours.caller(bearer, HERE).operator
+    asyncio.run(ours.registry.permit("lamp", Permissions(operate=True)))
+    assert ours.caller(bearer, HERE).operator
+    assert not ours.caller(bearer, HERE).access.read.every
+
+
+def test_by_default_a_new_client_may_do_nothing(tmp_path: Path) -> None:
+    ours = authorization(tmp_path, grant_read=[])
+    access = ours.caller(f"Bearer {token(ours)}", HERE).access
+    assert [access.read.names, access.write.names, access.subscribe.names] == [frozenset()] * 3
+
+
+def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) -> None:
+    plain = authorization(tmp_path, registration="listed")
+    with pytest.raises(UnauthorizedError):
+        asyncio.run(plain.register("SEPATest", None, HERE))
+    with pytest.raises(UnauthorizedError):
+        plain.token("SEPATest", "SEPATest", HERE)
+    clock = FakeClock()
+    tested = authorization(tmp_path, clock, registration="listed", test_identity=True)
+    for _ in range(2):  # it registers again and again
+        assert asyncio.run(tested.register("SEPATest", None, HERE)).client_secret == "SEPATest"
+    given = tested.token("SEPATest", "SEPATest", HERE)
+    assert given.life_s == 5
+    assert tested.caller(f"Bearer {given.token}", HERE).access.full
+    clock.advance(5)
+    assert code_of(tested, f"Bearer {given.token}") == "invalid_grant"
+    fresh = tested.token("SEPATest", "SEPATest", HERE).token
+    assert code_of(authorization(tmp_path, clock), f"Bearer {fresh}") == "invalid_grant"
+
+
+def test_a_code_may_stand_behind_the_name(tmp_path: Path) -> None:
+    ours = authorization(tmp_path, registration="code")
+    code = asyncio.run(ours.registry.code("a#b", Permissions(), Permissions()))
+    assert asyncio.run(ours.register(f"a#b#{code}", None, HERE)).client_id == "a#b"
+
+
+def test_an_address_that_fails_too_often_waits_and_good_credentials_pass(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, attempts_per_min=6)
+    secret = registered(ours)
+    good = f"Bearer {ours.token('lamp', secret, HERE).token}"
+    outcomes = []
+    for _ in range(7):
+        with pytest.raises(GatewayError) as caught:
+            ours.caller("Bearer x", HERE)
+        outcomes.append(caught.value.status)
+    assert outcomes == [401] * 5 + [429] * 2, "the registration was one attempt"
+    assert isinstance(caught.value, QueueFullError)
+    assert caught.value.retry_after_s == 10
+    with pytest.raises(QueueFullError):
+        ours.token("lamp", "wrong", HERE)
+    with pytest.raises(QueueFullError):
+        asyncio.run(ours.register("another", None, HERE))
+    assert ours.caller(good, HERE).name == "lamp"
+    assert ours.token("lamp", secret, HERE)
+    with pytest.raises(UnauthorizedError):
+        ours.caller("Bearer x", "192.0.2.2")
+    clock.advance(10)
+    with pytest.raises(UnauthorizedError):
+        ours.caller("Bearer x", HERE)
+
+
+def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, requests_per_s=3)
+    lamp, other = f"Bearer {token(ours)}", f"Bearer {token(ours, 'other')}"
+    clock.advance(1)
+    for _ in range(3):
+        ours.caller(lamp, HERE)
+    with pytest.raises(QueueFullError, match="requests_per_s = 3") as caught:
+        ours.caller(lamp, HERE)
+    assert caught.value.code == "too_many_requests"
+    assert ours.caller(other, HERE).name == "other"
+    clock.advance(0.4)
+    assert ours.caller(lamp, HERE).name == "lamp"
+
+
+def test_buckets_are_bounded_and_none_is_forgotten_while_it_is_in_use() -> None:
+    now = 0.0
+    buckets = Buckets(0.1, 1, lambda: now, keys_max=3)
+    assert buckets.take("attacker") == 0
+    for number in range(100):
+        assert buckets.take("attacker") > 0
+        buckets.take(number)
+    assert len(buckets) == 3
+    now = 10.0
+    assert buckets.take("attacker") == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "same"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::"),
+        ("2001:db8::ffff:1", "2001:db8::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("local", "local"),
+    ],
+)
+def test_addresses_that_one_machine_can_change_at_will_are_one(address: str, same: str) -> None:
+    assert network(address) == same
+
+
+def test_audit_lines_are_one_line_each_and_hold_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "lamplighter.audit")
+    ours = authorization(tmp_path)
+    secret = registered(ours)
+    given = ours.token("lamp", secret, HERE).token
+    for name in ("a\nforged client=admin", "\x1b[31m", "\x7f", "é", "a" * 5000):
+        with pytest.raises(UnauthorizedError):
+            ours.token(name, secret, HERE)
+    with pytest.raises(UnauthorizedError):
+        ours.caller(f"Bearer {given[:-12]}{'A' * 12}", HERE)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "registered client=lamp address=192.0.2.1 mode=open"
+    assert lines[1] == "token_given client=lamp address=192.0.2.1 life_s=43200"
+    assert lines[2].startswith(r'token_refused client="a\nforged client=admin" address=192.0.2.1 reason=unauthorized_c')
+    assert lines[-1].startswith("request_refused address=192.0.2.1 reason=invalid_grant why=")
+    for line in lines:
+        assert line.isascii() and line.isprintable()
+        assert secret not in line and given not in line
+        assert len(line) < 600

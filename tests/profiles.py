@@ -1,0 +1,13 @@
+"""What a JSAP profile has to say otherwise for the gateway of a test."""
+
+from urllib.parse import urlsplit
+
+from gateway.gates import Addresses
+
+
+def settings(at: Addresses) -> list[str]:
+    return [
+        "host=127.0.0.1",
+        f"sparql11protocol.port={urlsplit(at.query).port}",
+        f"sparql11seprotocol.availableProtocols.ws.port={urlsplit(at.subscribe).port}",
+    ]

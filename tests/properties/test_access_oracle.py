@@ -1,0 +1,240 @@
+"""Random permissions: a client that may not do everything lives in a dataset of its permitted graphs.
+
+The reference is the raw store filled with nothing but those graphs: queries and subscriptions give what it gives, and
+nothing of a restricted update, neither its delta nor whether it is refused, depends on what is in the other graphs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pyoxigraph as ox
+
+from engine import Engine
+from engine.access import FULL, Access, Graphs
+from engine.delta import QuadDelta
+from engine.errors import AccessDeniedError, GatewayError
+from engine.update import UsingGraphs
+from tests.oracle import term_text
+from tests.properties.comparison import Follower, GraphOracle, coloured, in_order, rows_of
+from tests.properties.sparql_texts import NAMESPACE, Case, Step, case_of
+
+CASES = 250
+NAMES = (None, *(f"<{NAMESPACE}{name}>" for name in ("g1", "g2", "g%2F2", "g3")))
+MOST = 60
+"""Quads beyond which a dataset is cleared."""
+
+
+def permitted(random: Random, of: Graphs | None = None) -> Graphs:
+    """Some graphs, the default graph mostly among them; of: some of these only."""
+    names = (name for name in NAMES if of is None or name in of)
+    return Graphs(frozenset(name for name in names if random.random() < (0.8 if name is None else 0.5)))
+
+
+def only(engine: Engine, graphs: Graphs) -> GraphOracle:
+    """A raw store with nothing but these graphs of an engine's dataset, the empty ones too."""
+    oracle = GraphOracle()
+    for quad in ox.parse(engine.dump(), ox.RdfFormat.N_QUADS):
+        name = None if isinstance(quad.graph_name, ox.DefaultGraph) else term_text(quad.graph_name)
+        if name in graphs:
+            oracle._store.add(quad)
+    for name in engine.store.graphs():
+        if name in graphs:
+            oracle._store.add_graph(ox.NamedNode(name[1:-1]))
+    return oracle
+
+
+def copy_of(engine: Engine, graphs: Graphs) -> Engine:
+    """An engine with nothing but these graphs."""
+    found = Engine()
+    batches = ([quad for quad in batch if quad.g in graphs] for batch in engine.snapshot())
+    found.restore([batch for batch in batches if batch], [name for name in engine.store.graphs() if name in graphs], 0)
+    return found
+
+
+def graphs_of(delta: QuadDelta) -> set[str | None]:
+    return {
+        *(quad.g for quads in (delta.removed, delta.added, delta.kept) for quad in quads),
+        *delta.created,
+        *delta.dropped,
+    }
+
+
+def outcome(engine: Engine, step: Step, access: Access) -> QuadDelta | type[Exception]:
+    using = None if step.graphs is None else UsingGraphs(step.graphs[0] or (), step.graphs[1] or ())
+    try:
+        return engine.prepare(step.text, using=using, access=access)
+    except GatewayError as error:
+        return type(error)
+
+
+def shown(found: QuadDelta | type[Exception], known: set[str]) -> Any:
+    """An outcome whose fresh blank nodes have no names."""
+    if not isinstance(found, QuadDelta):
+        return found
+    parts = [coloured(quads, known) for quads in (found.removed, found.added, found.kept)]
+    return *parts, set(found.created), set(found.dropped)
+
+
+def blank_nodes(engine: Engine) -> set[str]:
+    return {term for batch in engine.snapshot() for quad in batch for term in quad if term and term.startswith("_:")}
+
+
+def updates(engine: Engine, case: Case) -> Iterator[Step]:
+    """The steps that change the dataset, which is kept small."""
+    for step in case.steps:
+        if step.kind == "update":
+            if engine.quad_count > MOST:
+                engine.update("CLEAR ALL")
+            yield step
+
+
+def apply(engine: Engine, step: Step) -> Any:
+    delta = outcome(engine, step, FULL)
+    return engine.commit(delta) if isinstance(delta, QuadDelta) else None
+
+
+def chooses(step: Step) -> bool:
+    """Whether a query or the protocol names graphs to be its dataset."""
+    return step.graphs is not None or re.search(r"(?i)\bFROM\b", step.text) is not None
+
+
+def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewhere() -> None:
+    seed = secrets.randbelow(10**9)
+    tally: Counter[str] = Counter()
+    for number in range(seed, seed + CASES):
+        random = Random(number)
+        case = case_of(number)
+        with Engine() as engine:
+            followers: list[tuple[Follower, Graphs]] = []
+            for step in case.steps:
+                if step.kind == "subscribe":
+                    visible = permitted(random)
+                    access = Access(read=visible, subscribe=visible)
+                    default, named = step.graphs or (None, None)
+                    whole = only(engine, visible).query(step.text, step.graphs)
+                    try:
+                        answer = engine.query(step.text, default_graphs=default, named_graphs=named, access=access)
+                        first = engine.subscribe(step.text, default_graphs=default, named_graphs=named, access=access)
+                    except AccessDeniedError:
+                        assert chooses(step), (number, step)
+                        tally["denied"] += 1
+                        continue
+                    variables = tuple(first.first.variables)
+                    rows = rows_of(first.first, variables)
+                    assert rows == in_order(whole, variables), (number, visible, step)
+                    assert rows_of(answer.value, tuple(answer.value.variables)) == in_order(
+                        whole, tuple(answer.value.variables)
+                    ), (number, visible, step)
+                    follower = Follower(step.text, first.spuid, variables, rows, whole, step.graphs, first.spu_class)
+                    followers.append((follower, visible))
+                    tally[first.spu_class] += 1
+                elif step.kind == "update":
+                    if engine.quad_count > MOST:
+                        step = Step("update", "CLEAR ALL")
+                    commit = apply(engine, step)
+                    if commit is None:
+                        continue
+                    touched = graphs_of(commit.delta._replace(kept=()))
+                    for follower, visible in followers:
+                        before = follower.sequence
+                        follower.follow(commit.notifications)
+                        expected = only(engine, visible).query(follower.text, follower.graphs)
+                        assert follower.rows == in_order(expected, follower.variables), (number, visible, follower)
+                        tally["notified"] += follower.sequence - before
+                        if touched and not any(graph in visible for graph in touched):
+                            tally["elsewhere"] += 1
+                            assert follower.sequence == before, (number, visible, follower)
+    print(f"\nrestricted readers from seed {seed}: {dict(tally)}")
+    for name, least in {"telescoped": 100, "re-evaluated": 100, "notified": 100, "elsewhere": 100, "denied": 3}.items():
+        assert tally[name] >= least, (name, tally)
+
+
+def test_what_a_restricted_update_does_depends_on_nothing_that_it_may_not_read() -> None:
+    seed = secrets.randbelow(10**9)
+    tally: Counter[str] = Counter()
+    for number in range(seed, seed + CASES):
+        random = Random(number)
+        with Engine() as engine:
+            for step in updates(engine, case_of(number)):
+                read = permitted(random)
+                access = Access(read, permitted(random, read))
+                if random.random() < 0.5:  # so that there are plans of full clients
+                    outcome(engine, step, FULL)
+                before, known = engine.dump(), blank_nodes(engine)
+                found = outcome(engine, step, access)
+                assert engine.dump() == before, (number, step)
+                with copy_of(engine, read) as apart:
+                    same = outcome(apart, step, access)
+                    assert shown(found, known) == shown(same, known), (number, access, step)
+                    if isinstance(found, QuadDelta):
+                        assert all(graph in access.write for graph in graphs_of(found)), (number, access, step)
+                        full = outcome(apart, step, FULL)
+                        assert shown(found, known) == shown(full, known), (number, access, step)
+                        tally["changes" if found.changes else "empty"] += 1
+                    else:
+                        tally[found.__name__] += 1
+                apply(engine, step)
+    print(f"\nrestricted writers from seed {seed}: {dict(tally)}")
+    for name, least in {"changes": 100, "AccessDeniedError": 100}.items():
+        assert tally[name] >= least, (name, tally)
+
+
+def test_a_graph_that_may_be_written_and_not_read_is_not_seen_by_the_where() -> None:
+    seed = secrets.randbelow(10**9)
+    tally: Counter[str] = Counter()
+    for number in range(seed, seed + CASES // 2):
+        random = Random(number)
+        with Engine() as engine:
+            for step in updates(engine, case_of(number)):
+                access = Access(permitted(random))
+                found = outcome(engine, step, access)
+                if isinstance(found, QuadDelta):
+                    # What the templates ask for is the same over the graphs that can be read; what is there, is not.
+                    with copy_of(engine, access.read) as apart:
+                        full = outcome(apart, step, FULL)
+                    known = blank_nodes(engine)
+                    assert isinstance(full, QuadDelta) or re.search(r"(?i)\b(CREATE|CLEAR|DROP)\b", step.text)
+                    if isinstance(full, QuadDelta) and not re.search(r"(?i)CLEAR|DROP|COPY|MOVE|;", step.text):
+                        asked = [coloured((*one.added, *one.kept), known) for one in (found, full)]
+                        assert asked[0] == asked[1], (number, access, step)
+                        tally["compared"] += bool(asked[0])
+                apply(engine, step)
+    assert tally["compared"] >= 50, tally
+
+
+def test_no_description_tells_of_a_hidden_graph() -> None:
+    random = Random(secrets.randbelow(10**9))
+    with Engine() as engine:
+        names = [name for name in NAMES if name is not None]
+        for number, (name, subject) in enumerate(itertools.product((*names, None), "abc")):
+            quad = f"<{NAMESPACE}{subject}> <{NAMESPACE}p> {number} , [ <{NAMESPACE}q> {number} ]"
+            engine.update(f"INSERT DATA {{ {quad if name is None else f'GRAPH {name} {{ {quad} }}'} }}")
+        for _ in range(50):
+            read = permitted(random)
+            store = only(engine, read)._store
+            for text in (
+                f"DESCRIBE <{NAMESPACE}a>",
+                "DESCRIBE ?s { ?s ?p ?o }",
+                "DESCRIBE ?s { GRAPH ?g { ?s ?p ?o } }",
+                "CONSTRUCT { ?s ?p ?o } { GRAPH ?g { ?s ?p ?o } }",
+                "CONSTRUCT WHERE { ?s ?p ?o }",
+            ):
+                answer = engine.query(text, access=Access(read=read)).value
+                assert isinstance(answer, tuple)
+                triples = store.query(text)
+                assert isinstance(triples, ox.QueryTriples)
+                expected = {
+                    tuple(map(term_text, (triple.subject, triple.predicate, triple.object))) for triple in triples
+                }
+                assert {quad[:3] for quad in answer} == expected, (read, text)
+            for name in NAMES:
+                graph = "?s ?p ?o" if name is None else f"GRAPH {name} {{ ?s ?p ?o }}"
+                asked = engine.query(f"ASK {{ {graph} }}", access=Access(read=read)).value
+                assert asked is (name in read)
