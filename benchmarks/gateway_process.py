@@ -72,7 +72,7 @@ def gateway_process(**tables: Mapping[str, int | str]) -> Iterator[Gateway]:
             yield Gateway(process, _urls(process))
         finally:
             process.terminate()
-            process.wait()
+            process.communicate()
 
 
 def _urls(process: subprocess.Popen[str]) -> dict[str, str]:

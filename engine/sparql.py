@@ -269,7 +269,10 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
     """
     first = next((body[0] for _, body in segments if body), None)
     if first is None:
-        ox.Store().update(text)
+        try:
+            ox.Store().update(text)
+        except SyntaxError as error:
+            raise _syntax_error(error, text, len(text), 0) from error
         return
     checked, moved = text, ""
     seen_operation = False

@@ -136,6 +136,8 @@ def _check(options: argparse.Namespace) -> int:
     print(f"  data          {configuration.data.resolve()}")
     print(f"  base IRI      {settings.gateway.base_iri}")
     print(f"  MQTT broker   {f'{settings.mqtt.host}:{settings.mqtt.port}' if settings.mqtt.host else 'none'}")
+    security = settings.security
+    print(f"  security      {f'TLS and tokens, registration {security.registration}' if security.enabled else 'plain'}")
     for application in configuration.applications:
         print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
     return 0

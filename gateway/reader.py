@@ -157,8 +157,8 @@ class Reader:
         return self._forked(answer, self._query_bounds, self._running, self._took)
 
     def graph(self, store: ox.Store, graph: Term | None, media_type: str) -> Answer:
-        """Forks a reader of one graph that exists, within the limits of a query but that of rows: it is written as it is
-        read. Raises QueueFullError when too many are running."""
+        """Forks a reader of one graph that exists, within the limits of a query but that of rows: it is written as it
+        is read. Raises QueueFullError when too many are running."""
         self._check_room()
         name = ox.DefaultGraph() if graph is None else native_name(graph)
 

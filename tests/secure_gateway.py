@@ -29,15 +29,15 @@ JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 class SecureGateway:
     """Used as a context manager. folder: its configuration and, in data/, what it keeps. security: settings that differ
-    from the defaults."""
+    from the defaults; tables: other tables of settings."""
 
-    def __init__(self, folder: Path, **security: Any) -> None:
+    def __init__(self, folder: Path, tables: Mapping[str, Mapping[str, object]] | None = None, **security: Any) -> None:
         self.folder = folder
         self.toml = folder / "lamplighter.toml"
         table = {"enabled": True, "host": "127.0.0.1", "https_port": 0, "wss_port": 0, **security}
         text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in table.items())
         self.toml.write_text(f'[gateway]\ndurability = "off"\n[security]\n{text}\n')
-        document = {"gateway": {"durability": "off"}, "security": table}
+        document = {"gateway": {"durability": "off"}, "security": table, **(tables or {})}
         self._configuration = Configuration(msgspec.convert(document, Settings), folder, folder / "data", [])
         self.data = folder / "data"
         self._stop: asyncio.Event | None = None
@@ -111,7 +111,7 @@ class SecureGateway:
 
     def websocket(self, path: str = "/secure/subscribe", **headers: str) -> ClientConnection:
         url = f"wss://localhost:{self.socket_port}{path}"
-        return connect(url, ssl=self.tls, additional_headers=headers, compression=None, proxy=None)
+        return connect(url, ssl=self.tls, additional_headers=headers, open_timeout=TIMEOUT_S, proxy=None)
 
     def local_websocket(self) -> ClientConnection:
         path = self.addresses.subscribe_here.partition(":")[2]

@@ -133,10 +133,19 @@ class Connection(HttpToolsProtocol):
         data nobody reads may never see the answer."""
         if self._refused:
             return  # the same data may be wrong in two ways
-        body = f'{{"error":"{code}","status_code":{status},"error_description":"{description}"}}'
-        head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        if self.pipeline and not self._in_head:
+            self.transport.abort()  # others are to be answered before it
+            return
         self._refused = True
         self._reads_by = self.loop.time() + self._settings.idle_s
+        if self.cycle is not None and not self.cycle.response_complete:
+            if self._in_head:
+                self.cycle.keep_alive = False  # what cannot be read follows a request whose answer is the last then
+                return
+            self.cycle.disconnected = True  # this is its answer
+            self.cycle.message_event.set()
+        body = f'{{"error":"{code}","status_code":{status},"error_description":"{description}"}}'
+        head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         self.transport.write((head + body).encode())
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from gateway.disk import Disk
@@ -140,6 +141,19 @@ def test_plain_mode_limits_an_address_when_it_is_told_to() -> None:
     assert [limited.http_caller(request) for _ in range(2)] == [ANYBODY] * 2
     with pytest.raises(QueueFullError, match="plain_requests_per_s = 2"):
         limited.http_caller(request)
+
+
+def test_however_many_come_by_the_network_this_machine_gets_through(tmp_path: Path) -> None:
+    one = {"connections_max": 1}
+    with SecureGateway(tmp_path, {"http": one, "websocket": one}) as gateway, gateway.websocket():
+        with pytest.raises(InvalidStatus, match="503"), gateway.websocket():
+            pass
+        with gateway.local_websocket() as here:
+            assert "answer" in ask(here, {"query": {"sparql": "ASK {}"}})
+        taken = socket.create_connection(("localhost", gateway.port))
+        with gateway.tls.wrap_socket(taken, server_hostname="localhost"):
+            assert gateway.https("GET", "/ready").status == 503
+            assert gateway.local("GET", "/ready").status == 200
 
 
 def waiting(gateway: SecureGateway) -> int:

@@ -231,11 +231,11 @@ async def _timed(at: Addresses, number: int) -> float:
     return time.monotonic() - begun
 
 
-def test_a_client_that_does_not_read_costs_no_memory_and_is_dropped_at_the_time_limit(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_costs_no_memory_and_is_dropped(tmp_path: Path) -> None:
     product = "SELECT ?a ?b ?c ?d { ?a ?x ?b . ?c ?y ?d }"  # 160,000 rows, 40 MB
 
     async def test() -> None:
-        async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}, query={"time_ms_max": 15_000}) as at:
+        async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}, query={"time_ms_max": 60_000}) as at:
             await update(at, f"INSERT DATA {{ {MANY} }}")
             await query(at, "ASK {}")
             before = resident_bytes()
