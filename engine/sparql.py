@@ -305,6 +305,8 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
         )
     if words[0] in ("CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD"):
         return _graph_operation(prologue, body, words)
+    if len(words) < 2:
+        raise _glued(text, body[0])
     if words[1] == "DATA":
         return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
     if words[1] == "WHERE":
@@ -323,6 +325,8 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
             position += 2 if named else 1
             (using_named if named else using).append(body[position].text)
             position += 1
+        elif words[position] not in ("DELETE", "INSERT"):
+            raise _glued(text, body[position])
         else:
             end = _block_end(body, position + 1)
             block = text[body[position + 1].start : body[end].end]
@@ -336,6 +340,11 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
     where = at_instant(text, prologue, body[position:], now)
     where = _with_instant(where, list(tokens(where)), now)
     return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
+
+
+def _glued(text: str, token: Token) -> RequestSyntaxError:
+    line, column = line_and_column(text, token.start)
+    return RequestSyntaxError(f"{_GLUED}: {token.text[:100]}", line, column)
 
 
 def _without_signs(text: str, body: Sequence[Token]) -> str:
@@ -383,6 +392,8 @@ def _with_instant(text: str, body: Sequence[Token], now: datetime) -> str:
 
 # --- templates --------------------------------------------------------------------------------------
 
+_GLUED = "two words stand together without a blank, or a name cannot be read alone"
+
 VARIABLE = "urn:x-lamplighter:variable:"
 """A template's variable stands in the scratch store as an IRI with this prefix."""
 
@@ -393,10 +404,15 @@ QuadPattern = Quad
 def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]]:
     """The quads in a block of quad data in canonical terms with fresh blank nodes, and the graphs it names.
 
-    The work is done by the store itself: the block is inserted into an empty one and read back.
+    The work is done by the store itself: the block is inserted into an empty one and read back. Raises
+    RequestSyntaxError.
     """
     scratch = ox.Store()
-    scratch.update(f"{prologue} INSERT DATA {block}")
+    try:
+        scratch.update(f"{prologue} INSERT DATA {block}")
+    except SyntaxError as error:
+        # Oxigraph reads `GRAPHx:g` as a keyword and a name, and cuts elsewhere than the lexer then.
+        raise RequestSyntaxError(f"{_GLUED}: {block[:100]}") from error
     return [quad_from_native(quad) for quad in scratch], [str(name) for name in scratch.named_graphs()]
 
 
@@ -416,6 +432,6 @@ def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[
 
 
 def canonical(prologue: str, raw: str) -> Term:
-    """The store's term for a constant as written. Raises SyntaxError."""
+    """The store's term for a constant as written. Raises RequestSyntaxError."""
     patterns, _ = data_quads(prologue, f"{{ <urn:x> <urn:x> {raw} }}")
     return patterns[0].o

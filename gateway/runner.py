@@ -440,7 +440,12 @@ class Runner:
         if step.lane is not None and step.lane.waiting:
             self._wait(step, step.lane)
             return
-        trial = None if step.trial is None else step.trial()
+        try:
+            trial = None if step.trial is None else step.trial()
+        except Exception as error:  # whatever a text does to those who look at it, it is the request's trouble alone
+            logger.exception("request could not be looked at")
+            self._refuse(step, StoreError(f"the request could not be read: {error!r}"))
+            return
         if trial is None or trial.passed or self._tasks is None:
             self._run(step, trial)
             return

@@ -26,7 +26,7 @@ import msgspec
 from engine.access import FULL, Access, Graphs
 from engine.change_log import Cause, Followed, Record
 from engine.core import Engine, Notification, Subscription
-from engine.errors import AccessDeniedError, GatewayError, UnknownSpuidError
+from engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
 from engine.protocol import Results, Resume
 from engine.terms import Term
 from gateway.clock import Clock
@@ -224,12 +224,18 @@ class Subscribers:
         return self._runner.access_of(caller.name) if caller.registered else caller.access
 
     def _subscription(self, followed: Followed, access: Access) -> Subscription:
-        return self._engine.subscribe(
-            followed.sparql,
-            default_graphs=followed.default_graphs,
-            named_graphs=followed.named_graphs,
-            access=access,
-        )
+        try:
+            return self._engine.subscribe(
+                followed.sparql,
+                default_graphs=followed.default_graphs,
+                named_graphs=followed.named_graphs,
+                access=access,
+            )
+        except GatewayError:
+            raise
+        except Exception as error:
+            logger.exception("subscription could not be evaluated")
+            raise StoreError(f"the subscription could not be evaluated: {error!r}") from error
 
     def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""

@@ -54,6 +54,7 @@ class Hostile:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self._texts: list[str] = []  # good ones
 
     def value(self, depth: int = 0) -> Any:
         """Any JSON value."""
@@ -89,8 +90,9 @@ class Hostile:
             return self.nested()
         if choice < 0.45:
             return str(random.choice(_ODD))
-        writer = Writer(random.choice)
-        text = random.choice([step.text for step in written_case(writer).steps])
+        if not self._texts:
+            self._texts = [step.text for step in written_case(Writer(random.choice)).steps]
+        text = self._texts.pop()
         return self.mutated(text) if random.random() < 0.7 else text
 
     def mutated(self, text: str) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import ClientConnection
 
+from gateway.gates import Addresses
 from gateway.log_writer import Recovery
-from gateway.service import Addresses, Configuration, run_gateway
+from gateway.service import Configuration, run_gateway
 from gateway.settings import Settings
 
 TIMEOUT_S = 20.0

@@ -22,8 +22,9 @@ from unittest import mock
 from engine.core import Commit, Engine
 from engine.delta import QuadDelta
 from gateway.disk import TEMPORARY, Disk
+from gateway.gates import Addresses
 from gateway.log_writer import LogWriter, Recovery
-from gateway.service import Addresses, Configuration, run_gateway, stop_on_signals
+from gateway.service import Configuration, run_gateway, stop_on_signals
 
 APPLY, RELEASE = "before apply", "before release"
 HALF = "half of write"

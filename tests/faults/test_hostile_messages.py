@@ -27,7 +27,7 @@ AT_ONCE, PER_SOCKET = 50, 1_000
 IDLE_S = 2
 STALLED = 60
 RESIDENT_GROWTH_MAX = 1.25
-SERVED_S_MAX = 5.0
+PAUSE_S, SERVED_S_MAX = 0.03, 5.0
 ANSWERED_S_MAX = 30.0
 
 
@@ -51,6 +51,7 @@ class Wellbehaved(Thread):
                 assert (told["alias"], told["sequence"]) == ("good", 0)
                 while not self._ended.is_set():
                     self._round(client)
+                    self._ended.wait(PAUSE_S)  # it is to be served, not to be the load
         except BaseException as error:
             self.failed = error
 

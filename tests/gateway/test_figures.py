@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.asyncio.client import connect
 
-from gateway.service import Addresses
+from gateway.gates import Addresses
 from tests.brokers import free_port
 from tests.running_gateway import ask, go, hear, http, query, running_gateway, tell, until, update
 

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from engine.client import EngineClient
-from gateway.service import Addresses
+from gateway.gates import Addresses
 from tests.brokers import free_port
 from tests.running_gateway import ask, go, health, hear, http, query, running_gateway, tell, update
 

@@ -260,7 +260,7 @@ def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     case=cases(),
     choices=st.lists(st.sampled_from(["now", "id", "delay", "at", "cancel", "pass"]), min_size=8, max_size=8),

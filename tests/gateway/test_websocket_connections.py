@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 
-from gateway.service import Addresses
+from gateway.gates import Addresses
 from gateway.websocket_gate import MESSAGE_BYTES_MAX
 from tests.running_gateway import TIMEOUT_S, ask, go, health, hear, running_gateway, tell, until, update
 

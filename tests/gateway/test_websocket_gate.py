@@ -16,7 +16,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.service import Addresses
+from gateway.gates import Addresses
 from tests.running_gateway import (
     TIMEOUT_S,
     ask,
