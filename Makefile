@@ -31,7 +31,7 @@ test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
-	@$(BIN)/python -m pytest -m "not faults" $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults" --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
@@ -54,7 +54,7 @@ format: $(VENV)/test.stamp ## lay the code out
 
 lock: $(VENV)/test.stamp ## pin the dependencies anew (names, versions and hashes; no addresses)
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in ":demo" "-test:demo,test" "-cloud:cloud"; do \
+	@for set in ":demo" "-test:demo,test,cloud" "-cloud:cloud"; do \
 	  name=requirements$${set%%:*}.lock; extras=$${set#*:}; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --no-emit-index-url --no-emit-find-links \

@@ -37,6 +37,8 @@ class Effort:
     idle_each: int = 100
     idle_updates: int = 100
     idle_turns: int = 80
+    chat_turns: int = 20
+    chat_messages: int = 100
     round_trips: int = 5_000
 
 
@@ -68,6 +70,8 @@ QUICK = Effort(
     idle_each=20,
     idle_updates=20,
     idle_turns=3,
+    chat_turns=2,
+    chat_messages=5,
     round_trips=100,
 )
 """For a look at whether all works; its figures mean little."""

@@ -1,6 +1,7 @@
 """A real gateway in a process of its own, for what measures it from outside."""
 
 import json
+import re
 import subprocess
 import sys
 import urllib.request
@@ -34,6 +35,12 @@ class Gateway:
         host, port = self.http
         with urllib.request.urlopen(f"http://{host}:{port}/figures", timeout=30) as answer:
             return dict(json.load(answer))
+
+    def resident_bytes_max(self) -> int:
+        """The most memory that was resident until now."""
+        found = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
 
     def cpu_s(self) -> float:
         """Processor time of all its threads until now."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import durability, fan_out, http_round_trip, profiles, report, scaling
+from benchmarks import durability, fan_out, http_round_trip, profiles, report, scaling, sepa
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -41,6 +41,8 @@ PARTS: dict[str, tuple[Part, str]] = {
     "fan-out": (fan_out.fan_out, "1,000 WebSocket subscribers, each notified of every update"),
     "idle-subscriptions": (fan_out.idle_subscriptions, "updates beside 10,000 subscriptions that they do not concern"),
     "http": (http_round_trip.http, "an update over HTTP beside 1,004 subscriptions"),
+    "stress": (sepa.stress, "SEPA's stress tests: 1010, 68 and 4030 events exactly"),
+    "chat": (sepa.chat, "SEPA's chat: cost over the raw store, latency of notifications"),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"

@@ -61,6 +61,12 @@ class Access:
     def full(self) -> bool:
         return self.read.names is None and self.write.names is None and self.subscribe.names is None
 
+    @property
+    def blind(self) -> bool:
+        """Whether it may write a graph that it may not read."""
+        read, write = self.read.names, self.write.names
+        return read is not None and (write is None or not write <= read)
+
 
 FULL = Access()
 """Everything."""

@@ -9,6 +9,7 @@ the row until the row goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pyoxigraph as ox
@@ -33,22 +34,32 @@ def microseconds(instant: datetime) -> int:
 
 
 def calls(prologue: str, found: Sequence[Token]) -> Iterator[int]:
-    """Where in the tokens the function is called: the positions of its name; its brackets follow."""
-    for position, token in enumerate(found[:-2]):
-        if (
-            token.kind in ("iri", "name")
-            and "clock" in token.text
-            and found[position + 1].text == "("
-            and found[position + 2].text == ")"
-            and _full(prologue, token.text) == CLOCK
-        ):
-            yield position
+    """Where in the tokens the function is called: the positions of its name; its brackets follow.
+
+    Nowhere in a text that is not SPARQL: that is for its parser to say.
+    """
+    asked = [
+        position
+        for position, token in enumerate(found[:-2])
+        if token.kind in ("iri", "name")
+        and "clock" in token.text
+        and found[position + 1].text == "("
+        and found[position + 2].text == ")"
+    ]
+    if asked:
+        names = list({found[position].text for position in asked})
+        clocks = {name for name, full in zip(names, _full(prologue, names), strict=False) if full == CLOCK}
+        yield from (position for position in asked if found[position].text in clocks)
 
 
-def _full(prologue: str, name: str) -> Term:
+def _full(prologue: str, names: Sequence[str]) -> list[Term]:
+    """The full names of all at once, since a prologue may be long; none of them if one cannot be read."""
     scratch = ox.Store()
-    scratch.update(f"{prologue} INSERT DATA {{ <urn:x> <urn:x> {name} }}")
-    return str(next(iter(scratch)).object)
+    data = " ; ".join(f"<urn:{number}> {name}" for number, name in enumerate(names))
+    with suppress(SyntaxError):
+        scratch.update(f"{prologue} INSERT DATA {{ <urn:x> {data} }}")
+    found = {str(quad.predicate): str(quad.object) for quad in scratch}
+    return [found[f"<urn:{number}>"] for number in range(len(found))]
 
 
 def at_instant(text: str, prologue: str, found: Sequence[Token], instant: datetime) -> str:
@@ -97,5 +108,7 @@ def query_at(text: str, instant: datetime) -> str:
     end = 0
     while end < len(found) and found[end].is_word("PREFIX", "BASE", "VERSION"):
         end += 3 if found[end].is_word("PREFIX") else 2
+    if end >= len(found):
+        return text  # it asks nothing, as its parser will say
     prologue = text[: found[end].start]
     return prologue + at_instant(text, prologue, found[end:], instant)

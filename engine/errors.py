@@ -30,7 +30,7 @@
 """
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 class GatewayError(Exception):
@@ -223,3 +223,17 @@ class ConfigurationError(GatewayError):
     """The configuration is wrong; the message names file, key and cure."""
 
     code = "configuration"
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def bare(error: E) -> E:
+    """The error without the frames that it came through and the errors that led to it; the same object.
+
+    For who keeps an error for later: the frame that has it in a variable is one of those that it came through, and
+    with such a cycle all that these frames hold, the request and its tokens among it, stays until the garbage
+    collector comes by, who counts objects and not bytes.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error

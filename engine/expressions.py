@@ -24,7 +24,7 @@ MEMO = 1024
 """Operand tuples whose value is remembered, for each expression."""
 
 TERM_MAX = 256
-"""Characters of the longest operand for which that is done."""
+"""Characters of the longest operand and the longest value for which that is done."""
 
 Operand = Variable | Constant | Exists
 TRUE, FALSE = (f'"{value}"^^<http://www.w3.org/2001/XMLSchema#boolean>' for value in ("true", "false"))
@@ -159,11 +159,24 @@ def _evaluated(expression: Expression, frame: str) -> Callable[..., Term | None]
         solutions = _EMPTY.query(text, substitutions=bound)
         assert isinstance(solutions, ox.QuerySolutions)
         found = next(iter(solutions))["value"]
-        return None if found is None else term_text(found)
+        term = None if found is None else term_text(found)
+        if term is not None and len(term) > TERM_MAX:
+            raise _LongValueError(term)  # what raises is not remembered
+        return term
 
     def remembered(*terms: Term | None) -> Term | None:
-        if any(term is not None and len(term) > TERM_MAX for term in terms):
-            return evaluated.__wrapped__(*terms)
-        return evaluated(*terms)
+        try:
+            if any(term is not None and len(term) > TERM_MAX for term in terms):
+                return evaluated.__wrapped__(*terms)
+            return evaluated(*terms)
+        except _LongValueError as long:
+            return long.term
 
     return remembered
+
+
+class _LongValueError(Exception):
+    """A value that is not to be remembered: REPLACE makes a long text of short ones."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term

@@ -21,6 +21,8 @@ TEXT_MAX = 32_768
 """Characters of the longest text with a skeleton: what is remembered shall not be long."""
 TERM_MAX = 256
 """Characters of the longest constant that is remembered."""
+CANONICAL_MAX = 1024
+"""Characters of the longest term that is remembered for one: a short name may stand for a long IRI."""
 PROLOGUES_MAX = 64
 """Prologues whose constants are remembered."""
 TERMS_MAX = 20_000
@@ -108,14 +110,15 @@ class Lifter:
 
     def _entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         kind = kind_of(raw)
-        if len(raw) > TERM_MAX:
-            return kind, _plain(raw) or self._canonical(prologue, raw)
+        term = _plain(raw) or self._canonical(prologue, raw)
+        if len(raw) > TERM_MAX or len(term) > CANONICAL_MAX:
+            return kind, term
         self._size += 1
         if self._size > TERMS_MAX:
             for entries in self._known.values():  # in place, since recognisers look in them too
                 entries.clear()
             self._size = 1
-        entry = known[raw] = (kind, _plain(raw) or self._canonical(prologue, raw))
+        entry = known[raw] = (kind, term)
         return entry
 
 

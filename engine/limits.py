@@ -12,7 +12,9 @@ from engine.errors import LimitExceededError
 from engine.lexer import Token
 
 NESTING_MAX = 200
-"""Brackets of any kind within each other."""
+"""Brackets of any kind within each other, triples in triples too."""
+NEGATIONS_MAX = 10
+"""Signs ``!`` in a row."""
 PATTERNS_MAX = 128
 """Triple patterns, path steps and groups in all WHERE clauses of an operation or query, by their separators."""
 TOKENS_MAX = 10_000
@@ -28,8 +30,8 @@ _SEPARATORS = frozenset(".;,/|")
 def check_limits(found: Sequence[Token]) -> None:
     """Raises LimitExceededError for a text that no parser should be given."""
     stack: list[str] = []  # for each open bracket: "data", "patterns" or "expression"
-    counted = patterns = 0
-    values = False
+    counted = patterns = negations = 0
+    values = pair = False
     before: Token | None = None
     for token in found:
         place = stack[-1] if stack else "patterns"
@@ -37,19 +39,25 @@ def check_limits(found: Sequence[Token]) -> None:
             counted += 1
             if place == "patterns" and token.text in _SEPARATORS:
                 patterns += 1
-        if token.is_word("VALUES"):
-            values = True
-        elif token.kind == "sign" and token.text in _OPENING:
+        if token.kind == "sign" and token.text in _OPENING:
             opened = _opened(token, before, place, values)
-            if opened == "data":
-                values = False
-            elif token.text in "{[":
+            if opened != "data" and token.text in "{[":
                 patterns += 1
             stack.append(opened)
         elif token.kind == "sign" and token.text in _OPENING.values() and stack:
             stack.pop()
+        elif token.kind == "sign" and token.text in "<>" and before is not None:
+            # Two are a bracket of triples, and the third begins another.
+            pair = not pair and before.text == token.text and before.end == token.start
+            if pair and token.text == "<":
+                stack.append(place)
+            elif pair and stack:
+                stack.pop()
         elif token.text == ";" and not stack:
             patterns = 0  # the next operation of an update
+        negations = negations + 1 if token.text == "!" else 0
+        if negations > NEGATIONS_MAX:
+            raise LimitExceededError(f"there are more than {NEGATIONS_MAX} negations in a row")
         if len(stack) > NESTING_MAX:
             raise LimitExceededError(f"brackets are nested more than {NESTING_MAX} deep")
         if patterns > PATTERNS_MAX:
@@ -60,6 +68,8 @@ def check_limits(found: Sequence[Token]) -> None:
             raise LimitExceededError(
                 f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
             )
+        # Its variables and a brace are all that belongs to it.
+        values = token.is_word("VALUES") or (values and (token.kind == "variable" or token.text in ("(", ")")))
         before = token
 
 

@@ -81,7 +81,10 @@ class DeclaredCause(msgspec.Struct, frozen=True):
     kind: a word of the client's, but none of those that the gateway itself writes.
     """
 
-    kind: Annotated[str, msgspec.Meta(pattern="^(?!(timer|missed|clock|application|http|ws)$)[a-z][a-z0-9-]{0,31}$")]
+    kind: Annotated[
+        str,
+        msgspec.Meta(pattern="^(?!(timer|missed|clock|application|restore|removed|http|ws)$)[a-z][a-z0-9-]{0,31}$"),
+    ]
     id: Annotated[str, msgspec.Meta(max_length=1000)]
 
 

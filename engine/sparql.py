@@ -60,14 +60,36 @@ def _checked(text: str) -> list[Token]:
         raise RequestSyntaxError("half of a surrogate pair is not a character", line, column) from error
     found = list(tokens(text))
     check_limits(found)
-    for token in found:
-        if token.is_word("SERVICE"):
+    for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
+        if token.kind == "other":
+            line, column = line_and_column(text, token.start)
+            raise RequestSyntaxError(_UNREADABLE.get(token.text, f"{token.text!r} does not belong here"), line, column)
+        if _asks_elsewhere(before, token, after):
             line, column = line_and_column(text, token.start)
             raise UnsupportedRequestError(
                 f"line {line}, column {column}: SERVICE is refused: the gateway asks no other endpoint, "
                 "since an answer from elsewhere could not be kept true; query the endpoint yourself and send an update"
             )
     return found
+
+
+_UNREADABLE = {
+    '"': "a string that begins here does not end",
+    "'": "a string that begins here does not end",
+    "<": "this < may compare or begin an IRI; put a blank behind it, or write the IRI with a prefix",
+}
+
+
+def _asks_elsewhere(before: Token | None, token: Token, after: Token | None) -> bool:
+    """Whether Oxigraph might read SERVICE here: it needs no blank around a keyword, as in `trueSERVICESILENTex:a {`."""
+    if token.kind == "word":
+        return "SERVICE" in token.text.upper()
+    return (
+        token.kind == "name"
+        and "SERVICE" in token.text.partition(":")[0].upper()
+        and (after is not None and after.text == "{")
+        and not (before is not None and before.is_word("GRAPH", "FROM", "NAMED"))
+    )
 
 
 # --- queries ----------------------------------------------------------------------------------------
@@ -107,6 +129,9 @@ def parse_query(text: str) -> Query:
         raise _syntax_error(error, text) from error
     except (RuntimeError, ValueError) as error:
         raise UnsupportedRequestError(str(error)) from error
+    kinds = {"SELECT": ox.QuerySolutions, "ASK": ox.QueryBoolean}
+    if not isinstance(answer, kinds.get(query.form, ox.QueryTriples)):
+        raise RequestSyntaxError(f"{_GLUED}: {text[:100]}")  # `DESCRIBEe:a`
     if isinstance(answer, ox.QuerySolutions):
         return replace(query, columns=tuple(variable.value for variable in answer.variables))
     return query

@@ -392,6 +392,7 @@ class QuadStore:
 
 def _opened(path: Path) -> ox.Store:
     try:
+        path.mkdir(mode=0o700, exist_ok=True)  # RocksDB would let everybody read what it makes
         return ox.Store(path)
     except RuntimeError as error:
         raise StoreError(

@@ -26,6 +26,7 @@ from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
 from engine.lutt import Lutt, Matcher
 from engine.plan import Counting, Seeding
+from engine.remembered import Remembered
 from engine.shapes import Shape, Spelling, Unit, graphs_read, read_spelling
 from engine.sparql import canonical, declarations_and_body, subscribable
 from engine.spu import ReevaluatingSpu
@@ -35,6 +36,8 @@ from engine.writer import TooManySteps
 
 SPELLINGS_MAX = 1024
 """Skeletons of queries that are remembered, the last used ones."""
+SPELLINGS_CHARACTERS_MAX = 256 * 1024
+"""Of these, all together; what is known of a skeleton takes some sixty bytes for each."""
 
 _NOT_BY_PLAN = (OrderMattersError, TooManySteps)
 """What keeps a plan from telling the rows; the store can."""
@@ -196,7 +199,7 @@ class Subscriptions:
         self._cts = cts
         self._lifter = lifter
         self._lutt: Lutt[Unit] = Lutt()
-        self._spellings: dict[str, Spelling] = {}
+        self._spellings = Remembered[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
         self._shapes: dict[Any, Shape] = {}
         self._matchers: dict[Shape, list[tuple[Term | None, Matcher]]] = {}
         self._units = _Numbered()
@@ -271,9 +274,8 @@ class Subscriptions:
         with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser says better what is wrong
             lifted = self._lifter.lift(text)
         if lifted is not None:
-            known = self._spellings.pop(lifted.skeleton, None)
+            known = self._spellings.get(lifted.skeleton)
             if known is not None:
-                self._spellings[lifted.skeleton] = known  # now the last used one
                 return known, lifted.terms
         columns = subscribable(text).columns
         prologue, body = declarations_and_body(text)
@@ -292,9 +294,7 @@ class Subscriptions:
             if "BASE" in prologue.upper():
                 spelling = replace(spelling, text=f"{prologue} {spelling.text}", prologue=prologue)
         elif lifted is not None and lifted.skeleton == skeleton_of(text, len(lifted.prologue), body, spans):
-            while len(self._spellings) >= SPELLINGS_MAX:
-                del self._spellings[next(iter(self._spellings))]
-            self._spellings[lifted.skeleton] = spelling
+            self._spellings.put(lifted.skeleton, spelling, len(lifted.skeleton))
         return spelling, terms
 
     @staticmethod

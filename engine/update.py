@@ -110,6 +110,32 @@ def _operation_delta(operation: Operation, context: _Context) -> QuadDelta:
             return _graph_delta(operation, context)
 
 
+def check_access(operations: Iterable[Operation], access: Access) -> None:
+    """Judges the graphs that operations name, before anything is looked up or waited for.
+
+    What their variables stand for is judged when they are evaluated. Raises AccessDeniedError, and RequestSyntaxError
+    for a name that is none.
+    """
+    if access.write.names == frozenset():
+        raise AccessDeniedError("this client may not write any graph; the operator of the gateway can permit it")
+    for operation in operations:
+        match operation:
+            case DataOperation():
+                quads, graphs = data_quads(operation.prologue, operation.data)
+                access.write.check((*graphs, *(quad.g for quad in quads)), "write")
+            case ModifyOperation():
+                with_graph, default, named = _chosen(operation)
+                access.read.check((*(default or ()), *(named or ())), "read")
+                blocks = [block for block in (operation.delete, operation.insert) if block]
+                found = [quad.g for block in blocks for quad in template(operation.prologue, block)[0]]
+                written = [with_graph if graph is None else graph for graph in found]
+                access.write.check(
+                    (graph for graph in written if not (graph or "").startswith(f"<{VARIABLE}")), "write"
+                )
+            case GraphOperation():
+                _check_graphs(operation, access)
+
+
 def too_many_quads(quads_max: int) -> LimitExceededError:
     """The error for templates that make more quads than one update may."""
     return LimitExceededError(
@@ -142,26 +168,15 @@ def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], 
 
 def _modify_delta(operation: ModifyOperation, context: _Context) -> QuadDelta:
     prologue, store, using, read = operation.prologue, context.store, context.using, context.access.read
-    with_graph = None if operation.with_graph is None else canonical(prologue, operation.with_graph)
+    with_graph, default_graphs, named_graphs = _chosen(operation)
     deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
     inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
     variables = sorted({*delete_variables, *insert_variables})
-    default_graphs: Sequence[Term | None] | None = None
-    named_graphs: Sequence[Term] | None = None
-    if operation.using or operation.using_named:
-        default_graphs = [canonical(prologue, name) for name in operation.using]
-        named_graphs = [canonical(prologue, name) for name in operation.using_named]
-    elif using:
+    if using:
         default_graphs, named_graphs = using.default, using.named
-    elif with_graph is not None:
-        default_graphs = [with_graph]
     if not read.every:
         read.check((*(default_graphs or ()), *(named_graphs or ())), "read")
-        default_graphs, named_graphs = Dataset(
-            None if default_graphs is None else tuple(default_graphs),
-            None if named_graphs is None else tuple(named_graphs),
-            read,
-        ).graphs(store.has_graph)
+        default_graphs, named_graphs = Dataset(default_graphs, named_graphs, read).graphs(store.has_graph)
     quads_each = len(deletes) + len(inserts)
     solutions_max = context.left // max(1, quads_each)
     # One more than are allowed, so that a product of patterns is given up while it is small.
@@ -176,6 +191,20 @@ def _modify_delta(operation: ModifyOperation, context: _Context) -> QuadDelta:
         _instances(inserts, variables, solutions, with_graph, context.new_blank_node),
         (),
     )
+
+
+def _chosen(
+    operation: ModifyOperation,
+) -> tuple[Term | None, tuple[Term | None, ...] | None, tuple[Term, ...] | None]:
+    """(graph of WITH, default graphs, named graphs of the WHERE); None where the text does not choose."""
+    prologue = operation.prologue
+    with_graph = None if operation.with_graph is None else canonical(prologue, operation.with_graph)
+    if operation.using or operation.using_named:
+        default, named = (
+            tuple(canonical(prologue, name) for name in names) for names in (operation.using, operation.using_named)
+        )
+        return with_graph, default, named
+    return with_graph, None if with_graph is None else (with_graph,), None
 
 
 def solutions_query(operation: ModifyOperation) -> str:
@@ -242,19 +271,10 @@ def _instance(
 
 
 def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
-    store, access = context.store, context.access
-    verb, silent = operation.verb, operation.silent
-    target = _graph(operation.prologue, operation.target)
-    if operation.target.upper() in ("NAMED", "ALL") and not access.write.every:
-        raise AccessDeniedError(
-            f"this client may not write every graph, so it may not {verb} {operation.target.upper()}; name the graph"
-        )
-    access.write.check((target,), "write")
-    if operation.source:
-        source = _graph(operation.prologue, operation.source)
-        access.read.check((source,), "read")
-        if verb == "MOVE":
-            access.write.check((source,), "write")
+    store, verb = context.store, operation.verb
+    target, source = _check_graphs(operation, context.access)
+    # Whether there is a graph is told to nobody who may not read it.
+    silent = operation.silent or target not in context.access.read
     if verb == "CREATE":
         assert isinstance(target, str)
         if store.has_graph(target):
@@ -275,8 +295,25 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
     else:
         parts.append(_delta(context, (), moved, ()))
     if verb == "MOVE":
-        parts.append(_clear_delta(store, "", source, drop=True, silent=silent))
+        parts.append(_clear_delta(store, "", source, drop=True, silent=operation.silent))
     return compose(parts)
+
+
+def _check_graphs(operation: GraphOperation, access: Access) -> tuple[Term | None, Term | None]:
+    """(target, source), which the client may write and read. Raises AccessDeniedError."""
+    target = _graph(operation.prologue, operation.target)
+    source = _graph(operation.prologue, operation.source) if operation.source else None
+    if operation.target.upper() in ("NAMED", "ALL") and not access.write.every:
+        raise AccessDeniedError(
+            f"this client may not write every graph, so it may not {operation.verb} {operation.target.upper()}; "
+            "name the graph"
+        )
+    access.write.check((target,), "write")
+    if operation.source:
+        access.read.check((source,), "read")
+        if operation.verb == "MOVE":
+            access.write.check((source,), "write")
+    return target, source
 
 
 def _graph(prologue: str, reference: str) -> Term | None:

@@ -13,6 +13,7 @@ from engine.errors import LimitExceededError, RequestError
 from engine.grammar import constant_spans
 from engine.lexer import tokens
 from engine.lifting import Lifted, Lifter, Recogniser, recogniser, skeleton_of
+from engine.remembered import Remembered
 from engine.sparql import REQUEST_BYTES_MAX, ModifyOperation, canonical, parse_update
 from engine.store import QuadStore
 from engine.terms import Term
@@ -23,8 +24,12 @@ from engine.writer import TooManySteps
 
 SHAPES_MAX = 512
 """Shapes of updates that are remembered, the last used ones."""
+SHAPES_CHARACTERS_MAX = 512 * 1024
+"""Of these, all together, and once more for each plan; a plan takes some forty bytes for each."""
 RECOGNISED_MAX = 8
 """Shapes that are tried before a text is taken apart."""
+RECOGNISED_CHARACTERS_MAX = 4096
+"""Of the longest text that is recognised by an expression of its own; `re` keeps the last 512 of them."""
 PLANS_MAX = 64
 """Plans for one shape, which differ in predicates."""
 
@@ -47,7 +52,7 @@ class Updates:
         self._cts = cts
         self._lifter = lifter
         self._quads_max = quads_max
-        self._shapes: dict[str, _Shape] = {}
+        self._shapes = Remembered[str, _Shape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
 
     def delta(
@@ -84,9 +89,7 @@ class Updates:
             quads_max=self._quads_max,
         )
         if lifted is not None and shape is None:
-            while len(self._shapes) >= SHAPES_MAX:
-                self._forget(next(iter(self._shapes)))
-            self._shapes[lifted.skeleton] = _Shape()
+            self._remember(lifted.skeleton, _Shape())
         return delta
 
     def _recognised_as(self, text: str) -> tuple[UpdatePlan, list[Term]] | None:
@@ -133,9 +136,6 @@ class Updates:
         return None
 
     def _plan(self, text: str, lifted: Lifted, shape: _Shape) -> UpdatePlan | None:
-        if len(self._shapes) > SHAPES_MAX // 2:  # the last used ones stay
-            del self._shapes[lifted.skeleton]
-            self._shapes[lifted.skeleton] = shape
         if shape.fixed is not None:
             terms = lifted.terms
             key = tuple([terms[number] for number in shape.fixed])
@@ -154,15 +154,20 @@ class Updates:
                 plan = UpdatePlan(body, lifted.terms, lambda raw: canonical("", raw), self._cts)
                 fixed = plan.fixed
         shape.fixed = fixed
-        if len(shape.plans) >= PLANS_MAX:
+        # One shape has a part of the room only, so that it is never itself what is forgotten to make room for it.
+        plans_max = min(PLANS_MAX, SHAPES_CHARACTERS_MAX // 4 // (1 + len(lifted.skeleton)))
+        while len(shape.plans) >= plans_max:
             self._close(next(iter(shape.plans)), shape)
         shape.plans[tuple(lifted.terms[number] for number in fixed)] = plan
+        self._remember(lifted.skeleton, shape)
         return plan
 
     def _recognise(self, text: str, lifted: Lifted, plan: UpdatePlan) -> None:
         """Puts the shape of a text that no recogniser knew in the place of one that came longer ago."""
         if any(known is plan for _, known in self._recognised):
             # Its constants were new; or it has others in common than the text before, and they take turns.
+            return
+        if len(text) > RECOGNISED_CHARACTERS_MAX:
             return
         start = len(lifted.prologue)
         body = [token for token in tokens(text) if token.start >= start]
@@ -172,10 +177,10 @@ class Updates:
             self._recognised.insert(0, (found, plan))
             del self._recognised[RECOGNISED_MAX:]
 
-    def _forget(self, skeleton: str) -> None:
-        shape = self._shapes.pop(skeleton)
-        for key in list(shape.plans):
-            self._close(key, shape)
+    def _remember(self, skeleton: str, shape: _Shape) -> None:
+        for _, forgotten in self._shapes.put(skeleton, shape, len(skeleton) * (1 + len(shape.plans))):
+            for key in list(forgotten.plans):
+                self._close(key, forgotten)
 
     def _close(self, key: tuple[Term, ...], shape: _Shape) -> None:
         plan = shape.plans.pop(key)

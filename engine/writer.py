@@ -115,7 +115,7 @@ class Writer:
             exec(compile(source, f"<plan {title}>", "exec"), self.space)
         except (SyntaxError, RecursionError, MemoryError) as error:  # too deeply nested for Python
             raise Unsupported("patterns nested too deeply") from error
-        function = self.space[title]
+        function = self.space.pop(title)  # in its own globals it would be a cycle, and only the collector frees those
         function.source = source
         function.may_exceed = self._counted
         return function  # type: ignore[no-any-return]

@@ -11,8 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cloud_sync.commands import Context, add_modes
 from engine.errors import GatewayError, UpstreamError
 from gateway.client_commands import add_client_commands
+from gateway.clock import MachineClock
 from gateway.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
 from gateway.gates import Addresses
 from gateway.local_call import call, local_url
@@ -20,6 +22,7 @@ from gateway.log_writer import Recovery
 from gateway.security_commands import add_security_commands
 from gateway.service import (
     Configuration,
+    allow_files,
     collect_rarely,
     run_coap,
     run_gateway,
@@ -76,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(command)
     add_client_commands(command)
     add_security_commands(command)
+    add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
     demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
     return parser
@@ -94,6 +98,7 @@ def _run(options: argparse.Namespace) -> int:
         collect_rarely()
 
     share_heap()
+    allow_files(configuration.settings)
 
     async def run() -> None:
         await run_gateway(configuration, stop_on_signals(), ready, adapters=options.all)
@@ -149,6 +154,13 @@ def _subscriptions(options: argparse.Namespace) -> int:
     if total > len(found):
         print(f"and {total - len(found)} more")
     return 0
+
+
+def _sync_context(options: argparse.Namespace) -> Context:
+    settings, data = settings_and_data(options)
+    config = config_file(options)
+    trusted = MachineClock(settings.gateway.clock_trusted).trusted
+    return Context(settings.sync, data, config.parent if config else Path(), trusted)
 
 
 def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:

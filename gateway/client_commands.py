@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -41,6 +42,8 @@ _FORMATS = {
 }
 """What is asked for; the second choice is for queries that give graphs."""
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
+_FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
+"""What is meant as the name of a file; no SPARQL looks like that."""
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -209,6 +212,8 @@ def _text(given: str) -> str:
             return Path(given).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{given}: {error}; name a file with SPARQL text") from error
+    if _FILE_NAME.fullmatch(given):
+        raise ConfigurationError(f"there is no file {given}, and it is no SPARQL either")
     return given
 
 

@@ -377,6 +377,10 @@ class DelayedUpdates:
         """How many are that client's; counted one by one."""
         return sum(pending.timer.client == client for pending in self._pending.values())
 
+    def names_of(self, client: str) -> list[str]:
+        """The ids of that client's."""
+        return [name for name, pending in self._pending.items() if pending.timer.client == client]
+
     def table(self, client: str | None = None) -> list[dict[str, Any]]:
         """What `GET /delayed` shows, the earliest first, and then those that wait for a trusted clock.
 

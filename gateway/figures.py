@@ -6,16 +6,18 @@ The runner counts, and this module tells; nothing here changes what it looks at.
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from isodate import duration_isoformat
 
+from cloud_sync.status import STATUS, Status, read_status
 from engine.core import Engine
 from engine.spu import RE_EVALUATED
 from gateway.apps import Application
@@ -100,6 +102,39 @@ class Evaluation:
     overruns: int = 0
 
 
+class Evaluations:
+    """What evaluations of queries cost last, by the query, of so many that were evaluated last.
+
+    Known by a digest of the text: a text has up to 16 MiB, and a query is remembered longer than it is subscribed to.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._found: OrderedDict[bytes, Evaluation] = OrderedDict()
+
+    def of(self, text: str) -> Evaluation:
+        """To be written to; a new one for a query that is not known."""
+        key = _digest(text)
+        evaluation = self._found.get(key)
+        if evaluation is None:
+            evaluation = self._found[key] = Evaluation()
+            if len(self._found) > self._entries_max:
+                self._found.popitem(last=False)
+        else:
+            self._found.move_to_end(key)
+        return evaluation
+
+    def get(self, text: str) -> Evaluation | None:
+        return self._found.get(_digest(text))
+
+    def forget(self, text: str) -> None:
+        self._found.pop(_digest(text), None)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
 class Subscriber(Protocol):
     """Who a subscription belongs to. client: for people; since: when it began or was resumed."""
 
@@ -128,7 +163,7 @@ class Parts(Generic[S]):
     resumables: ResumableSubscriptions[S]
     sinks: Mapping[str, S]
     aggregators: Mapping[str, tuple[Application, str]]
-    evaluations: Mapping[str, Evaluation]
+    evaluations: Evaluations
     waiting: Callable[[], int]
     queue_max: int
 
@@ -190,6 +225,11 @@ class Figures(Generic[S]):
         """The WebSocket gate has so many open sockets now."""
         self.websocket.sockets = count
         self._peaks.sockets = max(self._peaks.sockets, count)
+
+    def sync(self) -> Status | None:
+        """How far the change log has been shipped when the shipper was at work last; None if it never was."""
+        data = self._parts.log.data
+        return read_status(data) if (data / STATUS).exists() else None
 
     def monitoring(self) -> dict[str, Any]:
         """What `GET /figures` says: the figures of SEPA's beans (protocol 5.4) that there is something to say for here,

@@ -9,12 +9,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.access import FULL, Access
-from engine.client.addresses import UNIX
+from engine.client.addresses import UNIX, is_loopback
 from engine.errors import ConfigurationError
 from gateway.clock import Clock
 from gateway.disk import Disk
@@ -131,13 +130,16 @@ class Protection:
     def _open_plain(self, opened: list[Listener]) -> Gates:
         settings = self._settings
         for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
-            if not settings.security.plain_on_network and not _is_loopback(host):
+            if not settings.security.plain_on_network and not is_loopback(host):
                 raise ConfigurationError(
                     f"{table}.host = {host!r} is reached from other machines, without any protection; set "
                     "security.enabled for TLS and tokens, or security.plain_on_network if that is what you want"
                 )
-        opened.append(http := tcp_listener("http", settings.http.host, settings.http.port))
-        opened.append(websocket := tcp_listener("websocket", settings.websocket.host, settings.websocket.port))
+        at_http, at_websocket = settings.http, settings.websocket
+        opened.append(http := tcp_listener("http", at_http.host, at_http.port, at_http.connections_max))
+        opened.append(
+            websocket := tcp_listener("websocket", at_websocket.host, at_websocket.port, at_websocket.connections_max)
+        )
         gatekeeper = OpenGatekeeper(self._clock, settings.security.plain_requests_per_s)
         addresses = plain_addresses(settings, http.port, websocket.port)
         return Gates([http], [websocket], gatekeeper, self._places, "", addresses)
@@ -147,8 +149,11 @@ class Protection:
         settings, security = self._settings, self._settings.security
         http_socket, websocket_socket = socket_paths(settings, self._data)
         mode = 0o666 if security.local_users else 0o600  # who may do what is asked of the kernel, for each connection
-        for port, path in ((security.https_port, http_socket), (security.wss_port, websocket_socket)):
-            opened.append(tcp_listener("security", security.host, port, identity.tls))
+        for port, path, connections_max in (
+            (security.https_port, http_socket, settings.http.connections_max),
+            (security.wss_port, websocket_socket, settings.websocket.connections_max),
+        ):
+            opened.append(tcp_listener("security", security.host, port, connections_max, identity.tls))
             opened.append(unix_listener(path, mode))
         http, websocket = opened[:2], opened[2:]
         name = f"[{security.host}]" if ":" in security.host else security.host
@@ -216,10 +221,3 @@ def socket_paths(settings: Settings, data: Path) -> tuple[Path, Path]:
     """The Unix sockets of secure mode, for HTTP and for WebSocket."""
     folder = (data / settings.security.socket_folder).resolve()
     return folder / "http.sock", folder / "ws.sock"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

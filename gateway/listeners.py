@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
+
 BACKLOG = 256
+HANDSHAKES_MAX = 100
+"""Connections beside those that a gate may have: they are in their handshake, or are told that there are too many."""
+
+
+class _Bounded(socket.socket):
+    """A listening socket that closes at once what comes while `connections_max` of its connections are open.
+
+    A gate knows a connection when its TLS handshake is over. Before that, whoever opens thousands and says nothing
+    would take all files of the process, and nobody else could connect, on the machine's own sockets neither.
+    """
+
+    def __init__(self, listening: socket.socket, connections_max: int) -> None:
+        super().__init__(fileno=listening.detach())
+        self._connections_max = connections_max
+        self._accepted: set[socket.socket] = set()
+        self._full = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises ConnectionAbortedError for one too many, which asyncio passes over."""
+        connection, address = super().accept()
+        if len(self._accepted) >= self._connections_max:
+            self._accepted = {known for known in self._accepted if known.fileno() >= 0}
+            full = len(self._accepted) >= self._connections_max
+            if full and not self._full:
+                logger.warning("connections are refused port=%d open=%d", self.getsockname()[1], self._connections_max)
+            self._full = full
+            if full:
+                connection.close()
+                raise ConnectionAbortedError
+        self._accepted.add(connection)
+        return connection, address
 
 
 @dataclass(frozen=True)
@@ -31,15 +66,16 @@ class Listener:
         return int(self.socket.getsockname()[1])
 
 
-def tcp_listener(table: str, host: str, port: int, tls: ssl.SSLContext | None = None) -> Listener:
-    """Listens on host and port; 0 takes a free one. table: where the settings have them. Raises ConfigurationError."""
+def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ssl.SSLContext | None = None) -> Listener:
+    """Listens on host and port; 0 takes a free one. table: where the settings have them; connections_max: how many the
+    gate may have, `HANDSHAKES_MAX` more are accepted. Raises ConfigurationError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         # Connections inherit it. asyncio does not set it for them: it looks at `proto`, which is 0 here, and an answer
         # in two parts would wait 40 ms for the client's delayed acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Listener(listener, tls)
+        return Listener(_Bounded(listener, connections_max + HANDSHAKES_MAX), tls)
     except OSError as error:
         raise ConfigurationError(
             f"{table}: cannot listen on {host}:{port}: {error.strerror}; name another port"

@@ -58,6 +58,18 @@ _MONITORED = {
     ("websocket", "unsubscribed"): ("websocket_unsubscribed_total", "counter", "Ends of subscriptions confirmed."),
     ("websocket", "disconnected"): ("websocket_disconnected_total", "counter", "Clients that read too slowly."),
 }
+_SYNC = {
+    "lag_segments": ("shipping_lag_segments", "gauge", "Sealed segments whose landing in the cloud is not confirmed."),
+    "lag_records": ("shipping_lag_records", "gauge", "Records in them."),
+    "lag_bytes": ("shipping_lag_bytes", "gauge", "Bytes of them."),
+    "oldest_at": ("shipping_oldest_timestamp_seconds", "gauge", "When the oldest of them was sealed."),
+    "sent_segments": ("shipping_sent_segments_total", "counter", "Segments that were sent."),
+    "sent_bytes": ("shipping_sent_bytes_total", "counter", "Bytes of them."),
+    "refused": ("shipping_refused_segments_total", "counter", "Segments that the collector keeps in its quarantine."),
+    "at": ("shipping_timestamp_seconds", "gauge", "When the shipper said this."),
+    "last_success": ("shipping_success_timestamp_seconds", "gauge", "When it could send what there was."),
+}
+"""What the shipper says of itself; nothing is told where nothing is shipped."""
 _TIMINGS = {
     "store_query": "Ad-hoc queries, from their turn until the first byte of the result.",
     "store_update": "Evaluation of an update and the append of its record.",
@@ -105,6 +117,10 @@ def prometheus_text(figures: Figures[Any]) -> str:
             for code, count in monitored[gate]["errors"].items()
         },
     )
+    sync = figures.sync()
+    for name, (metric, kind, text) in _SYNC.items() if sync is not None else ():
+        if (value := getattr(sync, name)) is not None:
+            tell(metric, kind, text, {"": value})
     for name, text in _TIMINGS.items():
         lines.extend(_histogram(f"lamplighter_{name}_seconds", text, getattr(figures.timings, name)))
     return "\n".join(lines) + "\n"

@@ -10,6 +10,8 @@ from engine.change_log import Record
 
 REQUEST_IDS_MAX = 50_000
 """Request ids that are remembered: a retry within that many requests has no second effect."""
+REQUEST_ID_CHARACTERS_MAX = 200
+"""Of one, since so many are remembered."""
 
 RequestKey = tuple[str, str]
 """The client that gave a request id, "" where clients have no names, and the id."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -47,23 +47,24 @@ from engine.errors import (
     StoreError,
     UnknownDelayedError,
     UnknownGraphError,
+    bare,
 )
 from engine.graph_store import GraphWrite, graph_write_delta
 from engine.protocol import Results, Resume
 from engine.sparql import Query, parse_update
 from engine.terms import Bag, Term
-from engine.update import UsingGraphs
+from engine.update import UsingGraphs, check_access
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
 from gateway.clock import Clock, iso, moment
 from gateway.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us
-from gateway.figures import Counters, Evaluation, Figures, Health, Parts, Peaks
+from gateway.figures import Counters, Evaluations, Figures, Health, Parts, Peaks
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
 from gateway.reader import Answer, Reader
 from gateway.recovery import Knowledge, Recovering
-from gateway.request_ids import Accepted, RequestIds, RequestKey
+from gateway.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestIds, RequestKey
 from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, comparison
 from gateway.security.callers import ANYBODY, Caller
@@ -76,6 +77,8 @@ from gateway.upkeep import PAUSE_S, Upkeep
 
 logger = logging.getLogger(__name__)
 
+REMOVED = "removed"
+"""The kind of cause of what happens because a client was removed."""
 _REACT_AGAIN_S = 1.0
 GROUP_MAX = 1000
 """Steps between two syncs at most, so that the first of them does not wait for long."""
@@ -190,8 +193,8 @@ class Runner:
             self.timings.store_query.took,
         )
         self._trials = Trials(self._engine, self._reader, settings.limits)
-        self._evaluations: OrderedDict[str, Evaluation] = OrderedDict()
-        self._too_slow: dict[str, None] = {}  # queries whose subscriptions are to be ended
+        self._evaluations = Evaluations(MEASURED_MAX)
+        self._too_slow: dict[str, float] = {}  # text -> milliseconds; queries whose subscriptions are to be ended
         self._following = False  # whether the engine is matching a commit
         self._prepared_s = 0.0
         self._engine.store.around_select = self._measured
@@ -463,7 +466,7 @@ class Runner:
         try:
             await trial.run()
         except GatewayError as error:
-            refused = error
+            refused = bare(error)
         except OSError as error:
             refused = StoreError(f"there is no process to try the evaluation in: {error.strerror}")
 
@@ -496,7 +499,7 @@ class Runner:
             result = step.run()
         except GatewayError as error:
             self.counters.refused += 1
-            failure = error
+            failure = bare(error)
             self._releases.append(lambda: _fail(step.outcome, failure))
             return
         finally:
@@ -613,8 +616,9 @@ class Runner:
             except UnknownGraphError:
                 if write.graph in caller.access.read:
                     raise
-                return False
-            if delta.changes or delta.kept:
+                delta = QuadDelta()
+            # No number may tell what is in a graph that the client may not read.
+            if delta.changes or delta.kept or caller.access.blind:
                 self._commit(delta, cause, client=caller.name or None)
             return bool(delta.created) and write.graph in caller.access.read
 
@@ -661,9 +665,29 @@ class Runner:
         self._enqueue(lambda: self._subscribers.leave(sink, spuids))
 
     def permissions_changed(self, client: str) -> asyncio.Future[None]:
-        """Ends the subscriptions of a client that may see other graphs now than when they began, or none."""
+        """Ends the subscriptions of a client that may see other graphs now than when they began, or none; cancels the
+        delayed updates of one that was removed. What it may do is asked now: when the step has its turn, another one
+        may have come under that name."""
+        access = self._access_of(client)
 
-        return self._enqueue(lambda: self._subscribers.permissions_changed(client))
+        def change() -> None:
+            self._subscribers.permissions_changed(client, access)
+            if access is None:
+                self._cancel_all(client)
+
+        return self._enqueue(change)
+
+    def _cancel_all(self, client: str) -> None:
+        """Cancels the delayed updates of a client that was removed."""
+        names = self._delayed.names_of(client)
+        try:
+            self._react()
+            for name in names:
+                self._delayed.follow(self._log.append("cancel", cause=Cause(REMOVED, client), cancel=name))
+        except ChangeLogError as error:
+            # Nobody waits for this; they have no effect as long as there is no client of that name.
+            logger.error("delayed updates were not cancelled client=%s reason=%s", client, error)
+        self._rearm = True
 
     @property
     def replay_bytes_max(self) -> int:
@@ -795,19 +819,17 @@ class Runner:
             return select()
         begun = thread_time()
         result = select()
-        evaluation = self._evaluations.setdefault(text, Evaluation())
+        evaluation = self._evaluations.of(text)
         evaluation.ms = (thread_time() - begun) * 1000
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > self._settings.limits.evaluation_ms_max else 0
         if evaluation.overruns >= OVERRUNS_MAX:
-            self._too_slow[text] = None
-        if len(self._evaluations) > MEASURED_MAX:
-            self._evaluations.popitem(last=False)
+            self._too_slow[text] = evaluation.ms
         return result
 
     def _end_slow_ones(self) -> None:
         """Ends the subscriptions that slow down everybody. Those of applications are the operator's to look after."""
-        for text in self._too_slow:
-            ms = self._evaluations.pop(text).ms
+        for text, ms in self._too_slow.items():
+            self._evaluations.forget(text)
             error = LimitExceededError(
                 f"the subscription was ended: {OVERRUNS_MAX} evaluations in a row took longer than "
                 f"limits.evaluation_ms_max = {self._settings.limits.evaluation_ms_max}; narrow it down"
@@ -833,6 +855,8 @@ class Runner:
 
     def _accepted(self, call: UpdateCall) -> Accepted:
         self.counters.updates += 1
+        if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
+            raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         key, client = call.request_key, call.caller.name or None
         known = self._request_ids.get(key)
         if known is not None:
@@ -844,10 +868,14 @@ class Runner:
         if call.delay is not None or call.at is not None:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
-            accepted = self._delay(call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id, client)
+            access = call.caller.access
+            accepted = self._delay(
+                call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id, client, access
+            )
         else:
             delta = self._prepared(call.sparql, call.using, call.caller.access)
-            if not (delta.changes or delta.kept or call.request_id):
+            # The next number tells that there was something to delete: where that is not to be seen each has one.
+            if not (delta.changes or delta.kept or call.request_id or call.caller.access.blind):
                 self.timings.store_update.took(self._evaluated_s)
                 return Accepted(self._log.sequence)  # nothing to tell, not even later
             accepted = Accepted(self._commit(delta, call.cause, call.request_id, client).sequence)
@@ -903,12 +931,15 @@ class Runner:
         cause: Cause,
         request_id: str | None = None,
         client: str | None = None,
+        access: Access = FULL,
     ) -> Accepted:
         if delay is not None and at is not None:
             raise MalformedRequestError("delay and at exclude each other")
         if len(self._delayed) >= self._settings.delayed.pending_max:
             raise LimitExceededError(f"delayed.pending_max = {self._settings.delayed.pending_max} updates are pending")
-        parse_update(sparql, now=self._clock.wall())  # its errors belong to whoever asks now, not to the timer
+        operations = parse_update(sparql, now=self._clock.wall())  # its errors belong to whoever asks now
+        if not access.full:
+            check_access(operations, access)
         timer = Timer(
             id=uuid.uuid4().hex,
             update=sparql,

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import logging
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from gateway.apps import Application, load_applications
 from gateway.clock import MachineClock
 from gateway.gates import Addresses, Protection
 from gateway.http.gate import http_gate
+from gateway.listeners import HANDSHAKES_MAX
 from gateway.log_writer import LogWriter, Recovery
 from gateway.runner import Runner
 from gateway.settings import Settings, read_settings
@@ -30,6 +32,8 @@ from gateway.websocket_gate import websocket_gate
 logger = logging.getLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
+_OWN_FILES = 256
+"""Files that the process has open beside its connections, with room: log, store, readers, adapters."""
 _COLLECTED_AFTER = 10_000
 """Objects more than before, of those that may be part of a cycle: a few MB."""
 
@@ -59,6 +63,17 @@ class Configuration:
         )
 
 
+def allow_files(settings: Settings) -> None:
+    """Has as many files as the connections of both gates need; 1024 are usual, and fewer than that."""
+    wanted = settings.http.connections_max + settings.websocket.connections_max + 2 * HANDSHAKES_MAX + _OWN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            logger.warning("connections may take all files wanted=%d allowed=%d", wanted, allowed)
+
+
 def share_heap() -> None:
     """Has all threads use one heap (glibc, mallopt(3)): what a thread has freed serves the others, and a process that
     works in threads now and then does not grow by a heap for each of them."""
@@ -73,6 +88,10 @@ def collect_rarely() -> None:
     Called when all is loaded. A full collection looks at every object and stops everything: 120 ms with 1,000 sockets,
     after each 20,000 notifications or so, of which it finds none to be garbage. Measured with 1,000 subscribers: the
     last of them hears after 25 ms in place of 32, and at p99 after 40 in place of 200.
+
+    So cycles must hold next to nothing: some hundred thousand of their objects may wait, whatever they refer to.
+    Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the test is
+    tests/gateway/test_garbage.py).
     """
     gc.collect()
     gc.freeze()

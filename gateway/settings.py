@@ -14,6 +14,7 @@ import msgspec
 
 from adapters.coap.settings import CoapSettings
 from adapters.mqtt.settings import MqttSettings
+from cloud_sync.settings import SyncSettings
 from engine.change_log import Missed
 from engine.errors import ConfigurationError
 from engine.terms import iri
@@ -172,6 +173,7 @@ class Settings(_Table, frozen=True):
     security: SecuritySettings = SecuritySettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()
+    sync: SyncSettings = SyncSettings()
 
 
 def read_settings(path: Path | None) -> Settings:

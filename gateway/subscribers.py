@@ -311,9 +311,11 @@ class Subscribers:
                 client, name = "away" if sink is None else sink.client, shown(resumable) if resumable else spuid
                 logger.warning("subscription ended client=%s spuid=%s evaluation_ms=%.0f", client, name, ms)
 
-    def permissions_changed(self, client: str) -> None:
-        """Ends those of a client that may see other graphs now than when they began, or none."""
-        access = self._runner.access_of(client)
+    def permissions_changed(self, client: str, access: Access | None) -> None:
+        """Ends those of a client that may see other graphs now than when they began, or none.
+
+        access: what it may do now, None if it was removed.
+        """
         visible = None if access is None else access.subscribe
         error = AccessDeniedError("what this client may subscribe to has changed; subscribe again")
         plain = [spuid for spuid, (name, graphs) in self._owners.items() if name == client and graphs != visible]

@@ -20,19 +20,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
-from engine.access import FULL, Access
+from engine.access import FULL, Access, Graphs
 from engine.algebra import Constant, Exists, Expression, Minus, OpaquePath, Pattern, Values, Variable, walk
 from engine.core import Engine
 from engine.errors import GatewayError, LimitExceededError
 from engine.grammar import UnknownSyntaxError, constant_spans, read_select
 from engine.lexer import joined, tokens
 from engine.lifting import Lifted, Lifter, skeleton_of
+from engine.remembered import Remembered
 from engine.sparql import canonical, declarations_and_body
 from engine.terms import Bag, Term
 from engine.update import UsingGraphs
@@ -41,6 +43,8 @@ from gateway.settings import LimitSettings
 
 REMEMBERED_MAX = 4096
 """Texts and shapes whose trials are remembered, the last used ones."""
+OUTLINES_CHARACTERS_MAX = 1024 * 1024
+"""Of the skeletons that something is known of, all together."""
 AT_ONCE_MAX = 2
 """Trials that run at the same time; more wait for their turn."""
 
@@ -51,21 +55,31 @@ class _Memory:
     """The last used keys."""
 
     def __init__(self) -> None:
-        self._keys: OrderedDict[Hashable, None] = OrderedDict()
+        self._keys: OrderedDict[bytes, None] = OrderedDict()
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: bytes) -> bool:
         if key not in self._keys:
             return False
         self._keys.move_to_end(key)
         return True
 
-    def add(self, key: Hashable) -> None:
+    def add(self, key: bytes) -> None:
         self._keys[key] = None
         if len(self._keys) > REMEMBERED_MAX:
             self._keys.popitem(last=False)
 
-    def discard(self, key: Hashable) -> None:
+    def discard(self, key: bytes) -> None:
         self._keys.pop(key, None)
+
+
+def _key(*parts: object) -> bytes:
+    """Equal for what is equal; of one length, since the texts in it have up to 16 MiB and so many are remembered."""
+    return blake2b(repr(parts).encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def _names(graphs: Graphs) -> list[Term] | None:
+    """The same for equal sets."""
+    return None if graphs.names is None else sorted(graph or "" for graph in graphs.names)
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,7 @@ class _Shape:
     """key: equal for texts that cost no more than `text`, which has variables for constants. linear: whether the
     dataset is read once at most."""
 
-    key: Hashable
+    key: bytes
     linear: bool
     text: Callable[[], str]
 
@@ -89,7 +103,7 @@ class _Shape:
 class Trial:
     """A request of unknown cost. passed: whether it may be let into the loop, as far as it is known."""
 
-    def __init__(self, trials: Trials, key: Hashable, shape: _Shape | None, work: Callable[[], object]) -> None:
+    def __init__(self, trials: Trials, key: bytes, shape: _Shape | None, work: Callable[[], object]) -> None:
         self._trials = trials
         self._key = key
         self._shape = shape
@@ -145,7 +159,7 @@ class Trials:
         self.runs = 0
         """How many requests had to be tried."""
         self._lifter = Lifter(canonical)
-        self._outlines: OrderedDict[str, _Outline | None] = OrderedDict()
+        self._outlines = Remembered[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
     def of_update(self, sparql: str, using: UsingGraphs | None, access: Access = FULL) -> Trial | None:
         """None for an update that the store evaluates nothing for, and for one that is wrong.
@@ -162,7 +176,7 @@ class Trials:
             if len(texts) == 1 and not using and access.read.every and _single(sparql):
                 shape = self._shape(texts[0])
             work = partial(self.engine.prepare, sparql, using=using, access=access)
-            return Trial(self, (sparql, using, access.read), shape, work)
+            return Trial(self, _key(sparql, using, _names(access.read)), shape, work)
         return None
 
     def of_subscription(
@@ -186,7 +200,7 @@ class Trials:
             shape = self._shape(text) if dataset == (None, None) and access.subscribe.every else None
             return Trial(
                 self,
-                (text, *dataset, access.subscribe),
+                _key(text, *dataset, _names(access.subscribe)),
                 None if shape is None else replace(shape, linear=False),  # how many rows is asked, too
                 lambda: self.check_rows(subscribe().first),
             )
@@ -206,19 +220,15 @@ class Trials:
             lifted = self._lifter.lift(text)
         if lifted is None:
             return None
-        if lifted.skeleton in self._outlines:
-            self._outlines.move_to_end(lifted.skeleton)
-        else:
-            self._outlines[lifted.skeleton] = _outline(text, lifted)
-            if len(self._outlines) > REMEMBERED_MAX:
-                self._outlines.popitem(last=False)
-        outline = self._outlines[lifted.skeleton]
+        if lifted.skeleton not in self._outlines:
+            self._outlines.put(lifted.skeleton, _outline(text, lifted), len(lifted.skeleton))
+        outline = self._outlines.get(lifted.skeleton)
         if outline is None:
             return None
         fixed = tuple(
             lifted.terms.index(term) if number in outline.general else term for number, term in enumerate(lifted.terms)
         )
-        key = (lifted.prologue, lifted.skeleton, fixed)
+        key = _key(lifted.prologue, lifted.skeleton, fixed)
         return _Shape(key, outline.linear, lambda: _generalised(text, lifted, outline))
 
 

@@ -19,7 +19,14 @@ from websockets.http11 import Request, Response
 
 from engine.change_log import Cause
 from engine.core import Notification, Subscription
-from engine.errors import AccessDeniedError, GatewayError, LimitExceededError, QueueFullError, UnknownSpuidError
+from engine.errors import (
+    AccessDeniedError,
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+    UnknownSpuidError,
+    bare,
+)
 from engine.protocol import (
     QueryRequest,
     Results,
@@ -40,7 +47,7 @@ from engine.protocol import (
 )
 from engine.sparql import query_outline
 from engine.terms import Bag
-from gateway.listeners import Listener
+from gateway.listeners import HANDSHAKES_MAX, Listener
 from gateway.outbox import Numbering, Outbox
 from gateway.reader import Answer
 from gateway.request_ids import Accepted
@@ -66,8 +73,6 @@ _OPERATIONS: dict[type, str] = {
     QueryRequest: "query",
 }
 HANDSHAKE_S = 10
-HANDSHAKES_MAX = 100
-"""Connections that are not open yet: whoever opens many and says nothing must not take the files of the process."""
 
 
 class _Sink:
@@ -159,6 +164,7 @@ class _Connection:
         try:
             async for message in self._socket:
                 self._take(message)
+                del message  # the next one may be long in coming
                 while self._under_way > UNDER_WAY_BYTES_MAX:
                     self._answered.clear()
                     await self._answered.wait()
@@ -209,6 +215,7 @@ class _Connection:
         full: QueueFullError | None = None
         room = False
         batch = Batch()
+        answered: asyncio.Future[Any] | None = None
         for request in found:
             # Who asks comes before what is wrong with it, and before whether there is room.
             try:
@@ -222,15 +229,15 @@ class _Connection:
                 if isinstance(error, QueueFullError):
                     # What follows in a batch as well: it must not overtake what has to be sent again.
                     full = error
-                self._refuse(error, request)
+                self._refuse(bare(error), request, after=answered)
                 continue
             if isinstance(request, GatewayError):
-                self._refuse(request, request)
+                self._refuse(request, request, after=answered)
                 continue
             try:
                 answered = self._submit(request, caller, batch)
             except GatewayError as error:
-                self._refuse(error, request, caller)
+                self._refuse(bare(error), request, caller, answered)
                 continue
             size = len(message) // len(found)
             self._under_way += size
@@ -240,7 +247,17 @@ class _Connection:
         self._under_way -= size
         self._answered.set()
 
-    def _refuse(self, error: GatewayError, request: WireRequest | GatewayError, caller: Caller | None = None) -> None:
+    def _refuse(
+        self,
+        error: GatewayError,
+        request: WireRequest | GatewayError,
+        caller: Caller | None = None,
+        after: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """after: what is answered before it, the member that stands before it in the message."""
+        if after is not None:
+            after.add_done_callback(lambda _: self._refuse(error, request, caller))
+            return
         self._counters.errors[error.code] += 1
         if caller is not None and isinstance(error, AccessDeniedError):
             self._gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
@@ -362,7 +379,7 @@ class _Connection:
             results = b"".join([chunk async for chunk in answer.chunks()])
             self._outbox.put(answer_message(request.alias, results))
         except GatewayError as error:
-            self._refuse(error, request, caller)
+            self._refuse(bare(error), request, caller)
 
 
 @asynccontextmanager
@@ -392,6 +409,11 @@ async def websocket_gate(
             nonlocal sockets
             sockets -= 1
             super().connection_lost(exc)
+            # The last message, of up to 16 MiB, is in a variable of the parser still, and the connection is part of a
+            # cycle: a hundred of them would wait for the garbage collector, who counts objects and not bytes.
+            self.protocol.parser.close()
+            if self.protocol.parser_exc is not None:
+                bare(self.protocol.parser_exc)
 
     async def handle(socket: ServerConnection) -> None:
         nonlocal connections

@@ -93,7 +93,7 @@ class Hostile:
         if not self._texts:
             self._texts = [step.text for step in written_case(Writer(random.choice)).steps]
         text = self._texts.pop()
-        return self.mutated(text) if random.random() < 0.7 else text
+        return self.mutated(text) if random.random() < 0.85 else text
 
     def mutated(self, text: str) -> str:
         """Some characters gone, doubled, swapped or replaced."""

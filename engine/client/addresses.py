@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from websockets.exceptions import InvalidURI
 from websockets.uri import parse_uri
@@ -34,3 +36,21 @@ def unix_path(url: str) -> str | None:
     except InvalidURI as error:
         raise ConfigurationError(f"not a WebSocket address: {url!r}; it looks like ws://host:9000/subscribe") from error
     return None
+
+
+def check_private(url: str) -> None:
+    """Raises ConfigurationError for an address to which secrets would go over a network unencrypted."""
+    place = urlsplit(url)
+    if url.startswith(UNIX) or (place.scheme in ("https", "wss") and place.hostname):
+        return
+    if place.scheme in ("http", "ws") and place.hostname and is_loopback(place.hostname):
+        return
+    raise ConfigurationError(f"{url!r} is no https or wss address: secrets would go over the network unencrypted")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, and no other machine can listen in."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from engine.change_log import Missed
 from engine.client import results
-from engine.client.addresses import trusting, unix_path
+from engine.client.addresses import check_private, trusting, unix_path
 from engine.client.messages import Notification, Pending, Subscription, Tokens, UpdateAnswer, graph_members
 from engine.errors import GatewayError, RefusedError, UpstreamError
 from engine.protocol import DeclaredCause, UpdateRequest
@@ -47,7 +47,8 @@ class EngineClient:
     url: the gateway's subscribe address, ``ws://127.0.0.1:9000/subscribe``, ``wss://gateway.local:9443/subscribe``, or
     ``ws+unix:/run/lamplighter/ws.sock``. name: for the log. tokens: in secure mode, where bearer tokens come from. ca:
     file with the certificates to trust instead of the machine's. Entering does not wait for the gateway: requests do,
-    for as long as it is away. Raises ConfigurationError for a malformed url or an unreadable file.
+    for as long as it is away. Raises ConfigurationError for a malformed url, an unreadable file, and
+    tokens that would go out unencrypted.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class EngineClient:
     ) -> None:
         self._url = url
         self._path = unix_path(url)
+        if tokens is not None:
+            check_private(url)
         secure = url.lower().startswith("wss:")
         self._ssl = trusting(ca) if secure else None
         self._name = name

@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from engine.client import results
-from engine.client.addresses import trusting
+from engine.client.addresses import check_private, trusting
 from engine.client.messages import Tokens, UpdateAnswer, graph_members
 from engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
 from engine.jsap import Method
@@ -31,7 +31,7 @@ class SparqlEndpoint:
     base: where the paths ``/query`` and ``/update`` are. query_url, update_url: where there are others, as
     ``http://127.0.0.1:3030/place/sparql``. unix: path of a Unix socket to go through. method: how queries are sent.
     tokens: in secure mode, where bearer tokens come from. ca: file with the certificates to trust instead of the
-    machine's. Raises ConfigurationError for what is no address.
+    machine's. Raises ConfigurationError for what is no address, and for one that tokens would go to unencrypted.
     """
 
     def __init__(
@@ -52,6 +52,9 @@ class SparqlEndpoint:
         self._query_method = query_method
         self._update_method = update_method
         self._tokens = tokens
+        for url in filter(None, (self._query_url, self._update_url)):
+            if tokens is not None:
+                check_private(url)
         secure = any(url.startswith("https:") for url in (self._query_url, self._update_url))
         transport = httpx.AsyncHTTPTransport(
             verify=trusting(ca) if secure else False, uds=None if unix is None else str(unix)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from engine.client.addresses import trusting
+from engine.client.addresses import check_private, trusting
 from engine.client.http import TIMEOUT_S, refused
 from engine.errors import ConfigurationError, UpstreamError
 
@@ -100,7 +98,7 @@ class OAuth:
         provider: Literal["sepa", "keycloak", "ldap"] = "sepa",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        _check_private(token_url)
+        check_private(token_url)
         self._url = token_url
         self._credentials = credentials
         self._ca = ca
@@ -141,7 +139,7 @@ class OAuth:
 async def _post(
     url: str, body: bytes, headers: Mapping[str, str], auth: httpx.Auth, ca: Path | str | None
 ) -> dict[str, Any]:
-    _check_private(url)
+    check_private(url)
     try:
         async with httpx.AsyncClient(verify=trusting(ca), timeout=TIMEOUT_S, trust_env=False) as client:
             answer = await client.post(url, content=body, headers={"Accept": _JSON, **headers}, auth=auth)
@@ -154,19 +152,3 @@ async def _post(
         if isinstance(told, dict):
             return told
     raise UpstreamError(f"{url} answered with something else than a JSON object")
-
-
-def _check_private(url: str) -> None:
-    place = urlsplit(url)
-    if place.scheme == "https" and place.hostname:
-        return
-    if place.scheme == "http" and place.hostname and _is_loopback(place.hostname):
-        return
-    raise ConfigurationError(f"{url!r} is no https address: secrets would go over the network unencrypted")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -60,6 +60,10 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._reads_by = self._takes_by = inf
+        # A request that is not answered knows its connection; if that knew it still, its body would stay until the
+        # garbage collector comes by, who counts objects and not bytes.
+        self.pipeline.clear()
+        self.cycle = None  # type: ignore[assignment]  # as before the first one
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -81,10 +85,10 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()  # chunks without content, or trailers without end
 
     def on_headers_complete(self) -> None:
+        super().on_headers_complete()  # raises where the request line cannot be read, and then there is no request
         self._in_head = False
         self._head = self._body = self._framing = self._discarded = 0
         self._reads_by = self.loop.time() + self._settings.idle_s
-        super().on_headers_complete()
         if len(self.pipeline) > PIPELINE_MAX:
             self.transport.abort()
             raise ValueError("too many requests at once")

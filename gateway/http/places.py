@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from engine.access import Access, Graphs
-from engine.errors import AccessDeniedError, GatewayError
+from engine.errors import AccessDeniedError, ConfigurationError, GatewayError, bare
 from gateway.figures import HttpCounters
 from gateway.http.answers import Refusal, error_answer
 from gateway.security.callers import Caller
@@ -52,7 +52,8 @@ class Place:
 class Application:
     """The ASGI application: finds the place, asks who calls, has it answered. Errors get the three members.
 
-    prefix: what may stand before every path. counters, took: are told of each request.
+    prefix: what may stand before every path. counters, took: are told of each request. Raises ConfigurationError for
+    two places with one path.
     """
 
     def __init__(
@@ -65,7 +66,13 @@ class Application:
         self._below: dict[str, Place] = {}
         for place in places:
             served = self._below if place.path.endswith("/") and place.path != "/" else self._exact
-            served |= {place.path: place, prefix + place.path: place}
+            for path in {place.path, prefix + place.path}:
+                if path in served:
+                    raise ConfigurationError(
+                        f"two things are to be served at {path}; give http.query_path, http.update_path and "
+                        "http.graph_store_path paths that nothing else has"
+                    )
+                served[path] = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = perf_counter()
@@ -74,7 +81,7 @@ class Application:
         try:
             response = await self._answer(request)
         except GatewayError as error:
-            response = error_answer(error)
+            response = error_answer(bare(error))
         except ClientDisconnect:
             response = Response(status_code=400)  # nobody reads it
         except Exception:

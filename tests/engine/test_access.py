@@ -6,13 +6,15 @@ Random cases are in `tests/properties/test_access_oracle.py`.
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 
 import pytest
 
 from engine import Engine
 from engine.access import EVERY, FULL, Access, Dataset, Graphs
 from engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
-from engine.update import UsingGraphs
+from engine.sparql import parse_update
+from engine.update import UsingGraphs, check_access
 from tests.footprints import footprint
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"
@@ -193,6 +195,46 @@ def test_a_refused_update_changes_nothing_and_says_the_same_whether_the_graph_ex
     assert engine.dump() == before
 
 
+@pytest.mark.parametrize("text", ["CREATE GRAPH %s", "DROP GRAPH %s", "CLEAR GRAPH %s", "COPY %s TO %s"])
+@pytest.mark.parametrize("graph", [B, C])
+def test_who_may_write_a_graph_and_not_read_it_is_not_told_whether_it_exists(
+    engine: Engine, text: str, graph: str
+) -> None:
+    text = text.replace("%s", A, 1).replace("%s", graph) if "TO" in text else text.replace("%s", graph)
+    engine.update(text, access=Access(read=graphs(A), write=graphs(A, B, C)))
+    with pytest.raises(StoreError):  # who may read it is
+        engine.update(f"CREATE GRAPH {A}", access=Access(read=graphs(A), write=graphs(A)))
+
+
+@pytest.mark.parametrize(
+    ("text", "graph"),
+    [
+        (f"INSERT DATA {{ GRAPH {A} {{ <s:1> <p:> 1 }} GRAPH {B} {{ <s:1> <p:> 1 }} }}", B),
+        (f"DELETE DATA {{ GRAPH {B} {{ <s:1> <p:> 1 }} }}", B),
+        (f"INSERT {{ GRAPH ?g {{ ?s ?p 1 }} GRAPH {B} {{ ?s ?p 1 }} }} WHERE {{ GRAPH ?g {{ ?s ?p ?o }} }}", B),
+        (f"WITH {B} DELETE {{ ?s ?p ?o }} WHERE {{ ?s ?p ?o }}", B),
+        (f"DELETE {{ GRAPH {A} {{ ?s ?p ?o }} }} USING {B} WHERE {{ ?s ?p ?o }}", B),
+        (f"DELETE {{ GRAPH {A} {{ ?s ?p ?o }} }} USING NAMED {B} WHERE {{ GRAPH ?g {{ ?s ?p ?o }} }}", B),
+        ("DELETE WHERE { ?s ?p ?o }", "the default graph"),
+        (f"MOVE {A} TO {B}", B),
+        (f"COPY {B} TO {A}", B),
+        (f"CLEAR GRAPH {A} ; DROP SILENT GRAPH {B}", B),
+        (f"INSERT {{ GRAPH ?g {{ ?s ?p 1 }} }} WHERE {{ GRAPH ?g {{ ?s ?p ?o }} }} ; CLEAR GRAPH {A}", ""),
+        (f"WITH {A} DELETE {{ ?s ?p ?o }} WHERE {{ ?s ?p ?o }} ; DELETE WHERE {{ GRAPH ?g {{ ?s ?p ?o }} }}", ""),
+    ],
+)
+def test_what_an_update_names_is_judged_before_it_is_evaluated(text: str, graph: str) -> None:
+    operations = parse_update(text, datetime(2026, 1, 1))
+    check_access(operations, FULL)
+    if graph:
+        with pytest.raises(AccessDeniedError, match=graph):
+            check_access(operations, READS_A)
+    else:
+        check_access(operations, READS_A)
+    with pytest.raises(AccessDeniedError, match="may not write any graph"):
+        check_access(operations, Access(write=graphs()))
+
+
 @pytest.mark.parametrize("target", ["ALL", "NAMED", "DEFAULT"])
 @pytest.mark.parametrize("verb", ["CLEAR", "DROP"])
 def test_graphs_are_cleared_together_by_who_may_write_all(engine: Engine, verb: str, target: str) -> None:
@@ -291,3 +333,9 @@ def test_a_product_is_given_up_before_its_solutions_are_in_memory() -> None:
     with pytest.raises(LimitExceededError):
         engine.update("INSERT { ?a ?b ?c } WHERE { ?a ?x ?y . ?z ?b ?w . ?u ?v ?c }")  # 27 million solutions
     assert rows == [1001]
+
+
+def test_who_may_write_what_it_may_not_read_is_blind() -> None:
+    some, more = Graphs(frozenset({None})), Graphs(frozenset({None, "<a:g>"}))
+    assert Access(some, more).blind and Access(some, EVERY).blind
+    assert not Access(more, some).blind and not Access(EVERY, EVERY).blind and not Access(some, some).blind

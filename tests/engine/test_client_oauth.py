@@ -194,10 +194,24 @@ def test_what_is_no_token_is_said(answer: tuple[int, object], error: type[Except
 
 def test_secrets_do_not_go_over_a_network_unencrypted() -> None:
     for url in ("http://gateway.example/oauth/token", "http://192.168.1.2:8443/t", "gateway.example", "https://"):
-        with pytest.raises(ConfigurationError, match="no https address"):
+        with pytest.raises(ConfigurationError, match="no https or wss address"):
             OAuth(url, Credentials("me", "secret"))
     OAuth("http://[::1]:8443/t", Credentials("me", "secret"))
     OAuth("http://localhost/t", Credentials("me", "secret"))
+
+
+def test_tokens_do_not_either() -> None:
+    tokens = OAuth("https://gateway.example:8443/oauth/token", Credentials("me", "secret"))
+    with pytest.raises(ConfigurationError, match="unencrypted"):
+        SparqlEndpoint("http://gateway.example:8000", tokens=tokens)
+    with pytest.raises(ConfigurationError, match="unencrypted"):
+        SparqlEndpoint(query_url="https://gateway.example/q", update_url="http://gateway.example/u", tokens=tokens)
+    with pytest.raises(ConfigurationError, match="unencrypted"):
+        EngineClient("ws://gateway.example:9000/subscribe", tokens=tokens)
+    SparqlEndpoint("https://gateway.example:8443/secure", tokens=tokens)
+    SparqlEndpoint("http://localhost", unix="/run/http.sock", tokens=tokens)
+    for url in ("wss://gateway.example:9443/secure/subscribe", "ws://[::1]:9000/subscribe", "ws+unix:/run/ws.sock"):
+        EngineClient(url, tokens=tokens)
 
 
 # --- credentials ------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """The clock function in updates, queries and subscriptions (design 4.10)."""
 
 from datetime import UTC, datetime, timedelta
+from time import perf_counter
 
 import pytest
 
 from engine import Engine
-from engine.clock_function import CLOCK, microseconds
+from engine.clock_function import CLOCK, microseconds, query_at
 from engine.errors import UnsupportedRequestError
 from ontology.vocabulary import GATEWAY
 
@@ -111,3 +112,26 @@ def test_a_subscription_with_it_elsewhere_is_refused(query: str, reason: str) ->
 def test_another_function_of_that_name_is_not_known() -> None:
     with pytest.raises(UnsupportedRequestError, match="not supported"):
         Engine().subscribe("PREFIX g: <urn:other:> SELECT ?x (g:clock() AS ?t) { ?x ?p ?y }")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT (nope:clock() AS ?t) {}",
+        "PREFIX clock: <x:>",
+        "PREFIX",
+        "PREFIX LOAD <x:y> SELECT (g:clock() AS ?t) {}",
+        "BASE <clock> ",
+    ],
+)
+def test_a_query_that_cannot_be_read_is_left_to_its_parser(text: str) -> None:
+    assert query_at(text, START) == text
+
+
+def test_many_calls_under_a_long_prologue_take_no_time() -> None:
+    """Each name was looked up by itself, so that these took half a minute in the gateway's loop."""
+    names = [f"g:clock{number}()" for number in range(1000)]
+    text = f"PREFIX x: <x:{'a' * 2_000_000}> {PREFIX}SELECT (({' + '.join(names)} + g:clock()) AS ?t) {{}}"
+    begun = perf_counter()
+    assert query_at(text, START).endswith(f"g:clock999() + {microseconds(START)}) AS ?t) {{}}")
+    assert perf_counter() - begun < 5

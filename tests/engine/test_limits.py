@@ -15,12 +15,16 @@ N = 20_000
         "SELECT * { FILTER(" + "(" * N + "1" + ")" * N + ") }",
         "SELECT * " + "{" * N + "}" * N,
         "SELECT * { FILTER(" + "!" * N + "true) }",
+        "SELECT * { FILTER(" + "!" * 9000 + "true) }",
+        "SELECT * { FILTER(" + ("!" * 200 + "(") * 45 + "true" + ")" * 45 + ") }",
+        "SELECT * { " + "<< " * 4000 + "?s ?p 1 " + ">> " * 4000 + "?a 1 }",
         "SELECT * { ?s " + "(" * N + "<a:p>" + ")" * N + " ?o }",
         "SELECT * { ?s <a:p> " + "[ <a:p> " * N + "1" + "]" * N + " }",
         "SELECT * { ?s <a:p> " + "(" * N + "1" + ")" * N + " }",
         "SELECT * { " + "{ ?s ?p ?o } UNION " * N + "{} }",
         "SELECT * { FILTER(" + "1 && " * N + "1) }",
         "SELECT * { " + "?s ?p ?o . " * 200 + "}",
+        "SELECT * { (?s <a:VALUES()&&b> ?p) <a:p> ?o . { " + "?s ?p ?o . " * 200 + "} }",
         "SELECT * { ?s ?p ?o " + "; ?p ?o " * 200 + "}",
         "SELECT * { ?s <a:p>" + "/<a:p>" * 200 + " ?o }",
         "SELECT * { " + "OPTIONAL { ?s ?p ?o } " * N + "}",
@@ -37,9 +41,23 @@ def test_text_that_is_too_deep_or_too_long_is_refused(text: str) -> None:
         engine.update(f"INSERT {{ <a:s> <a:p> 1 }} WHERE {where}")
 
 
-def test_nested_data_is_refused() -> None:
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "<a:s> <a:p> " + "[ <a:p> " * N + "1" + "]" * N,
+        "<< " * N + "<a:s> <a:p> 1" + " >>" * N + " <a:p> 1",
+        "<<" * N + "<a:s> <a:p> 1" + ">>" * N + " <a:p> 1",
+        "<< <a:s> <a:p> " * N + "1" + " >>" * N + " <a:p> 1",
+    ],
+)
+def test_nested_data_is_refused(nested: str) -> None:
     with pytest.raises(LimitExceededError, match="nested"):
-        Engine().update("INSERT DATA { <a:s> <a:p> " + "[ <a:p> " * N + "1" + "]" * N + " }")
+        Engine().update(f"INSERT DATA {{ {nested} }}")
+
+
+def test_triples_beside_each_other_are_not_nested() -> None:
+    triples = " ".join(f"<< <a:s> <a:p> {number} >> <a:q> <<( <a:s> <a:p> 1 )>> ." for number in range(NESTING_MAX))
+    assert Engine().update(f"INSERT DATA {{ {triples} }}").added
 
 
 def test_data_is_not_limited() -> None:

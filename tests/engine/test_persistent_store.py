@@ -439,3 +439,8 @@ def blurred(engine: Engine) -> Counter[str]:
     for quad in (quad for batch in engine.snapshot() for quad in batch):
         blank[" ".join("_:" if term and term.startswith("_:") else str(term) for term in quad)] += 1
     return blank
+
+
+def test_nobody_else_on_the_machine_reads_the_folder(tmp_path: Path) -> None:
+    with Engine(store_path=tmp_path / "store"):
+        assert (tmp_path / "store").stat().st_mode & 0o077 == 0

@@ -1,7 +1,8 @@
 import pytest
 
+from engine import Engine
 from engine.access import Dataset
-from engine.errors import RequestSyntaxError, UnsupportedRequestError
+from engine.errors import GatewayError, LimitExceededError, RequestSyntaxError, UnsupportedRequestError
 from engine.lutt import ANY, EVERYTHING, TriplePattern
 from engine.sparql import parse_query, subscribable
 from tests.footprints import footprint
@@ -117,3 +118,97 @@ def test_syntax_error_names_the_place() -> None:
     with pytest.raises(RequestSyntaxError) as caught:
         parse_query("SELECT * {\n ?a ?b \n}")
     assert (caught.value.lineno, caught.value.offset) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETEWHERE { ?s ?p ?o }",
+        "INSERTDATA { <a:a> <a:p> 1 }",
+        "CLEARALL",
+        "PREFIX e: <e:> CLEAR GRAPHe:g",
+        "PREFIX e: <e:> COPYe:g TO e:h",
+        "PREFIX e: <e:> MOVE SILENTe:g TO e:h",
+        "PREFIX e: <e:> DELETE { ?s ?p ?o } USINGNAMED e:g WHERE { ?s ?p ?o }",
+        "PREFIX",
+    ],
+)
+def test_an_update_that_only_oxigraph_can_cut_up_is_refused(text: str) -> None:
+    """It takes keywords that stand together with what follows."""
+    engine = Engine()
+    engine.load(b"<a:a> <a:p> <a:b> .", media_type="application/n-triples")
+    with pytest.raises(RequestSyntaxError):
+        engine.update(text)
+    assert engine.quad_count == 1
+
+
+def test_a_subscription_that_only_oxigraph_can_cut_up_is_refused() -> None:
+    with pytest.raises(RequestSyntaxError, match="GRAPHe:g"):
+        Engine().subscribe("PREFIX e: <e:> SELECT * { GRAPHe:g { ?s ?p ?o } }")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "SERVICEe:x {}",
+        "SERVICE:x {}",
+        "SERVICE?x {}",
+        "serviceSilent e:x {}",
+        "SERVICESILENTe:x {}",
+        "SERVICESILENT<x:y> {}",
+        "?s ?p trueSERVICE e:x {}",
+        "?s ?p falseSERVICEe:x # {\n {}",
+        "?s ?p 1SERVICEe:x {}",
+        "FILTER EXISTS { SERVICEe:x {} }",
+        'FILTER(1 <2#>"""\n) SERVICE e:x {} #"""\n',
+        'FILTER(1 <2#>"""\n) SERVICEe:x {} #"""\n',
+        'FILTER(1 <\'>"""\') SERVICE e:x {} FILTER("""\' = \'a\')',
+        "?s<urn:a&&'>?o SERVICE e:x {} #'\n",
+        "?s e:a\u3001\\' ?o SERVICE e:x {} #'\n",
+        '?s ?p <<?a?b#>>"""\n?c>> SERVICE e:x {} #"""\n',
+    ],
+)
+def test_no_other_endpoint_is_asked_however_that_is_spelt(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oxigraph reads SERVICE in each of them, and would ask while it is given the text to be checked."""
+    monkeypatch.setattr("engine.sparql._EMPTY", None)  # what is not refused by its tokens fails otherwise
+    prologue = "PREFIX e: <urn:> PREFIX : <urn:> "
+    with pytest.raises(GatewayError):
+        parse_query(f"{prologue}ASK {{ {where} }}")
+    with Engine() as engine, pytest.raises(GatewayError):
+        engine.update(f"{prologue}INSERT {{}} WHERE {{ {where} }}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PREFIX services: <x:> SELECT * { GRAPH services:a { ?s services:p ?o } }",
+        "PREFIX service: <x:> SELECT * FROM service:a FROM NAMED service:b { ?s a service:c . {} }",
+        "SELECT * { ?s ?p 'SERVICE <x:y> { }' } # SERVICE <x:y> {}",
+        "SELECT * { ?service <x:SERVICE> _:service }",
+    ],
+)
+def test_what_only_looks_like_a_service_is_none(text: str) -> None:
+    assert subscribable(text).form == "SELECT"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ASK { FILTER(1 <NESTED>0) }",
+        'ASK { FILTER(1 <2#>"""\n+ NESTED #"""\n) }',
+        'ASK { FILTER(1 <\'>"""\' && NESTED && """\' = \'a\') }',
+        "PREFIX e: <x:> ASK { ?s e:a\u3001\\' ?o FILTER(NESTED) #'\n}",
+        '?s ?p <<?a?b#>>"""\n?c>> FILTER(NESTED) #"""\n}',
+        "ASK { ?s<urn:a&&'>?o FILTER(NESTED) #'\n}",
+        "ASK { FILTER(?a <x:)&&b> (?c <x:)&&b> NESTED) }",
+    ],
+)
+def test_nesting_that_would_end_the_process_is_not_hidden(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.sparql._EMPTY", None)
+    with pytest.raises((LimitExceededError, RequestSyntaxError)):
+        parse_query(text.replace("NESTED", f"{'(' * 300}1{')' * 300}"))
+
+
+def test_a_form_that_only_oxigraph_reads_is_refused() -> None:
+    with pytest.raises(RequestSyntaxError, match="without a blank"):
+        parse_query("PREFIX e: <x:> DESCRIBEe:a")

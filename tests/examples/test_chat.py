@@ -35,7 +35,7 @@ def test_every_message_is_sent_read_and_removed_and_nothing_is_left(tmp_path: Pa
     assert kinds == {"reads": 36, "sees": 36}
     for name in NAMES[:clients]:
         gone = [line.partition(": ")[2] for line in told if line.startswith(f"{name} sees it go")]
-        expected = [f"hello {name}, for the {number}. time" for number in (1, 2, 3)] * 3
+        expected = [f"hello {name}, message {number}" for number in (1, 2, 3)] * 3
         assert sorted(gone) == sorted(expected)
 
 

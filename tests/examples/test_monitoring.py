@@ -6,7 +6,9 @@ import asyncio
 import re
 from pathlib import Path
 
-from docs.examples.monitoring.monitoring import PROFILE, manage_topics, monitor
+import pytest
+
+from docs.examples.monitoring.monitoring import PROFILE, manage_topics, monitor, mqtt_messages
 from engine.client import GenericClient, load_profile
 from engine.terms import lexical
 from tests.brokers import mosquitto
@@ -60,3 +62,12 @@ def test_readings_are_written_shown_and_logged(tmp_path: Path) -> None:
     assert told[0] == "ready"
     values = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in told[1:]]
     assert values[:2] == [" hall   Temperature  21.5 DegreeCelsius", " yard   Temperature  -3 DegreeCelsius"]
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    async def test() -> None:
+        with pytest.raises(OSError, match=r"no MQTT broker at 127\.0\.0\.1:1 .*extended\.mqtt\.host"):
+            async with mqtt_messages("127.0.0.1", 1, ["#"]):
+                raise AssertionError("there is none")
+
+    asyncio.run(test())

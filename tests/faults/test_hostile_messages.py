@@ -9,8 +9,10 @@ import socket
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -23,11 +25,16 @@ from tests.hostile import BINARY, TEXT, Hostile, RawSocket, frame
 pytestmark = pytest.mark.faults
 
 MESSAGES, REQUESTS, TORN, FRAMES = 64_000, 24_000, 9_000, 4_000
-AT_ONCE, PER_SOCKET = 50, 1_000
-IDLE_S = 2
+AT_ONCE, PER_SOCKET, SOCKETS = 50, 1_000, 2
+IDLE_S = 5  # longer than any pause in which a busy machine runs neither side, and what is well-behaved seems idle
 STALLED = 60
-RESIDENT_GROWTH_MAX = 1.25
-PAUSE_S, SERVED_S_MAX = 0.03, 5.0
+GROWTH_BYTES_MAX = 16 * 1024 * 1024
+"""Of resident memory from one half of the messages to the other. Caches that fill up still, the shapes of queries above
+all, and pages that a few objects keep took 5 to 8 MB in several runs; requests that refused ones left in cycles of
+tracebacks took 20 to 45, and as much again before they were collected."""
+PEAK_BYTES_MAX = 144 * 1024 * 1024
+"""The most that may be resident in between: 100 to 110 MB in the same runs, 190 with the cycles."""
+PAUSE_S, SERVED_S_MAX = 0.03, 10.0  # 2 to 3 s behind all kinds at once, and twice that on a machine with other work
 ANSWERED_S_MAX = 30.0
 
 
@@ -230,8 +237,8 @@ def settled(gateway: Gateway, sockets: int) -> dict[str, Any]:
 def test_hostile_messages_break_nothing() -> None:
     seed = secrets.randbelow(10**6)
     print(f"seed {seed}")
-    hostile = Hostile(seed)
-    told, answers, torn = Counter[str](), Counter[str](), Counter[str]()
+    told = [Counter[str]() for _ in range(SOCKETS)]  # each thread counts by itself
+    answers, torn = Counter[str](), Counter[str]()
     tables: dict[str, dict[str, int | str]] = {
         "gateway": {"durability": "off"},
         "http": {"port": 0, "idle_s": IDLE_S},
@@ -243,24 +250,40 @@ def test_hostile_messages_break_nothing() -> None:
     with gateway_process(**tables) as gateway, ExitStack() as stack:
         good = stack.enter_context(wellbehaved(gateway))
 
-        def send(share: float) -> None:
-            hostile_messages(gateway, hostile, int(MESSAGES * share), told)
-            hostile_requests(gateway, hostile, int(REQUESTS * share), answers)
-            torn_requests(gateway, hostile, int(TORN * share), torn)
-            torn_frames(gateway, hostile, int(FRAMES * share))
+        def messages(seen: Counter[str], hostile: Hostile) -> None:
+            hostile_messages(gateway, hostile, MESSAGES // 2 // SOCKETS, seen)
 
-        send(0.25)
+        def torn_ones(hostile: Hostile) -> None:
+            torn_requests(gateway, hostile, TORN // 2, torn)
+            torn_frames(gateway, hostile, FRAMES // 2)
+
+        def send_half(half: int) -> None:
+            """All kinds beside each other: what one waits for, a trial above all, is time for the others."""
+            works: list[Callable[[Hostile], None]] = [
+                *(partial(messages, seen) for seen in told),
+                lambda hostile: hostile_requests(gateway, hostile, REQUESTS // 2, answers),
+                torn_ones,
+            ]
+            with ThreadPoolExecutor(len(works)) as threads:
+                hostiles = (Hostile(seed + 10 * half + number) for number in range(len(works)))
+                for sent in [threads.submit(work, hostile) for work, hostile in zip(works, hostiles, strict=True)]:
+                    sent.result()
+
+        send_half(0)  # what is remembered of texts, within limits, is nearly as much as it gets
         warm = settled(gateway, 1)
         stalled = Stalled(gateway, stack)
-        send(0.75)
+        send_half(1)
         stalled.wait(60)
         end = settled(gateway, 1)
-        print(told, answers, torn, sep="\n")
+        print(sum(told, Counter()), answers, torn, sep="\n")
         print(f"{good.rounds} rounds of the well-behaved client, the longest {good.longest_s:.3f} s")
         print({name: (warm["engine"][name], end["engine"][name]) for name in ("resident_bytes", "open_files")})
+        peak = gateway.resident_bytes_max()
+        print(f"{peak} bytes were resident at most; the gateway took {gateway.cpu_s():.0f} s of a processor")
         assert end["engine"]["status"] == "ok", end["engine"]["problems"]
         assert end["engine"]["open_files"] <= warm["engine"]["open_files"] + 2
-        assert end["engine"]["resident_bytes"] <= RESIDENT_GROWTH_MAX * warm["engine"]["resident_bytes"]
+        assert end["engine"]["resident_bytes"] <= warm["engine"]["resident_bytes"] + GROWTH_BYTES_MAX
+        assert peak <= PEAK_BYTES_MAX
         assert good.rounds > 100
         assert good.longest_s < SERVED_S_MAX
     assert gateway.process.returncode == 0

@@ -745,7 +745,7 @@ def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
 
 
 def test_a_client_cannot_write_the_gateway_s_own_causes() -> None:
-    for kind in ("timer", "missed", "clock", "application", "http", "ws"):
+    for kind in ("timer", "missed", "clock", "application", "restore", "removed", "http", "ws"):
         [error] = requests(f'{{"update":{{"sparql":"CLEAR ALL","cause":{{"kind":"{kind}","id":"x"}}}}}}')
         assert isinstance(error, MalformedRequestError)
 

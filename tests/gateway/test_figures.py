@@ -11,12 +11,27 @@ from typing import Any
 
 from websockets.asyncio.client import connect
 
+from gateway.figures import Evaluations
 from gateway.gates import Addresses
 from tests.brokers import free_port
 from tests.running_gateway import ask, go, hear, http, query, running_gateway, tell, until, update
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMED = {"count", "current", "min", "average", "max"}
+
+
+def test_what_is_remembered_of_evaluations_is_bounded_whatever_the_length_of_the_texts() -> None:
+    found = Evaluations(3)
+    texts = [f"SELECT * {{ ?s ?p {number} }} # {'long ' * 10_000}" for number in range(4)]
+    for number, text in enumerate(texts[:3]):
+        found.of(text).ms = number
+    assert [evaluation.ms for text in texts if (evaluation := found.get(text)) is not None] == [0, 1, 2]
+    assert found.of(texts[0]).ms == 0  # used last now
+    found.of(texts[3]).overruns += 1
+    assert [found.get(text) is None for text in texts] == [False, True, False, False]
+    found.forget(texts[3])
+    assert found.of(texts[3]).overruns == 0
+    assert all(len(key) < 100 for key in found._found)
 
 
 async def figures(at: Addresses) -> dict[str, Any]:

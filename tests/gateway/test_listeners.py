@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import stat
 from contextlib import closing
@@ -11,10 +12,12 @@ import pytest
 
 from engine.errors import ConfigurationError
 from gateway.listeners import tcp_listener, unix_listener
+from gateway.service import allow_files
+from gateway.settings import HttpSettings, Settings, WebsocketSettings
 
 
 def test_accepted_connections_do_not_wait_for_acknowledgements() -> None:
-    listener = tcp_listener("http", "127.0.0.1", 0)
+    listener = tcp_listener("http", "127.0.0.1", 0, 1000)
     with closing(listener.socket), socket.create_connection(("127.0.0.1", listener.port)):
         accepted, _ = listener.socket.accept()
         with closing(accepted):
@@ -23,12 +26,36 @@ def test_accepted_connections_do_not_wait_for_acknowledgements() -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    listener = tcp_listener("http", "127.0.0.1", 0)
+    listener = tcp_listener("http", "127.0.0.1", 0, 1000)
     with (
         closing(listener.socket),
         pytest.raises(ConfigurationError, match=f"http: cannot listen on .*:{listener.port}"),
     ):
-        tcp_listener("http", "127.0.0.1", listener.port)
+        tcp_listener("http", "127.0.0.1", listener.port, 1000)
+
+
+def test_more_connections_than_a_gate_may_have_take_no_files(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A gate counts its connections when their TLS handshake is over; thousands without one had all files."""
+    monkeypatch.setattr("gateway.listeners.HANDSHAKES_MAX", 1)
+    listener = tcp_listener("http", "127.0.0.1", 0, 1)
+
+    def connected() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", listener.port), timeout=5)
+
+    with closing(listener.socket), closing(connected()), closing(connected()):
+        first, second = listener.socket.accept()[0], listener.socket.accept()[0]
+        for _ in range(2):
+            with closing(connected()) as client:
+                with pytest.raises(ConnectionAbortedError):
+                    listener.socket.accept()
+                assert client.recv(1) == b""
+        assert caplog.text.count(f"connections are refused port={listener.port} open=2") == 1
+        first.close()
+        with closing(connected()):
+            listener.socket.accept()[0].close()
+        second.close()
 
 
 def test_a_unix_socket_takes_the_place_of_a_dead_one_and_is_not_for_everybody(tmp_path: Path) -> None:
@@ -45,3 +72,16 @@ def test_a_unix_socket_takes_the_place_of_a_dead_one_and_is_not_for_everybody(tm
 def test_a_path_that_no_unix_socket_can_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="path too long; name a shorter"):
         unix_listener(tmp_path / ("x" * 200))
+
+
+def test_the_process_may_have_the_files_that_its_connections_need(caplog: pytest.LogCaptureFixture) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
+        allow_files(Settings(http=HttpSettings(connections_max=30), websocket=WebsocketSettings(connections_max=70)))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (556, limits[1])
+        allow_files(Settings(http=HttpSettings(connections_max=1), websocket=WebsocketSettings(connections_max=1)))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (556, limits[1])
+        assert not caplog.text
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

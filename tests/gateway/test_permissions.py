@@ -13,7 +13,14 @@ import pytest
 
 from engine.access import FULL, Access, Graphs
 from engine.core import Notification, Subscription
-from engine.errors import AccessDeniedError, GatewayError, UnknownDelayedError, UnknownSpuidError
+from engine.errors import (
+    AccessDeniedError,
+    GatewayError,
+    MalformedRequestError,
+    UnknownDelayedError,
+    UnknownSpuidError,
+)
+from engine.graph_store import GraphVerb, GraphWrite
 from engine.protocol import Results, Resume
 from engine.sparql import query_outline
 from gateway.resumption import Attached
@@ -126,6 +133,30 @@ def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_permitted
     assert [record.client for record in records(tmp_path)] == [None, "anna", "anna"]
 
 
+def test_no_number_tells_what_is_in_a_graph_that_may_only_be_written(tmp_path: Path) -> None:
+    blind = caller("blind", Access(of_graphs(A).read, of_graphs(A, B).write, of_graphs(A).subscribe))
+
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            await update(runner, insert(B, 1))
+            before = runner.log.sequence
+            for text in (
+                f"DELETE DATA {{ GRAPH {B} {{ <s:> <p:> 2 }} }}",
+                f"DELETE DATA {{ GRAPH {B} {{ <s:> <p:> 1 }} }}",
+                "DROP SILENT GRAPH <http://e/b>",
+                "DROP SILENT GRAPH <http://e/b>",
+            ):
+                before += 1
+                assert (await update(runner, text, caller=blind)).sequence == before
+            for graph in (B, B):
+                await runner.write_graph(GraphWrite(GraphVerb.DROP, graph), CLIENT, blind)
+                before += 1
+            assert runner.log.sequence == before
+            assert (await update(runner, "DROP SILENT GRAPH <http://e/a>", caller=ANNA)).sequence == before
+
+    asyncio.run(test())
+
+
 def test_notifications_are_of_the_graphs_that_may_be_subscribed_to(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path, Clients(anna=ANNA.access, ben=BEN.access)) as runner:
@@ -193,6 +224,52 @@ def test_delayed_updates_are_seen_and_cancelled_by_their_client_and_by_operators
             await runner.cancel(anna.delayed or "", CLIENT, caller=ANNA)
             await runner.cancel(ben.delayed or "", CLIENT, caller=operator)
             assert runner.delayed_count == 1
+
+    asyncio.run(test())
+
+
+def test_a_delayed_update_that_its_client_may_not_do_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            for who in (ANNA, caller("nobody", of_graphs())):
+                with pytest.raises(AccessDeniedError):
+                    await update(runner, insert(B, 1), delay="PT1H", caller=who)
+            assert runner.delayed_count == 0
+
+    asyncio.run(test())
+
+
+def test_the_delayed_updates_of_a_removed_client_are_cancelled_even_if_another_one_gets_its_name(
+    tmp_path: Path,
+) -> None:
+    clients = Clients(anna=ANNA.access, ben=BEN.access)
+
+    async def test() -> None:
+        async with secured(tmp_path, clients) as runner:
+            _, ear = await subscribe(runner, ANNA)
+            for who, graph in ((ANNA, A), (BEN, B), (ANNA, A)):
+                await update(runner, insert(graph, 1), delay="PT1H", caller=who)
+            await runner.permissions_changed("anna")
+            assert runner.delayed_count == 3, "she is there"
+            del clients["anna"]
+            ended = runner.permissions_changed("anna")
+            clients["anna"] = ANNA.access
+            await ended
+            assert [row["client"] for row in runner.delayed_updates()] == ["ben"]
+            assert isinstance(ear.end, AccessDeniedError)
+        async with secured(tmp_path, clients) as runner:
+            assert runner.delayed_count == 1
+
+    asyncio.run(test())
+
+
+def test_request_ids_have_a_length(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            await update(runner, insert(A, 1), request_id="r" * 200)
+            with pytest.raises(MalformedRequestError, match="200 characters"):
+                await update(runner, insert(A, 2), request_id="r" * 201)
+            assert len(dump(runner)) == 1
 
     asyncio.run(test())
 

@@ -25,7 +25,6 @@ from engine.errors import (
 )
 from engine.protocol import Results, Resume
 from engine.terms import Bag
-from gateway.figures import Evaluation
 from gateway.resumption import (
     Attached,
     Reset,
@@ -587,8 +586,7 @@ def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path) -> None:
             [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
             text = runner._engine.describe(handle).text
             runner._measured(text, lambda: Bag(()))
-            runner._evaluations[text] = Evaluation(600.0, 3)
-            runner._too_slow[text] = None
+            runner._too_slow[text] = 600.0
             await change_something(runner, 0)
             assert isinstance(sink.error, LimitExceededError)
             assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)

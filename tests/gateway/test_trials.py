@@ -95,6 +95,22 @@ def test_a_text_that_has_passed_is_not_tried_again(trials: Trials) -> None:
     go(test)
 
 
+def test_what_is_remembered_of_long_texts_is_short(trials: Trials) -> None:
+    def text(number: int) -> str:
+        return f"# {'long ' * 100_000}{number}\n{CHAIN}"
+
+    async def test() -> None:
+        for number in range(2):
+            await of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).run()
+            assert of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).passed
+        assert not of_update(trials, text(2), UsingGraphs((f"<http://{'g' * 100_000}>",))).passed
+        assert not of_update(trials, text(0), UsingGraphs(("<http://g>",))).passed
+        assert trials.runs == 2
+        assert sum(len(key) for key in trials.passed._keys) < 100
+
+    go(test)
+
+
 def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(trials: Trials) -> None:
     text = "INSERT {{ <http://{0}> <http://q> 1 }} WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x }}"
 

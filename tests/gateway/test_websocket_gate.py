@@ -469,7 +469,9 @@ def test_a_batch_has_a_commit_and_an_answer_for_each_update(tmp_path: Path) -> N
             (3, "http://d"),
         ]
         assert done == [{"alias": alias, "sequence": number} for number, alias in enumerate(("u0", "u2", "u4"), 1)]
-        assert sorted(error.get("alias", "") for error in errors) == ["", "u1", "u3"]
+        assert [error.get("alias", "") for error in errors] == ["u1", "u3", ""]
+        answers = [message.get("updated", message) for message in messages if "notification" not in message]
+        assert [body.get("alias", "") for body in answers] == ["u0", "u1", "u2", "u3", "", "u4"]
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
     with_socket(test, tmp_path)

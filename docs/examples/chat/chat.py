@@ -89,7 +89,7 @@ async def chat(profile: Jsap, clients: int, messages: int, tell: Callable[[str],
                 for sender in people:
                     for receiver in people:
                         if sender is not receiver:
-                            group.create_task(sender.write(receiver, f"hello {receiver.name}, for the {number}. time"))
+                            group.create_task(sender.write(receiver, f"hello {receiver.name}, message {number}"))
         for person in people:
             await everything.update("LEAVE", user=person.user)
         return len(await everything.query("EVERYTHING"))

@@ -107,7 +107,13 @@ async def mqtt_messages(host: str, port: int, topics: list[str]) -> AsyncIterato
 
     client = mqtt.Client(CallbackAPIVersion.VERSION2)
     client.on_connect, client.on_subscribe, client.on_message = on_connect, on_subscribe, on_message
-    await asyncio.to_thread(client.connect, host, port)
+    try:
+        await asyncio.to_thread(client.connect, host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(
+            f"no MQTT broker at {host}:{port} ({reason}); name yours by --set extended.mqtt.host=..."
+        ) from error
     client.loop_start()
     try:
         await subscribed.wait()

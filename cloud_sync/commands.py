@@ -1,0 +1,162 @@
+"""`lamplighter sync run|status`; and `python -m cloud_sync`, the same in a process that loads no store."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cloud_sync.destination import destination
+from cloud_sync.settings import SyncSettings, storage_options
+from cloud_sync.shipper import Clock, Shipper, alone
+from cloud_sync.status import Status, age, read_status, with_lag
+from engine.errors import ConfigurationError, GatewayError
+
+_TIME_ERROR = 5
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the commands work on. folder: where the configuration stands; trusted: whether the wall clock is."""
+
+    settings: SyncSettings
+    data: Path
+    folder: Path
+    trusted: Callable[[], bool]
+
+
+def clock_is_synchronised() -> bool:
+    """What the kernel says, by adjtimex(2) with modes 0, which reads."""
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
+    return bool(0 <= state != _TIME_ERROR)
+
+
+def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Namespace], Context]) -> None:
+    """Declares `run` and `status` below a command, each with its function as `command`."""
+    modes = parser.add_subparsers(title="what to do", required=True, dest="mode")
+
+    def mode(name: str, text: str, function: Callable[[argparse.Namespace, Context], int]) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
+        for option in ("--config", "--data"):  # they may stand before the mode, too
+            one.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as of all commands")
+        one.set_defaults(command=lambda options: function(options, context(options)))
+        return one
+
+    run = mode("run", "ship what was sealed, and go on doing so", _run)
+    run.add_argument("--once", action="store_true", help="ship what there is now, and end")
+    status = mode("status", "how far shipping has come", _status)
+    status.add_argument("--json", action="store_true", help="print what is in sync.json, with the lag as it is now")
+
+
+def _run(options: argparse.Namespace, context: Context) -> int:
+    settings = context.settings
+    if not settings.destination:
+        raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
+    clock = Clock(trusted=context.trusted)
+    with alone(context.data):
+        while True:
+            try:
+                # Each round makes its connection anew, since it may break between them.
+                url = _from(context.folder, settings.destination)
+                with closing(destination(url, storage_options(settings.options_file, context.folder))) as to:
+                    status = Shipper(context.data, to, settings, clock).run()
+                if options.once:
+                    print(_summary(status))
+            except GatewayError as error:
+                if options.once or isinstance(error, ConfigurationError):
+                    raise
+                print(f"lamplighter: {error}", file=sys.stderr, flush=True)
+            if options.once:
+                return 0
+            clock.sleep(settings.interval_s)
+
+
+def _from(folder: Path, url: str) -> str:
+    """A relative folder is beside the configuration file."""
+    return url if "://" in url or url.startswith("file:") else str(folder / url)
+
+
+def _summary(status: Status) -> str:
+    waiting = f"{status.lag_segments} segments with {status.lag_records} records wait for their confirmation"
+    return f"sent up to {_place(status.sent)}, confirmed up to {_place(status.confirmed)}; {waiting}"
+
+
+def _place(place: tuple[int, int]) -> str:
+    return "/".join(map(str, place)) if place != (0, 0) else "nothing"
+
+
+def _status(options: argparse.Namespace, context: Context) -> int:
+    try:
+        status = with_lag(read_status(context.data), context.data)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: {error.strerror}; name the data folder with --data") from error
+    if options.json:
+        print(json.dumps(msgspec.to_builtins(status)))
+        return 0
+    now = time.time()
+    snapshot = status.snapshot
+    rows = [
+        ("destination", status.destination or context.settings.destination or "none: sync.destination is empty"),
+        ("sent", f"up to {_place(status.sent)}"),
+        ("confirmed", f"up to {_place(status.confirmed)}"),
+        ("lag", f"{status.lag_records} records, {status.lag_bytes} bytes in {status.lag_segments} segments"),
+        ("oldest", "-" if status.oldest_at is None else f"sealed {age(now - status.oldest_at)} ago"),
+        ("snapshot", "none" if snapshot is None else _snapshot(snapshot.place, snapshot.landed, now - snapshot.at)),
+        ("last success", "never" if status.last_success is None else f"{age(now - status.last_success)} ago"),
+    ]
+    if status.last_error:
+        rows.append(("last error", f"{age(now - (status.last_error_at or now))} ago: {status.last_error}"))
+    if status.refused:
+        rows.append(("refused", f"{status.refused} segments are in the collector's quarantine"))
+    if status.problem:
+        rows.append(("problem", f"{age(now - (status.problem_at or now))} ago: {status.problem}"))
+    for name, value in rows:
+        print(f"{name:<14}{value}")
+    return 0
+
+
+def _snapshot(place: tuple[int, int], landed: bool, age_s: float) -> str:
+    return f"{_place(place)}, sent {age(age_s)} ago, {'confirmed' if landed else 'not confirmed yet'}"
+
+
+# --- the light process ------------------------------------------------------------------------------------
+
+
+def light_context(options: argparse.Namespace) -> Context:
+    """The same from the few keys of lamplighter.toml that shipping needs; the others are the gateway's to check.
+
+    Raises ConfigurationError.
+    """
+    import tomllib
+
+    config: Path | None = getattr(options, "config", None)
+    if config is None and Path("lamplighter.toml").exists():
+        config = Path("lamplighter.toml")
+    try:
+        document: dict[str, Any] = {} if config is None else tomllib.loads(config.read_text())
+        settings = msgspec.convert(document.get("sync", {}), SyncSettings)
+        gateway = msgspec.convert(document.get("gateway", {}), _Gateway)
+    except OSError as error:
+        raise ConfigurationError(f"{config}: {error.strerror}; name another file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{config}: not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{config}: sync: {error}") from error
+    folder = config.parent if config is not None else Path()
+    data = getattr(options, "data", None) or folder / gateway.data
+    trusted = {"always": lambda: True, "never": lambda: False}.get(gateway.clock_trusted, clock_is_synchronised)
+    return Context(settings, data, folder, trusted)
+
+
+class _Gateway(msgspec.Struct, frozen=True):
+    data: str = "data"
+    clock_trusted: str = "auto"

@@ -1,0 +1,227 @@
+"""Where segments go and come from: a folder, an S3 bucket, or whatever else fsspec reaches.
+
+Names are relative, with slashes. An object is there as a whole or not at all, whoever is killed while it is written.
+Folders need nothing but Python; fsspec and what it loads are imported when a URL asks for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+from engine.errors import ConfigurationError, GatewayError, UpstreamError
+
+PART = ".part"
+"""Ends the names of files that are not whole yet. Nobody reads them."""
+SMALL_BYTES_MAX = 64 * 1024
+"""More than this no seal and no confirmation has."""
+CHUNK = 64 * 1024
+MAKE_SURE = "make sure that it is there and can be reached, and that the options file has what it asks for"
+
+
+class Entry(NamedTuple):
+    """An object in a listing. version: differs when the object was written again."""
+
+    name: str
+    size: int
+    version: str
+
+
+class Destination(Protocol):
+    """What shipper and collector ask of it. Every method may raise UpstreamError, after which it may be asked again."""
+
+    url: str
+    """For people; without credentials."""
+    lists_from: bool
+    """Whether listing what comes after a name is cheaper than listing all."""
+
+    def create(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Writes an object that is not there yet, durably; False if there is one, which stays as it is."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a small object, over an older one too."""
+        ...
+
+    def get(self, name: str) -> bytes | None:
+        """A small object, None if there is none."""
+        ...
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """An object's bytes, part after part; nothing at all if there is none."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name."""
+        ...
+
+    def entries(self, folder: str, after: str = "") -> Iterator[Entry]:
+        """The objects directly in a folder whose names are greater than ``after``, in the order of their names."""
+        ...
+
+    def folders(self) -> list[str]:
+        """The folders at the top."""
+        ...
+
+    def close(self) -> None:
+        """Ends its connections. Raises nothing; afterwards it cannot be asked any more."""
+        ...
+
+
+def destination(url: str, options: dict[str, Any]) -> Destination:
+    """What a setting names: a folder by its path or as ``file:``, else what fsspec knows by that protocol.
+
+    options: as of `cloud_sync.settings.storage_options`. Raises ConfigurationError, UpstreamError.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(f"{url}: a folder is written as /path or file:///path")
+        return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
+    if parts.password:
+        raise ConfigurationError(f"{shown(url)}: passwords belong into the file that sync.options_file names")
+    from cloud_sync.remote import FsspecFolder, S3Bucket
+
+    if parts.scheme in ("s3", "s3a"):
+        return S3Bucket(url, options)
+    return FsspecFolder(url, options)
+
+
+def shown(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def checked(name: str) -> str:
+    assert name
+    assert not name.startswith("/")
+    assert ".." not in name.split("/")
+    return name
+
+
+def readable(entries: Iterable[Entry], after: str) -> Iterator[Entry]:
+    return iter(sorted(entry for entry in entries if entry.name > after and not entry.name.endswith(PART)))
+
+
+@contextlib.contextmanager
+def errors(place: str) -> Iterator[None]:
+    """Whatever goes wrong in there is the destination's: each library has exceptions of its own."""
+    try:
+        yield
+    except GatewayError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.strerror:
+            cure = {errno.ENOSPC: "make room there", errno.EACCES: "let this user write there"}.get(error.errno or 0)
+            raise UpstreamError(f"{place}: {error.strerror}; {cure or MAKE_SURE}") from error
+        told = str(error).rstrip(". ")
+        raise UpstreamError(f"{place}: {type(error).__name__}: {told}; {MAKE_SURE}") from error
+
+
+def absent() -> contextlib.AbstractContextManager[None]:
+    """What is not there is not read; that is no error."""
+    return contextlib.suppress(FileNotFoundError, NotADirectoryError)
+
+
+class LocalFolder:
+    """A folder of this machine, or one that is mounted."""
+
+    lists_from = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.url = str(path)
+
+    def create(self, name: str, chunks: Iterable[bytes]) -> bool:
+        with errors(f"{self.url}/{name}"):
+            path = self._path / checked(name)
+            if path.exists():
+                return False
+            temporary = self._written(path, chunks)
+            try:
+                os.link(temporary, path)  # unlike a rename it never takes the place of another file
+            except FileExistsError:
+                return False
+            except OSError:  # a file system without links; it has one writer
+                temporary.rename(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(path.parent)
+            return True
+
+    def put(self, name: str, data: bytes) -> None:
+        with errors(f"{self.url}/{name}"):
+            path = self._path / checked(name)
+            self._written(path, [data]).rename(path)
+            _sync_folder(path.parent)
+
+    def get(self, name: str) -> bytes | None:
+        with errors(f"{self.url}/{name}"), absent(), (self._path / checked(name)).open("rb") as file:
+            return file.read(SMALL_BYTES_MAX)
+        return None
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        with errors(f"{self.url}/{name}"), absent(), (self._path / checked(name)).open("rb") as file:
+            while data := file.read(CHUNK):
+                yield data
+
+    def exists(self, name: str) -> bool:
+        with errors(f"{self.url}/{name}"):
+            return (self._path / checked(name)).exists()
+
+    def entries(self, folder: str, after: str = "") -> Iterator[Entry]:
+        found = []
+        with errors(f"{self.url}/{folder}"), absent(), os.scandir(self._path / checked(folder)) as listing:
+            for file in listing:
+                if file.name > after and file.is_file():
+                    with contextlib.suppress(FileNotFoundError):  # it has gone just now
+                        status = file.stat()
+                        found.append(Entry(file.name, status.st_size, str(status.st_mtime_ns)))
+        return readable(found, after)
+
+    def folders(self) -> list[str]:
+        with errors(self.url):
+            if not self._path.is_dir():
+                raise UpstreamError(f"{self.url}: there is no such folder; make it, or mount what should be there")
+            return sorted(path.name for path in self._path.iterdir() if path.is_dir())
+
+    def close(self) -> None:
+        pass
+
+    def _written(self, path: Path, chunks: Iterable[bytes]) -> Path:
+        """A durable file beside path that has the bytes."""
+        _make_folder(path.parent)
+        temporary = path.with_name(path.name + PART)
+        try:
+            with temporary.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+        except Exception:
+            temporary.unlink(missing_ok=True)  # a full disk is full enough
+            raise
+        return temporary
+
+
+def _make_folder(path: Path) -> None:
+    if not path.is_dir():
+        _make_folder(path.parent)
+        try:
+            path.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise UpstreamError(f"{path}: there is a file of that name; name another folder") from error
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

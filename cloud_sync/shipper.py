@@ -1,0 +1,424 @@
+"""Ships sealed segments, oldest first, and snapshots where history has a hole; moves on by what is confirmed.
+
+An object is sent before its seal, under a name that nobody has written yet. Nothing is remembered that could not be
+forgotten: a run that was killed is followed by one that finds its objects there and compares them. Nothing is listed
+at the destination; each run asks for the answers to what it waits for, oldest first, and stops at the first that is
+not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import zstandard
+
+from cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
+from cloud_sync.destination import Destination
+from cloud_sync.settings import SyncSettings
+from cloud_sync.status import (
+    Sealed,
+    SentSnapshot,
+    Status,
+    blocking,
+    read_status,
+    sealed_segments,
+    with_lag,
+    write_shipped,
+    write_status,
+)
+from engine.change_log import SUFFIX, VERSION, Seal, SegmentName, decode, segment_name
+from engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+
+logger = logging.getLogger(__name__)
+
+NAMES_MAX = 5
+"""Under so many names one segment is sent at most."""
+ROUND = 50
+"""After so many segments answers are looked for again."""
+_CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the shipper asks of time. wall: seconds since 1970; trusted: whether that is synchronised; steady, sleep:
+    seconds for the bandwidth."""
+
+    wall: Callable[[], float] = time.time
+    trusted: Callable[[], bool] = lambda: True
+    steady: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Fate(Enum):
+    """What has become of a segment that was sent. SETTLED: the collector has it, landed or in quarantine, or the
+    gateway has removed it; WAITS: for the collector; SENT_AGAIN: just now."""
+
+    SETTLED = auto()
+    WAITS = auto()
+    SENT_AGAIN = auto()
+
+
+class Pace:
+    """Holds bytes back, so that no more than so many go in a second on average."""
+
+    def __init__(self, bytes_per_s_max: int, clock: Clock) -> None:
+        self._rate = bytes_per_s_max
+        self._clock = clock
+        self._due = clock.steady()
+
+    def __call__(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            if self._rate:
+                now = self._clock.steady()
+                self._due = max(self._due, now) + len(chunk) / self._rate
+                if self._due - now > 0.01:
+                    self._clock.sleep(self._due - now)
+
+
+@contextlib.contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Keeps other shippers of the data folder out, for as long as this process lives. Raises UpstreamError,
+    ConfigurationError."""
+    try:
+        lock = (data / "sync.lock").open("a")
+    except OSError as error:
+        raise ConfigurationError(f"{data}: {error.strerror}; name the gateway's data folder with --data") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UpstreamError(f"{data}: another `lamplighter sync` is at work here; let it, or end it") from error
+        yield
+
+
+class Shipper:
+    """Ships what one data folder has. data: the gateway's, which goes on working in it."""
+
+    def __init__(self, data: Path, to: Destination, settings: SyncSettings, clock: Clock | None = None) -> None:
+        self._data = data
+        self._to = to
+        self._settings = settings
+        self._clock = clock or Clock()
+        self._pace = Pace(settings.bytes_per_s_max, self._clock)
+        self._gateway = _identity(data)
+        self.status = self._known_here(read_status(data))
+
+    def run(self) -> Status:
+        """Sends what there is to be sent; what became of it. Raises GatewayError, and says so in `sync.json`."""
+        try:
+            if self._run():
+                self._update(last_success=self._clock.wall(), last_error="", last_error_at=None)
+        except (GatewayError, OSError) as error:
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                self._update(last_error=str(error), last_error_at=self._clock.wall())
+                self._save()
+            if isinstance(error, OSError):
+                place = Path(error.filename) if error.filename else self._data
+                raise ChangeLogError(str(error.strerror), path=place, hint="check the disk") from error
+            raise
+        self._save()
+        return self.status
+
+    def _run(self) -> bool:
+        """Whether it was the hour to."""
+        if not self._open():
+            logger.info("outside of sync.window=%s nothing is sent", self._settings.window)
+            return False
+        self._confirm()
+        while True:
+            self._ship_snapshot()
+            waiting = sealed_segments(self._data, self.status.sent)
+            if not waiting or not self._ship_round(waiting):
+                self._tell_blocking()
+                return True
+            self._save()
+            self._confirm()
+
+    def _ship_round(self, waiting: list[Sealed]) -> bool:
+        """Sends some of them; whether there may be more to do."""
+        for segment in waiting[:ROUND]:
+            if not self._open():
+                logger.info("sync.window=%s has closed", self._settings.window)
+                return False
+            if segment is waiting[-1] and segment.seal() is None:
+                return False  # it is being sealed
+            sealed = self._seal(segment)
+            if sealed is not None and self._segment_is_sent(segment, sealed[1]):
+                size = sealed[0].bytes
+                self._note_hole(segment.name)
+                self._update(
+                    sent=segment.end,
+                    sent_segments=self.status.sent_segments + 1,
+                    sent_bytes=self.status.sent_bytes + size,
+                )
+                write_status(self._data, self.status)
+                logger.info("segment sent name=%s bytes=%d", segment.name, size)
+        return True
+
+    def _seal(self, segment: Sealed) -> tuple[Seal, bytes] | None:
+        """What a segment's seal says, and the bytes of it; None if the gateway has removed the segment.
+
+        A seal that cannot be read is replaced by one that says what is there. Each line has a checksum of its own, and
+        the next seal names this hash, so the collector will see whether that is what it was.
+        """
+        if (found := segment.seal()) is not None:
+            return found
+        epoch, first, last = segment.name
+        assert last is not None
+        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as file:
+            sha256, size = _sha256(file), file.tell()
+            seal = Seal(VERSION, self._gateway, epoch, first, last, last - first + 1, size, sha256, None)
+            self._tell(f"{segment.path}: its seal cannot be read; it is shipped with one that was made from it")
+            return seal, msgspec.json.encode(seal) + b"\n"
+        return None
+
+    def _segment_is_sent(self, segment: Sealed, seal: bytes, name: int = 0) -> bool:
+        """Sends a segment and its seal; False if the gateway has removed it. name: the first to be tried."""
+        try:
+            with segment.path.open("rb") as file:  # it can be read to its end from now on, whoever removes it
+                self._send("", segment.stem, file, seal, name)
+        except FileNotFoundError:
+            logger.info("segment went before it was sent name=%s", segment.name)
+            return False
+        return True
+
+    def _send(self, folder: str, stem: str, file: BinaryIO, seal: bytes, name: int = 0) -> str:
+        """Sends an object and then its seal, under the first name that is free or has just that; the name."""
+        digest = ""
+        for number in range(name, NAMES_MAX):
+            tried = _numbered(stem, number)
+            place = "/".join(filter(None, (self._gateway, folder, tried)))
+            file.seek(0)
+            if not self._to.create(place + SUFFIX, self._pace(_chunks(file))):
+                digest = digest or _sha256(file)
+                if _digest(self._to.chunks(place + SUFFIX)) != digest:
+                    continue
+            if not self._to.create(place + SEAL, [seal]) and self._to.get(place + SEAL) != seal:
+                continue
+            return tried
+        raise UpstreamError(
+            f"{self._to.url}/{self._gateway}: under all {NAMES_MAX} names of {stem} there is something else; another "
+            "gateway may have the same identity, or somebody changes what is there"
+        )
+
+    # --- confirmation ---
+
+    def _confirm(self) -> None:
+        """Moves on through what has been answered without a break."""
+        before = self.status.confirmed
+        unbroken = True
+        try:
+            for segment in sealed_segments(self._data, before):
+                if segment.end > self.status.sent:
+                    break
+                sealed = self._seal(segment)
+                fate = Fate.SETTLED if sealed is None else self._fate(segment, *sealed)
+                if fate is Fate.WAITS:
+                    break
+                unbroken = unbroken and fate is Fate.SETTLED
+                if unbroken:
+                    self._update(confirmed=segment.end)
+        finally:
+            if self.status.confirmed != before:
+                write_shipped(self._data, self.status.confirmed)
+                self._save()
+        snapshot = self.status.snapshot
+        if snapshot is not None and not snapshot.landed:
+            self._confirm_snapshot(snapshot)
+
+    def _fate(self, segment: Sealed, seal: Seal, content: bytes) -> Fate:
+        """What has become of a segment that was sent. What has arrived damaged, or has gone, is sent again."""
+        sha256 = seal.sha256
+        for number in range(NAMES_MAX):
+            place = f"{self._gateway}/{_numbered(segment.stem, number)}"
+            landed = self._answer(place + LANDED)
+            if landed is not None and landed.sha256 == sha256:
+                return Fate.SETTLED
+            if landed is not None:
+                # Whatever has landed is not this segment, which is sent under another name.
+                self._tell(
+                    f"{self._to.url}/{place}{LANDED}: the collector confirms sha256 {landed.sha256}, and the segment "
+                    f"here has {sha256}; another gateway may have the same identity, or somebody changes what is there"
+                )
+            refused = self._answer(place + REFUSED)
+            if refused is not None and self._is_here(segment, refused) and self._to.get(place + SEAL) == content:
+                # What the collector has is what is here, and it keeps it: nothing is gained by holding on to it.
+                self._update(refused=self.status.refused + 1)
+                self._tell(f"{segment.name}: the collector keeps it in quarantine: {refused.reason}")
+                return Fate.SETTLED
+            if landed is None and refused is None:
+                if self._to.get(place + SEAL) is not None and self._to.exists(place + SUFFIX):
+                    return Fate.WAITS
+                return Fate.SENT_AGAIN if self._segment_is_sent(segment, content, number) else Fate.SETTLED
+        self._tell(f"{segment.name}: {NAMES_MAX} times something else has arrived; it waits until somebody looks why")
+        return Fate.WAITS
+
+    def _is_here(self, segment: Sealed, refused: Answer) -> bool:
+        """Whether what was refused is what is here, so that sending it again would change nothing."""
+        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as file:
+            return _sha256(file) == refused.sha256
+        return True  # it has gone, so there is nothing to be sent
+
+    def _confirm_snapshot(self, snapshot: SentSnapshot) -> None:
+        place = f"{self._gateway}/{SNAPSHOTS}/{snapshot.stem}"
+        landed = self._answer(place + LANDED)
+        if landed is not None and landed.sha256 == snapshot.sha256:
+            self._update(snapshot=msgspec.structs.replace(snapshot, landed=True))
+        elif refused := self._answer(place + REFUSED):
+            self._update(snapshot=None)
+            self._tell(f"snapshot {snapshot.stem}: the collector keeps it in quarantine: {refused.reason}")
+
+    def _answer(self, name: str) -> Answer | None:
+        content = self._to.get(name)
+        if content is None:
+            return None
+        try:
+            return msgspec.json.decode(content, type=Answer)
+        except msgspec.MsgspecError as error:
+            raise UpstreamError(f"{self._to.url}/{name}: not an answer of a collector: {error}; remove it") from error
+
+    # --- snapshots ---
+
+    def _note_hole(self, name: SegmentName) -> None:
+        """What lies between a segment and what was sent before it has gone; only a snapshot can make up for it."""
+        epoch, last = self.status.sent
+        expected = last + 1 if epoch == name.epoch else 1
+        if name.first > expected:
+            self._update(wanted=(name.epoch, name.first - 1))
+            logger.warning(
+                "records went before they were sent epoch=%d first=%d last=%d",
+                *self.status.wanted[:1],
+                expected,
+                name.first - 1,
+            )
+
+    def _ship_snapshot(self) -> None:
+        newest = _newest_snapshot(self._data)
+        if newest is None or not self._snapshot_due(newest):
+            return
+        path = self._data / "snapshots" / str(newest)
+        try:
+            with path.open("rb") as file:
+                seal = _snapshot_seal(file, self._gateway, newest)
+                stem = str(newest).removesuffix(SUFFIX)
+                stem = self._send(SNAPSHOTS, stem, file, msgspec.json.encode(seal) + b"\n")
+        except FileNotFoundError:
+            return  # a newer one is there
+        except (ValueError, zstandard.ZstdError) as error:
+            self._tell(f"{path}: damaged, so it is not shipped: {error}")
+            return
+        self._update(
+            snapshot=SentSnapshot(newest.epoch, newest.first, stem, seal.sha256, self._clock.wall()),
+            wanted=self.status.wanted if self.status.wanted > (newest.epoch, newest.first) else (0, 0),
+        )
+        self._save()
+        logger.info("snapshot sent name=%s quads=%d bytes=%d", newest, seal.quads, seal.bytes)
+
+    def _snapshot_due(self, newest: SegmentName) -> bool:
+        place, sent = (newest.epoch, newest.first), self.status.snapshot
+        if sent is None:
+            return True
+        if place <= sent.place:
+            return False
+        wanted = self.status.wanted
+        age_s = self._clock.wall() - sent.at
+        # A clock that was set back says nothing about the age.
+        old = not 0 <= age_s < self._settings.snapshot_s
+        return newest.epoch > sent.epoch or (wanted != (0, 0) and place >= wanted) or old
+
+    # --- small things ---
+
+    def _known_here(self, status: Status) -> Status:
+        """What is known of another destination says nothing about this one."""
+        if status.destination == self._to.url:
+            return status
+        return msgspec.structs.replace(
+            status, destination=self._to.url, sent=status.confirmed, snapshot=None, last_error="", last_error_at=None
+        )
+
+    def _open(self) -> bool:
+        return not self._clock.trusted() or self._settings.open_at(datetime.fromtimestamp(self._clock.wall()))
+
+    def _tell(self, problem: str) -> None:
+        if problem != self.status.problem:
+            logger.error("%s", problem)
+        self._update(problem=problem, problem_at=self._clock.wall())
+
+    def _tell_blocking(self) -> None:
+        path = blocking(self._data)
+        if path is not None:
+            self._tell(
+                f"{path}: the gateway has not sealed it, and what follows it waits; `lamplighter verify` says what is "
+                "wrong with it"
+            )
+
+    def _update(self, **members: object) -> None:
+        self.status = msgspec.structs.replace(self.status, **members)
+
+    def _save(self) -> None:
+        self.status = msgspec.structs.replace(with_lag(self.status, self._data), at=self._clock.wall())
+        write_status(self._data, self.status)
+
+
+def _identity(data: Path) -> str:
+    try:
+        return (data / "identity").read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{data / 'identity'}: {error.strerror}; start the gateway once, or name its data folder with --data"
+        ) from error
+
+
+def _numbered(stem: str, number: int) -> str:
+    return f"{stem}.r{number}" if number else stem
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while data := file.read(_CHUNK):
+        yield data
+
+
+def _digest(chunks: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sha256(file: BinaryIO) -> str:
+    file.seek(0)
+    return _digest(_chunks(file))
+
+
+def _newest_snapshot(data: Path) -> SegmentName | None:
+    names = (segment_name(path.name) for path in (data / "snapshots").iterdir())
+    return max((name for name in names if name is not None and name.last is None), default=None)
+
+
+def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName) -> SnapshotSeal:
+    """Raises ValueError, ZstdError for a file that is not whole."""
+    sha256 = _sha256(file)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    last = b""
+    with zstandard.ZstdDecompressor().stream_reader(file, closefd=False) as content:
+        for line in io.BufferedReader(content):
+            last = line
+    part = decode(last.rstrip(b"\n")).snapshot
+    if part is None or not part.last or part.quads is None:
+        raise ValueError("it breaks off")
+    return SnapshotSeal(VERSION, gateway, name.epoch, name.first, part.quads, size, sha256)

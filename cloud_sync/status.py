@@ -1,0 +1,180 @@
+"""Files of the shipper in the data folder: how far it has come, for itself, for people and for the gateway.
+
+``shipped.json`` is what the gateway's retention goes by; ``sync.json`` may be lost: then what is at the destination
+already is compared instead of sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from engine.change_log import Seal, SegmentName, seal_name, segment_name
+
+Place = tuple[int, int]
+"""Epoch and sequence."""
+
+STATUS = "sync.json"
+SHIPPED = "shipped.json"
+_TEMPORARY = ".sync-part"
+
+
+class SentSnapshot(msgspec.Struct, frozen=True):
+    """The snapshot that was sent last. stem: its name at the destination; at: seconds since 1970; landed: whether the
+    collector has confirmed it."""
+
+    epoch: int
+    seq: int
+    stem: str
+    sha256: str
+    at: float
+    landed: bool = False
+
+    @property
+    def place(self) -> Place:
+        return self.epoch, self.seq
+
+
+class Status(msgspec.Struct, frozen=True):
+    """`sync.json`. Times are seconds since 1970.
+
+    sent: the last record at the destination; confirmed: the last whose landing was confirmed, with all before it;
+    wanted: the first place at which a snapshot makes up for records that went before they were sent. lag_records,
+    lag_bytes, oldest_at: sealed segments that are not confirmed, and when the oldest was sealed. refused: segments
+    that the collector keeps in its quarantine. problem, problem_at: the last thing that somebody should look into,
+    which does not stop the shipper.
+    """
+
+    destination: str = ""
+    at: float = 0.0
+    sent: Place = (0, 0)
+    confirmed: Place = (0, 0)
+    wanted: Place = (0, 0)
+    snapshot: SentSnapshot | None = None
+    lag_segments: int = 0
+    lag_records: int = 0
+    lag_bytes: int = 0
+    oldest_at: float | None = None
+    sent_segments: int = 0
+    sent_bytes: int = 0
+    refused: int = 0
+    problem: str = ""
+    problem_at: float | None = None
+    last_success: float | None = None
+    last_error: str = ""
+    last_error_at: float | None = None
+
+
+class _Shipped(msgspec.Struct, frozen=True):
+    epoch: int
+    last: int
+
+
+def read_status(data: Path) -> Status:
+    """What `sync.json` says, the defaults where it cannot be read; confirmed is that of `shipped.json`."""
+    status = Status()
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        status = msgspec.json.decode((data / STATUS).read_bytes(), type=Status)
+    confirmed = (0, 0)
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        shipped = msgspec.json.decode((data / SHIPPED).read_bytes(), type=_Shipped)
+        confirmed = shipped.epoch, shipped.last
+    return msgspec.structs.replace(status, confirmed=confirmed, sent=max(status.sent, confirmed))
+
+
+def write_status(data: Path, status: Status) -> None:
+    """Raises OSError."""
+    _write(data / STATUS, msgspec.json.encode(status) + b"\n")
+
+
+def write_shipped(data: Path, place: Place) -> None:
+    """Raises OSError. The gateway may let go of everything up to there."""
+    _write(data / SHIPPED, msgspec.json.encode(_Shipped(*place)) + b"\n")
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + _TEMPORARY)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A sealed segment in the data folder. The gateway may remove it at any moment."""
+
+    path: Path
+    name: SegmentName
+
+    @property
+    def end(self) -> Place:
+        assert self.name.last is not None
+        return self.name.epoch, self.name.last
+
+    @property
+    def stem(self) -> str:
+        return seal_name(self.name).removesuffix(".json")
+
+    def seal(self) -> tuple[Seal, bytes] | None:
+        """What its seal says, and the bytes of it; None if there is none that can be read."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            content = (self.path.parent / seal_name(self.name)).read_bytes()
+            return msgspec.json.decode(content, type=Seal), content
+        return None
+
+
+def sealed_segments(data: Path, after: Place = (0, 0)) -> list[Sealed]:
+    """Those that end behind a record, oldest first, up to one that is not sealed. Raises OSError.
+
+    The gateway seals in their order; where it could not, what is behind would arrive before what it could not seal.
+    """
+    sealed, unsealed = _segments(data)
+    return [one for one in sealed if one.end > after and (unsealed is None or one.name[:2] < unsealed.name[:2])]
+
+
+def blocking(data: Path) -> Path | None:
+    """A segment that is not sealed while later ones are, so that those cannot be shipped. Raises OSError."""
+    sealed, unsealed = _segments(data)
+    return unsealed.path if unsealed and sealed and sealed[-1].name[:2] > unsealed.name[:2] else None
+
+
+def _segments(data: Path) -> tuple[list[Sealed], Sealed | None]:
+    """Sealed segments, and the first that is not; one that is there in both ways is sealed."""
+    named = ((path, segment_name(path.name)) for path in (data / "log").iterdir())
+    found = sorted((Sealed(path, name) for path, name in named if name), key=lambda segment: segment.name[:2])
+    sealed = [segment for segment in found if segment.name.last is not None]
+    begun = {segment.name[:2] for segment in sealed}
+    return sealed, next((one for one in found if one.name.last is None and one.name[:2] not in begun), None)
+
+
+def with_lag(status: Status, data: Path) -> Status:
+    """The status with what waits now. Raises OSError."""
+    records = size = count = 0
+    oldest: float | None = None
+    for segment in sealed_segments(data, status.confirmed):
+        with contextlib.suppress(FileNotFoundError):
+            file = segment.path.stat()
+            oldest = file.st_mtime if oldest is None else oldest
+            size += file.st_size
+            records += segment.end[1] - segment.name.first + 1
+            count += 1
+    return msgspec.structs.replace(status, lag_segments=count, lag_records=records, lag_bytes=size, oldest_at=oldest)
+
+
+def age(seconds: float) -> str:
+    """For people: in the largest unit of which there are two."""
+    for size, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"

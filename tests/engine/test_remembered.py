@@ -1,0 +1,92 @@
+"""What is remembered of a client's texts is bounded in characters, not in texts alone, wherever texts may be long."""
+
+from __future__ import annotations
+
+import inspect
+
+from engine import Engine
+from engine.algebra import Expression, Variable
+from engine.expressions import TERM_MAX as OPERAND_MAX
+from engine.expressions import value
+from engine.lifting import CANONICAL_MAX, Lifter
+from engine.remembered import Remembered
+from engine.sparql import canonical
+from engine.subscriptions import SPELLINGS_CHARACTERS_MAX
+from engine.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
+
+LONG = 10_000
+"""Characters of a text that is remembered still."""
+
+
+def test_the_last_used_ones_stay_as_far_as_there_is_room() -> None:
+    found = Remembered[str, int](3, 10)
+    assert [found.put(key, number, 2) for number, key in enumerate("abc")] == [[], [], []]
+    assert found.get("a") == 0
+    assert found.put("d", 3, 2) == [("b", 1)], "too many"
+    assert (list(found), found.characters) == (["c", "a", "d"], 6)
+    assert found.put("a", 4, 7) == [("c", 2)], "too long"
+    assert (list(found), found.characters) == (["d", "a"], 9)
+    assert found.put("e", 5, 11) == [("d", 3), ("a", 4), ("e", 5)], "longer than all may be"
+    assert (len(found), found.characters, found.get("e"), found.pop("e")) == (0, 0, None, None)
+
+
+def test_skeletons_of_queries_are_bounded_in_characters() -> None:
+    engine = Engine()
+    for number in range(SPELLINGS_CHARACTERS_MAX // LONG):
+        name = f"v{number}".ljust(LONG, "x")
+        engine.unsubscribe(engine.subscribe(f"SELECT ?{name} {{ ?{name} <a:p> 1 }}").spuid)
+    spellings = engine._subscriptions._spellings
+    assert spellings.characters == sum(map(len, spellings)) <= SPELLINGS_CHARACTERS_MAX
+    assert len(spellings) > 5
+
+
+def test_skeletons_and_plans_of_updates_are_bounded_in_characters_and_let_go_of_the_index() -> None:
+    engine = Engine()
+    name = "x" * LONG
+    for number in range(70):
+        for _ in range(2):
+            text = f"INSERT {{ <a:s> <p:{number}> ?v{name} }} WHERE {{ ?v{name} <p:{number}> 1 }}"
+            engine.update(text.replace("?v", f"?v{number}"))
+    shapes = engine._updates._shapes
+    assert shapes.characters <= SHAPES_CHARACTERS_MAX
+    assert 5 < len(shapes) < 70
+    assert len(engine._cts.tables) == sum(len(shape.plans) for shape in shapes.values())
+
+
+def test_many_plans_of_one_long_skeleton_leave_room_for_it() -> None:
+    engine = Engine()
+    text = "INSERT {{ <a:s> <p:{0}> ?{1} }} WHERE {{ ?{1} <p:{0}> 1 }}"
+    for number in range(40):
+        engine.update(text.format(number, "x" * LONG))
+    [shape] = engine._updates._shapes.values()
+    assert 0 < len(shape.plans) <= SHAPES_CHARACTERS_MAX // 4 // LONG
+    assert len(engine._cts.tables) == len(shape.plans)
+
+
+def test_long_texts_have_no_expression_of_their_own() -> None:
+    engine = Engine()
+    for name in ("x", "x" * RECOGNISED_CHARACTERS_MAX):
+        for number in range(3):
+            engine.update(f"DELETE {{ <a:s> <a:p> ?{name} }} WHERE {{ <a:{number}> <a:p> ?{name} }}")
+    assert len(engine._updates._shapes) == 2
+    assert len(engine._updates._recognised) == 1
+
+
+def test_a_short_name_for_a_long_iri_is_not_remembered() -> None:
+    lifter = Lifter(canonical)
+    prologue = f"PREFIX : <urn:{'x' * CANONICAL_MAX}> "
+    [term] = lifter.lift(f"{prologue}ASK {{ ?s ?p :a }}").terms
+    assert term == f"<urn:{'x' * CANONICAL_MAX}a>"
+    assert not lifter.known(prologue)
+
+
+def test_long_values_of_expressions_are_not_remembered() -> None:
+    evaluated = value(Expression(("REPLACE", "(", Variable("a"), ",", '"."', ",", Variable("b"), ")")))
+    memo = inspect.getclosurevars(evaluated).nonlocals["evaluated"]
+    short, long = '"' + "x" * 10 + '"', '"' + "y" * (OPERAND_MAX // 2) + '"'
+    for _ in range(2):
+        assert evaluated(short, '"z"') == '"zzzzzzzzzz"'
+    assert (memo.cache_info().currsize, memo.cache_info().hits) == (1, 1)
+    for _ in range(2):
+        assert evaluated(short, long) == '"' + long[1:-1] * 10 + '"'
+    assert memo.cache_info().currsize == 1

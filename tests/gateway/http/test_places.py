@@ -1,0 +1,29 @@
+"""What is served where."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.errors import ConfigurationError
+from gateway.figures import HttpCounters
+from gateway.http.places import Application, Need, Place
+from gateway.security.callers import Caller
+from gateway.security.gatekeeper import OpenGatekeeper
+from gateway.timings import Timing
+
+
+async def nothing(request: Request, caller: Caller) -> Response:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("path", ["/health", "/secure/health", "/graphs/"])
+def test_two_things_are_not_served_at_one_path(path: str) -> None:
+    def served(*paths: str) -> Application:
+        places = [Place(one, nothing, Need.NOTHING) for one in paths]
+        return Application(places, OpenGatekeeper(), "/secure", HttpCounters(), Timing())
+
+    served("/health", "/graphs", "/graphs/", "/")
+    with pytest.raises(ConfigurationError, match=f"two things are to be served at (/secure)?{path}"):
+        served("/health", "/graphs", "/graphs/", path)
