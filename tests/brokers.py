@@ -18,7 +18,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.components import require_command
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 30.0
 PUBLISH_TIMEOUT_S = 20.0
 
 
