@@ -90,7 +90,7 @@ def with_equalities(node: Any, is_iri: Callable[[Part], bool]) -> Any:
     if not isinstance(node, Filter):
         return node
     found = _equality(node.condition, is_iri)
-    if found is None or found[0] not in certain(node.node) or not _substitutable(node.node):
+    if found is None or found[0] not in certain(node.node) or not _substitutable(node.node, found[0]):
         return node
     variable, part = found
     inner = rewritten(node.node, lambda other: part if other == variable else other)
@@ -106,12 +106,18 @@ def _equality(condition: Expression, is_iri: Callable[[Part], bool]) -> tuple[Va
     return None
 
 
-def _substitutable(node: Node) -> bool:
-    return all(
-        isinstance(part, (Bgp, Filter, Join, LeftJoin, Expression, Exists, Pattern, Variable, Constant, Function))
-        or not hasattr(part, "__dataclass_fields__")
-        for part in walk(node)
-    )
+def _substitutable(node: Node, variable: Variable) -> bool:
+    """Whether a constant may stand for the variable everywhere in a node. In the right side of an OPTIONAL whose left
+    side has no such variable it would be bound too early: that side is evaluated with any value first."""
+    for part in walk(node):
+        match part:
+            case LeftJoin(left, right) if variable in _occurrences(right) and variable not in _occurrences(left):
+                return False
+            case Bgp() | Filter() | Join() | LeftJoin() | Expression() | Exists():
+                pass
+            case _ if hasattr(part, "__dataclass_fields__"):
+                return False
+    return True
 
 
 def branches(node: Node) -> list[Node]:

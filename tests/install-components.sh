@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the real peers that the tests talk to: an MQTT broker, CoAP client and server, and Node for the JavaScript
-# client; and what the fault tier needs: a library that fakes the wall clock. Root only; others are told.
+# client; an SFTP server and Java for the fleet; and what the fault tier needs: a library that fakes the wall clock. Root
+# only; others are told.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -11,6 +12,9 @@ command -v curl >/dev/null 2>&1 || missing="$missing curl"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
 command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
+# Where services start by themselves nobody wants this one for a test.
+[ -x /usr/sbin/sshd ] || [ -d /run/systemd/system ] || missing="$missing openssh-server"
+command -v java >/dev/null 2>&1 || missing="$missing openjdk-17-jre-headless"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "tests of real components are skipped until these packages are installed:$missing"
@@ -19,5 +23,5 @@ fi
 echo "installing$missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-# The broker is started by the tests, not by the system.
+# Broker and SSH server are started by the tests, not by the system.
 apt-get install -y -qq --no-install-recommends $missing >/dev/null

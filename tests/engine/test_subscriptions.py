@@ -310,6 +310,7 @@ def test_only_what_patterns_name_is_indexed() -> None:
     [
         ("{ ?x <a:p> ?y OPTIONAL { ?y <a:q> ?z OPTIONAL { ?x <a:v> ?m } } }", "not well-designed"),
         ("{ ?x <a:p> ?y OPTIONAL { ?x <a:q> ?z } OPTIONAL { ?x <a:v> ?z } }", "not well-designed"),
+        ("{ ?x <a:p> ?y OPTIONAL { ?y <a:q> ?z OPTIONAL { ?w <a:v> ?x } } FILTER(?x = <a:b>) }", "not well-designed"),
         ("{ ?x <a:p> ?y { ?x <a:q> ?z FILTER(?y != ?z) } }", "another group"),
         ("{ ?x <a:p> ?y MINUS { ?x <a:q> ?z FILTER(?y != ?z) } }", "another group"),
     ],
