@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults soak lint format bench lock clean
+.PHONY: help run test test-fleet test-faults demo-fleet soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,15 +27,23 @@ $(VENV)/test.stamp: $(VENV)/run.stamp requirements-test.lock
 run: $(VENV)/run.stamp ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-test: $(VENV)/test.stamp ## all tests but the fault tier; TESTS=tests/engine for a part
+test: $(VENV)/test.stamp ## all tests but those on Spark and the fault tier; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
-	@$(BIN)/python -m pytest -m "not faults" --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults and not spark" --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+
+test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
+	@sh tests/install-components.sh
+	@$(BIN)/python -m pytest -m "spark and not faults" tests/cloud_sync $(ARGS)
 
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
+
+demo-fleet: $(VENV)/test.stamp ## a fleet through real S3, Spark and every job, checked against what happened
+	@sh tests/install-components.sh
+	@$(BIN)/lamplighter-fleet demo $(ARGS)
 
 soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part, ARGS=faults for kills and cuts, ARGS=days for 72 h of load
 	@$(BIN)/python -m tests.soak $(ARGS)
@@ -47,6 +55,9 @@ lint: $(VENV)/test.stamp ## ruff and mypy --strict
 
 bench: $(VENV)/run.stamp ## LAMP, ROAD and the rest of benchmarks/README.md; ARGS="lamp road" for a part, "--quick" for a look
 	@$(BIN)/python -m benchmarks.sub_engine $(ARGS)
+
+bench-fleet: $(VENV)/test.stamp ## what the fleet's tables and jobs cost on Spark, beside DuckDB; ARGS="--sizes 1 2" for a part
+	@$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 format: $(VENV)/test.stamp ## lay the code out
 	@$(BIN)/ruff check --fix .

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from cloud_sync.destination import destination
+from cloud_sync.pace import Clock
 from cloud_sync.settings import SyncSettings, storage_options
-from cloud_sync.shipper import Clock, Shipper, alone
+from cloud_sync.shipper import Shipper, alone
 from cloud_sync.status import Status, age, read_status, with_lag
 from engine.errors import ConfigurationError, GatewayError
 

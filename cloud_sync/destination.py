@@ -129,7 +129,8 @@ def absent() -> contextlib.AbstractContextManager[None]:
 
 
 class LocalFolder:
-    """A folder of this machine, or one that is mounted."""
+    """A folder of this machine, or one that is mounted. It is not made here: where a mount is missing the disk below it
+    is not to be filled."""
 
     lists_from = False
 
@@ -186,8 +187,7 @@ class LocalFolder:
 
     def folders(self) -> list[str]:
         with errors(self.url):
-            if not self._path.is_dir():
-                raise UpstreamError(f"{self.url}: there is no such folder; make it, or mount what should be there")
+            self._make_sure()
             return sorted(path.name for path in self._path.iterdir() if path.is_dir())
 
     def close(self) -> None:
@@ -195,6 +195,7 @@ class LocalFolder:
 
     def _written(self, path: Path, chunks: Iterable[bytes]) -> Path:
         """A durable file beside path that has the bytes."""
+        self._make_sure()
         _make_folder(path.parent)
         temporary = path.with_name(path.name + PART)
         try:
@@ -207,6 +208,10 @@ class LocalFolder:
             temporary.unlink(missing_ok=True)  # a full disk is full enough
             raise
         return temporary
+
+    def _make_sure(self) -> None:
+        if not self._path.is_dir():
+            raise UpstreamError(f"{self.url}: there is no such folder; make it, or mount what should be there")
 
 
 def _make_folder(path: Path) -> None:

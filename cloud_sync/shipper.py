@@ -14,9 +14,7 @@ import hashlib
 import io
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import Enum, auto
 from pathlib import Path
@@ -27,6 +25,7 @@ import zstandard
 
 from cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
 from cloud_sync.destination import Destination
+from cloud_sync.pace import Clock, Pace
 from cloud_sync.settings import SyncSettings
 from cloud_sync.status import (
     Sealed,
@@ -51,17 +50,6 @@ ROUND = 50
 _CHUNK = 64 * 1024
 
 
-@dataclass(frozen=True)
-class Clock:
-    """What the shipper asks of time. wall: seconds since 1970; trusted: whether that is synchronised; steady, sleep:
-    seconds for the bandwidth."""
-
-    wall: Callable[[], float] = time.time
-    trusted: Callable[[], bool] = lambda: True
-    steady: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
 class Fate(Enum):
     """What has become of a segment that was sent. SETTLED: the collector has it, landed or in quarantine, or the
     gateway has removed it; WAITS: for the collector; SENT_AGAIN: just now."""
@@ -69,24 +57,6 @@ class Fate(Enum):
     SETTLED = auto()
     WAITS = auto()
     SENT_AGAIN = auto()
-
-
-class Pace:
-    """Holds bytes back, so that no more than so many go in a second on average."""
-
-    def __init__(self, bytes_per_s_max: int, clock: Clock) -> None:
-        self._rate = bytes_per_s_max
-        self._clock = clock
-        self._due = clock.steady()
-
-    def __call__(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            yield chunk
-            if self._rate:
-                now = self._clock.steady()
-                self._due = max(self._due, now) + len(chunk) / self._rate
-                if self._due - now > 0.01:
-                    self._clock.sleep(self._due - now)
 
 
 @contextlib.contextmanager
@@ -388,7 +358,14 @@ def _numbered(stem: str, number: int) -> str:
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    while data := file.read(_CHUNK):
+    while True:
+        try:
+            data = file.read(_CHUNK)
+        except OSError as error:
+            hint = "the card may be failing; keep a backup"
+            raise ChangeLogError(str(error.strerror), path=Path(file.name), hint=hint) from error
+        if not data:
+            return
         yield data
 
 

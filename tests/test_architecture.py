@@ -74,12 +74,21 @@ def test_engine_does_no_io_but_in_its_client() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["engine.client", "engine.change_log", "adapters.mqtt.adapter", "adapters.coap.adapter"]
+    "module",
+    [
+        "engine.client",
+        "engine.change_log",
+        "adapters.mqtt.adapter",
+        "adapters.coap.adapter",
+        "cloud_sync.__main__",
+        "cloud_sync.fleet.collector",
+    ],
 )
 def test_light_processes_load_no_store(module: str) -> None:
     script = (
         f"import sys, {module}; "
-        "heavy = ('pyoxigraph', 'rdflib', 'starlette', 'httpx', 'cryptography'); "
+        "heavy = ('pyoxigraph', 'rdflib', 'starlette', 'httpx', 'cryptography', 'fsspec', 'pyspark', 'pandas', "
+        "'pyarrow', 'numpy'); "
         "print([name for name in heavy if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

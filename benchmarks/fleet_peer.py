@@ -1,0 +1,46 @@
+"""DuckDB at the same work as `benchmarks.fleet`, in one process with two threads; the SQL is that of the tests."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from benchmarks.measuring import Cost, cost_of
+from tests.cloud_sync import fleet_oracle, silver_oracle
+
+_TIMES = {
+    "observations": ("result_time", "arrival"),
+    "actuations": ("result_time", "arrival"),
+    "gateway_health": ("hour", "first_ts", "last_ts"),
+}
+
+
+def peer_costs(segments: Sequence[Path], streams: Sequence[Path]) -> dict[str, Cost]:
+    """Reading the segments into memory, the silver tables into Parquet, and the results of the jobs from that.
+
+    streams: the files of that table, which is small and taken as it is.
+    """
+    with tempfile.TemporaryDirectory() as text, duckdb.connect() as connection:
+        folder = Path(text)
+        connection.execute("SET threads = 2")
+
+        def silver() -> None:
+            connection.execute("CREATE TABLE streams AS FROM read_parquet($1)", [[str(path) for path in streams]])
+            silver_oracle.prepare(connection)
+            for name, sql in silver_oracle.TABLES.items():
+                times = ", ".join(f"make_timestamptz({time}) AS {time}" for time in _TIMES[name])
+                rows = f"SELECT * REPLACE ({times}) FROM ({sql})"
+                connection.execute(f"COPY ({rows}) TO '{folder / name}.parquet' (CODEC zstd)")
+            connection.execute(f"COPY streams TO '{folder}/streams.parquet'")
+
+        def jobs() -> None:
+            with fleet_oracle.connect(folder) as oracle:
+                for name, sql in fleet_oracle.RESULTS.items():
+                    oracle.execute(f"COPY ({sql}) TO '{folder / name}.result' (FORMAT parquet, CODEC zstd)")
+
+        return {
+            "read segments": cost_of(lambda: silver_oracle.read_segments(connection, segments)),
+            "silver": cost_of(silver),
+            "jobs": cost_of(jobs),
+        }

@@ -1,0 +1,64 @@
+"""The `lamplighter-fleet` command. Each module declares its own commands; Spark is loaded by those that need it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from engine.errors import GatewayError
+
+MODULES = ("simulate", "collector", "bronze", "silver", "jobs", "report", "state", "export", "compact", "demo")
+"""Modules with an `add_commands(subparsers)`; a command's function is its default `run`, and returns the exit code."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands."""
+    found = argparse.ArgumentParser(
+        prog="lamplighter-fleet", description="Turns the change logs of a fleet of gateways into tables and answers."
+    )
+    commands = found.add_subparsers(title="commands", required=True, dest="command")
+    for name in MODULES:
+        import_module(f"cloud_sync.fleet.{name}").add_commands(commands)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Exit code 2: it could not be done, and stderr says why and what cures it."""
+    arguments = parser().parse_args(argv)
+    run: Callable[[Any], int] = arguments.run
+    try:
+        return run(arguments)
+    except GatewayError as error:
+        said = str(error)
+    except OSError as error:
+        said = f"{error.filename}: {error.strerror}; name another place, or see to its rights and its disk"
+        if error.filename is None:
+            raise
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+        if not from_spark:
+            raise
+        said = _first_lines(error)
+    print(f"lamplighter-fleet {arguments.command}: {said}", file=sys.stderr)
+    return 2
+
+
+def _first_lines(error: Exception) -> str:
+    """What Spark says, without the stack of its machine, which goes into a file."""
+    text = str(error)
+    log = Path(tempfile.gettempdir()) / f"lamplighter-fleet-{os.getpid()}.log"
+    log.write_text(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return f"Spark: {' '.join(lines[:2])[:400]} ({log} has all of it)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+"""Segments -> bronze, one row per record: `lamplighter-fleet ingest`, a Structured Streaming query over landed files.
+
+Each micro-batch becomes one batch of the table, under the query's name and the batch's number: done once more after a
+crash it replaces itself, and segments that another batch has are left out, so not even a lost checkpoint makes a record
+count twice. What cannot be read from end to end is left out too and said; the stream goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloud_sync.fleet import session
+from cloud_sync.fleet.lake import Batch, Batches, Lake, Refused
+from cloud_sync.fleet.tables import table
+from engine.change_log import VERSION, SegmentName, segment_name
+from engine.errors import ConfigurationError, GatewayError, UpstreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_QUADS = "ARRAY<ARRAY<STRING>>"
+LINE = f"""
+    v INT, type STRING, gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, boot STRING,
+    boottime_us BIGINT,
+    cause STRUCT<kind: STRING, id: STRING, seq: BIGINT>, request STRING,
+    graphs STRUCT<created: ARRAY<STRING>, dropped: ARRAY<STRING>>, d {_QUADS}, a {_QUADS}, k {_QUADS},
+    timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING
+"""
+"""A line of a segment; other members are passed over. Nested ones that are text here stay the JSON that they are."""
+
+# One bad file must not stop the stream; whether anything of it is missing is checked afterwards.
+_OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
+
+FILES_PER_BATCH = 2000
+
+
+def records(lines: DataFrame) -> DataFrame:
+    """LINE and its `_metadata` -> BRONZE; lines that are no records give rows whose gw is null."""
+    from pyspark.sql import functions as F
+
+    def quads(name: str) -> Column:
+        def quad(terms: Column) -> Column:
+            return F.struct(*(F.get(terms, F.lit(place)).alias(name) for place, name in enumerate("spog")))
+
+        return F.transform(name, quad).alias(name)
+
+    whole = F.col("v") == VERSION
+    for name in ("epoch", "seq", "ts", "type"):
+        whole &= F.col(name).isNotNull()
+    return lines.select(
+        F.when(whole, F.col("gw")).alias("gw"),
+        "epoch",
+        "seq",
+        "ts",
+        "trusted",
+        "boot",
+        "boottime_us",
+        "type",
+        F.col("cause.kind").alias("cause_kind"),
+        F.col("cause.id").alias("cause_id"),
+        F.col("cause.seq").alias("cause_seq"),
+        "request",
+        quads("d"),
+        quads("a"),
+        quads("k"),
+        F.col("graphs.created").alias("created"),
+        F.col("graphs.dropped").alias("dropped"),
+        "timer",
+        "cancel",
+        "gap",
+        "subscribe",
+        "unsubscribe",
+        F.substring_index("_metadata.file_path", "/", -2).alias("segment"),
+    )
+
+
+class Ingest:
+    """Writes batches of bronze. say: is told what happens, a line each."""
+
+    def __init__(self, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
+        self.lake = lake
+        self.bronze: Batches = table(lake, "bronze")
+        self._say = say
+        self._known: set[str] | None = None
+
+    def batch(self, lines: DataFrame, name: str) -> Batch | None:
+        """One batch of the segments whose lines these are; None if there is nothing new in them."""
+        frame = records(lines)
+        staged = self.bronze.stage(frame, Batch(id=name, files=[], rows=0))
+        rows = self._segments(frame.sparkSession, staged)
+        others = self._segments_of_others(name)
+        refused = [Refused(segment, why) for segment, row in rows.items() if (why := _wrong(segment, row)) is not None]
+        left_out = {one.segment for one in refused} | rows.keys() & others
+        new = sorted(rows.keys() - left_out)
+        for one in refused:
+            self._say(f"refused {one.segment}: {one.reason}")
+        if not new and not refused:
+            return None
+        if left_out:
+            staged = self.bronze.stage(_without(frame, left_out), Batch(id=name, files=[], rows=0))
+        batch = self.bronze.commit(
+            Batch(
+                id=name,
+                files=staged.files,
+                rows=staged.rows,
+                segments=new,
+                refused=refused,
+                quads_max=max((row["quads_max"] for row in rows.values()), default=0),
+            )
+        )
+        others.update(new)
+        self._say(f"batch {name}: {batch.rows:,} records of {len(new):,} segments")
+        return batch
+
+    def _segments_of_others(self, name: str) -> set[str]:
+        """Nobody else writes while this runs, so the manifests are read once; a batch that is repeated is its own."""
+        if self._known is None:
+            self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
+        return self._known
+
+    def _segments(self, spark: SparkSession, staged: Batch) -> dict[str, Any]:
+        """What there is of each segment."""
+        from pyspark.sql import functions as F
+
+        found = (
+            self.bronze.open(spark, staged.files)
+            .groupBy("segment")
+            .agg(
+                F.count("gw").alias("records"),
+                F.count(F.lit(1)).alias("lines"),
+                F.min("seq").alias("first"),
+                F.max("seq").alias("last"),
+                F.min("epoch").alias("epoch"),
+                F.max("epoch").alias("newest"),
+                F.min("gw").alias("gw"),
+                F.max("gw").alias("other"),
+                F.max(quad_count("a") + quad_count("k")).alias("quads_max"),
+            )
+        )
+        return {row["segment"]: row for row in found.collect()}
+
+
+def unread(lake: Lake) -> list[str]:
+    """Landed segments that no batch has: those that were refused, and those of which nothing at all could be read."""
+    known = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
+    landed = [
+        f"{gateway}/{name}"
+        for gateway in lake.names("segments")
+        for name in lake.names("segments", gateway)
+        if segment_name(name) is not None
+    ]
+    return [segment for segment in landed if segment not in known]
+
+
+def ingest_again(
+    spark: SparkSession, lake: Lake, segments: Sequence[str], say: Callable[[str], None] = lambda line: None
+) -> Batch | None:
+    """Takes in segments that the stream has passed by and that have been put right since."""
+    lines = spark.read.schema(LINE).options(**_OPTIONS).json([lake.spark("segments", segment) for segment in segments])
+    return Ingest(lake, say).batch(lines.select("*", "_metadata"), f"again-{secrets.token_hex(6)}")
+
+
+def quad_count(name: str) -> Column:
+    """How many quads; 0 where there is no member."""
+    from pyspark.sql import functions as F
+
+    # Of one member of the quads, so that the others need not be read.
+    return F.coalesce(F.size(F.col(f"{name}.p")), F.lit(0))
+
+
+def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    names = frame.sparkSession.createDataFrame([(segment,) for segment in segments], "segment STRING")
+    return frame.join(F.broadcast(names), "segment", "left_anti").select(*frame.columns)
+
+
+def _wrong(segment: str, row: Any) -> str | None:
+    """Why a segment's rows are not what its name promises. The checksums of lines are the collector's business."""
+    folder, _, text = segment.rpartition("/")
+    name: SegmentName | None = segment_name(text)
+    if name is None or name.last is None:
+        return "its name is not that of a sealed segment"
+    if row["records"] < row["lines"]:
+        return f"{row['lines'] - row['records']} lines are no records of version {VERSION}"
+    if (row["gw"], row["other"]) != (folder, folder):
+        return f"it has records of {row['gw']}"
+    if (row["epoch"], row["newest"]) != (name.epoch, name.epoch):
+        return f"it has records of epoch {row['epoch']}"
+    if (row["first"], row["last"], row["lines"]) != (name.first, name.last, name.last - name.first + 1):
+        return f"it has {row['lines']} records, {row['first']} to {row['last']}"
+    return None
+
+
+def read_snapshots(spark: SparkSession, lake: Lake, snapshots: Sequence[str]) -> DataFrame:
+    """The lines of some landed snapshots, `<gw>/<name>`, as `records` takes them."""
+    schema = f"{LINE}, snapshot STRING"
+    lines = spark.read.schema(schema).options(**_OPTIONS).json([lake.spark("snapshots", name) for name in snapshots])
+    return lines.select("*", "_metadata")
+
+
+def ingest(
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    continuous_s: float | None = None,
+    files_per_batch: int = FILES_PER_BATCH,
+    say: Callable[[str], None] = lambda line: None,
+) -> StreamingQuery:
+    """Starts the stream: all that has landed and then no more, or, with continuous_s, for ever, looking so often."""
+    lake.fs.makedirs(lake.path("segments"), exist_ok=True)
+    landing = Ingest(lake, say)
+    lines = (
+        spark.readStream.schema(LINE)
+        .options(**_OPTIONS)
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", "*.ndjson.zst")
+        .option("maxFilesPerTrigger", files_per_batch)
+        # Else files that are a week older than the newest one are passed over, such as those of a gateway that was off.
+        .option("maxFileAge", "36500d")
+        .json(lake.spark("segments"))
+    )
+    lines = lines.select("*", "_metadata")
+    run = _run_name(lake)
+
+    def write(batch: DataFrame, number: int) -> None:
+        landing.batch(batch, f"{run}-{number:06d}")
+
+    query = (
+        lines.writeStream.foreachBatch(write)
+        .option("checkpointLocation", lake.spark("checkpoint", "ingest"))
+        .queryName("lamplighter ingest")
+    )
+    if continuous_s is None:
+        return query.trigger(availableNow=True).start()
+    return query.trigger(processingTime=f"{int(continuous_s * 1000)} milliseconds").start()
+
+
+def _run_name(lake: Lake) -> str:
+    """A name that lives as long as the checkpoint: batches of one that was lost keep theirs."""
+    path = lake.path("checkpoint", "ingest", "run")
+    if lake.fs.exists(path):
+        return str(lake.fs.cat_file(path).decode())
+    name = secrets.token_hex(4)
+    lake.write(name.encode(), "checkpoint", "ingest", "run")
+    return name
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def add_commands(commands: Any) -> None:
+    """Declares `ingest`."""
+    parser = commands.add_parser("ingest", help="take landed segments into bronze")
+    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument(
+        "--every", type=float, metavar="S", help="go on until interrupted, looking for more every S seconds"
+    )
+    parser.add_argument("--again", action="store_true", help="read segments once more that could not be read before")
+    parser.add_argument("--files-per-batch", type=int, default=FILES_PER_BATCH, metavar="N")
+    session.add_arguments(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    lake = Lake(arguments.lake)
+    if arguments.every is None and not lake.names("segments"):
+        raise ConfigurationError(
+            f"lake {lake.url!r}: nothing has landed there; run lamplighter-fleet collect SOURCE {lake.url}"
+        )
+    spark = session.of_arguments(arguments, "ingest")
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    before = unread(lake)
+    if arguments.again and before:
+        ingest_again(spark, lake, before, say)
+    query = ingest(
+        spark,
+        lake,
+        continuous_s=arguments.every,
+        files_per_batch=arguments.files_per_batch,
+        say=say,
+    )
+    try:
+        await_end(query)
+    except KeyboardInterrupt:
+        query.stop()
+    left = sorted(set(before) & set(unread(lake)))
+    for segment in left:
+        say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
+    print(f"bronze has {sum(batch.rows for batch in table(lake, 'bronze').live()):,} records")
+    return 1 if left else 0
+
+
+def await_end(query: StreamingQuery) -> None:
+    """Waits for the end of a stream. Raises UpstreamError with what stopped it."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        if isinstance(error.__cause__, GatewayError):
+            raise error.__cause__ from error
+        raise UpstreamError(f"the stream stopped: {error}; start it again, it goes on where it was") from error

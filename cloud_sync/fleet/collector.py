@@ -1,0 +1,360 @@
+"""Takes what gateways have shipped into the lake: checked, each record once, with an answer for each object.
+
+What is good lands in ``segments/<gateway>/``, as files that have no record in common; what is not goes to
+``quarantine/<gateway>/`` with its reason beside it. A collector may be killed at any moment. One works on a lake at a
+time; of several lakes that are made from one source one should answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from cloud_sync.answers import LANDED as LANDED_ANSWER
+from cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, Answer, stem_of_seal
+from cloud_sync.destination import SMALL_BYTES_MAX, Destination, Entry, destination
+from cloud_sync.fleet.landing import Landing
+from cloud_sync.fleet.manifest import ANSWERED, KNOWN, LANDED, QUARANTINED, UNANSWERED, Manifest, Object, Quarantined
+from cloud_sync.fleet.segment_check import CHAIN, GATEWAY, Bounds
+from cloud_sync.settings import storage_options
+from cloud_sync.status import age
+from engine.change_log import SUFFIX
+from engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+
+FULL_S = 3600.0
+"""After this long a whole folder is listed again, where listing the end of it is cheaper."""
+SETTLE_OBJECTS = 100
+_STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ ()+-]{0,149}")
+_LAST_OF_ITS_LENGTH = re.compile("9+-")
+"""Of such an epoch; the next one's names come before."""
+_ANSWERS = {LANDED: LANDED_ANSWER, KNOWN: LANDED_ANSWER, QUARANTINED: REFUSED}
+_PROGRESS_S = 2.0
+
+
+class Tally(Counter[str]):
+    """What a round has done: ``landed``, ``known``, ``quarantined``, ``snapshots``, ``incomplete`` (an object without
+    its seal, or a seal without its object), ``ignored`` (names that are none of ours), ``released`` (good after all),
+    ``gateways``, ``bytes``."""
+
+    def __str__(self) -> str:
+        names = ("landed", "known", "quarantined", "snapshots", "incomplete", "ignored", "released")
+        told = [f"{self[name]} {name}" for name in names if self[name] or name == "landed"]
+        return f"{self['gateways']} gateways, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
+
+
+Progress = Callable[[Tally], None]
+
+
+class Collector:
+    """Collects from one source into one lake, as a context. Raises UpstreamError where another one is at work in it."""
+
+    def __init__(
+        self, source: Destination, lake: Path, *, bounds: Bounds | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._source = source
+        self._lake = lake
+        self._bounds = bounds or Bounds()
+        self._wall = wall
+        self._answered: list[str] = []
+        self._opened = contextlib.ExitStack()
+
+    def __enter__(self) -> Collector:
+        with self._disk(), contextlib.ExitStack() as opened:
+            self._lake.mkdir(parents=True, exist_ok=True)
+            lock = opened.enter_context((self._lake / "collector.lock").open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UpstreamError(f"{self._lake}: another collector is at work here; let it, or end it") from error
+            self.manifest = Manifest(self._lake, write=True)
+            opened.callback(self.manifest.close)
+            opened.callback(self._source.close)
+            self._landing = Landing(self._lake, self.manifest, self._bounds, self._wall)
+            self._landing.recover()
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._opened.close()
+
+    def collect(self, progress: Progress | None = None, *, full: bool = False) -> Tally:
+        """One round over all gateways. full: every folder is listed from its beginning. Raises UpstreamError,
+        ChangeLogError (the lake's disk)."""
+        tally = Tally()
+        with self._disk():
+            for path, found in self.manifest.unanswered():
+                self._answer(path, found)
+            for gateway in self._source.folders():
+                if not GATEWAY.fullmatch(gateway):
+                    tally["ignored"] += 1
+                    continue
+                tally["gateways"] += 1
+                landed = tally["landed"]
+                self._collect_folder(gateway, gateway, full, tally, progress)
+                self._collect_folder(gateway, f"{gateway}/{SNAPSHOTS}", full, tally, progress)
+                if tally["landed"] != landed:
+                    tally["released"] += self._retry(self.manifest.quarantined(gateway, CHAIN))
+            self._settle()
+        return tally
+
+    def retry(self) -> int:
+        """Judges everything in quarantine once more; how many were good. Raises as `collect`."""
+        with self._disk():
+            count = self._retry(self.manifest.quarantined())
+            self._settle()
+        return count
+
+    def _collect_folder(self, gateway: str, folder: str, full: bool, tally: Tally, progress: Progress | None) -> None:
+        now = self._wall()
+        settled, full_at = self.manifest.settled(folder)
+        # What is late has a name before those that are settled; it is looked for where something is missing.
+        late = not 0 <= now - full_at < FULL_S or self._lacks_something(folder) or _LAST_OF_ITS_LENGTH.match(settled)
+        if full or not self._source.lists_from or late:
+            settled, full_at = "", now
+        entries = {entry.name: entry for entry in self._source.entries(folder, settled)}
+        known = self.manifest.objects(folder, settled)
+        unsettled = False
+        stems = {stem for name in entries if (stem := _stem(name)) is not None}
+        in_order = len({stem.find("-") for stem in stems}) <= 1  # else epoch 10 comes before epoch 9
+        for stem in sorted(stems):
+            seal, data = entries.get(stem + SEAL), entries.get(stem + SUFFIX)
+            if not _STEM.fullmatch(stem):
+                tally["ignored"] += 1
+            elif seal is None or data is None:
+                tally["incomplete"] += 1
+                unsettled = True
+            else:
+                self._collect_object(gateway, f"{folder}/{stem}", seal, data, known.get(stem), entries, tally)
+                if not unsettled:
+                    settled = data.name
+            if progress is not None:
+                progress(tally)
+        with self.manifest.transaction():
+            self.manifest.set_settled(folder, settled if in_order else "", full_at)
+
+    def _lacks_something(self, folder: str) -> bool:
+        return "/" not in folder and any(not gap.said for gap in self.manifest.gaps(folder))
+
+    def _collect_object(
+        self,
+        gateway: str,
+        path: str,
+        seal: Entry,
+        data: Entry,
+        known: Object | None,
+        entries: dict[str, Entry],
+        tally: Tally,
+    ) -> None:
+        version = f"{seal.version}/{data.version}/{data.size}"
+        if known is not None and known.version == version:
+            if known.answered == ANSWERED and path.rpartition("/")[2] + _ANSWERS[known.outcome] not in entries:
+                self._answer(path, known)  # somebody has removed it
+            return
+        content = self._source.get(path + SEAL) if seal.size <= SMALL_BYTES_MAX else b""
+        if content is None:
+            return  # it has gone just now
+        incoming, size = self._landing.receive(self._source.chunks(path + SUFFIX))
+        tally["bytes"] += size
+        found = self._landing.judge(gateway, path, version, incoming, content)
+        tally["snapshots" if found.outcome == LANDED and path.count("/") > 1 else found.outcome] += 1
+        if found.answered == UNANSWERED:
+            self._answer(path, found)
+
+    def _retry(self, kept: list[Quarantined]) -> int:
+        released = self._landing.retry(kept)
+        for path, found in released:
+            self._answer(path, found)
+        return len(released)
+
+    def _answer(self, path: str, found: Object) -> None:
+        answer = Answer(found.sha256, found.at, found.reason)
+        self._source.put(path + _ANSWERS[found.outcome], msgspec.json.encode(answer) + b"\n")
+        self._answered.append(path)
+        if len(self._answered) >= SETTLE_OBJECTS:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Notes what has been done since the last time; whoever is killed before does it again, to the same effect."""
+        with self.manifest.transaction():
+            self.manifest.set_answered(self._answered)
+        self._answered.clear()
+        self._landing.settle()
+
+    @contextlib.contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = Path(error.filename) if error.filename else self._lake
+            raise ChangeLogError(str(error.strerror), path=place, hint="check the lake's disk") from error
+
+
+def _stem(name: str) -> str | None:
+    return name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else stem_of_seal(name)
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def add_commands(subparsers: Any) -> None:
+    """Declares `collect`, `status`, `gaps` and `quarantine`."""
+    collect = subparsers.add_parser("collect", help="take what gateways have shipped into a lake")
+    collect.add_argument(
+        "source", metavar="SOURCE", help="where the gateways ship to: a folder, or a URL such as s3://"
+    )
+    collect.add_argument("lake", metavar="LAKE", type=lake_folder, help="a folder")
+    collect.add_argument("--options", default="", metavar="FILE", help="TOML with what the source asks for")
+    collect.add_argument("--every", type=float, metavar="S", help="a round every S seconds, until it is ended")
+    collect.add_argument("--full", action="store_true", help="look for late segments everywhere")
+    collect.set_defaults(run=_collect)
+
+    status = subparsers.add_parser("status", help="how far each gateway has come")
+    status.add_argument("lake", metavar="LAKE", type=lake_folder)
+    status.add_argument("--json", action="store_true", help="one JSON object per line")
+    status.set_defaults(run=_status)
+
+    gaps = subparsers.add_parser("gaps", help="which records have not landed")
+    gaps.add_argument("lake", metavar="LAKE", type=lake_folder)
+    gaps.add_argument("--gateway", metavar="GW", help="of this one only")
+    gaps.add_argument("--json", action="store_true", help="one JSON object per line")
+    gaps.set_defaults(run=_gaps)
+
+    quarantine = subparsers.add_parser("quarantine", help="what was not taken in, and why")
+    quarantine.add_argument("lake", metavar="LAKE", type=lake_folder)
+    quarantine.add_argument("--json", action="store_true", help="one JSON object per line")
+    quarantine.add_argument(
+        "--retry", metavar="SOURCE", help="judge all of it once more, and tell the gateways, which ship to SOURCE"
+    )
+    quarantine.add_argument("--options", default="", metavar="FILE", help="TOML with what the source asks for")
+    quarantine.set_defaults(run=_quarantine)
+
+
+def lake_folder(text: str) -> Path:
+    """A lake's folder from its path or its `file:` URL. Raises ArgumentTypeError."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("", "file"):
+        raise argparse.ArgumentTypeError(f"{text}: the collector lands in a folder; mount what should be the lake")
+    return Path(unquote(parts.path)) if parts.scheme else Path(text)
+
+
+def _collector(source: str, lake: Path, options: str) -> Collector:
+    return Collector(destination(source, storage_options(options, Path())), lake)
+
+
+def _collect(arguments: argparse.Namespace) -> int:
+    if arguments.every is not None and arguments.every <= 0:
+        raise ConfigurationError("--every: takes a number of seconds greater than 0")
+    told = 0.0
+
+    def progress(tally: Tally) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _PROGRESS_S:
+            told = time.monotonic()
+            print(f"collecting: {tally}", file=sys.stderr, flush=True)
+
+    with _collector(arguments.source, arguments.lake, arguments.options) as collector:
+        while True:
+            told = begun = time.monotonic()
+            try:
+                print(f"collected: {collector.collect(progress, full=arguments.full)}", flush=True)
+            except GatewayError as error:
+                if arguments.every is None:
+                    raise
+                print(f"lamplighter-fleet collect: {error}", file=sys.stderr, flush=True)
+            if arguments.every is None:
+                return 0
+            time.sleep(max(0.0, arguments.every - (time.monotonic() - begun)))
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    with contextlib.closing(Manifest(arguments.lake)) as manifest:
+        found = manifest.arrivals()
+    if arguments.json:
+        for one in found:
+            print(json.dumps(one.__dict__))
+        return 0
+    now = datetime.now(UTC)
+    heading = ("GATEWAY", "UP TO", "RECORDED", "LANDED", "RECORDS", "MISSING", "LOST", "QUARANTINED", "SNAPSHOT")
+    rows = [
+        (
+            one.gw,
+            _place((one.epoch, one.last)),
+            _ago(one.ts, now),
+            _ago(one.at, now),
+            *map(str, (one.records, one.missing, one.lost, one.quarantined)),
+            _place(one.snapshot),
+        )
+        for one in found
+    ]
+    _print_table([heading, *rows])
+    print(f"{len(found)} gateways, {sum(one.records for one in found)} records")
+    return 0
+
+
+def _place(place: tuple[int | None, int | None] | None) -> str:
+    return "-" if place is None or place[0] is None else f"{place[0]}/{place[1]}"
+
+
+def _ago(time: str | None, now: datetime) -> str:
+    return "-" if time is None else f"{age((now - datetime.fromisoformat(time)).total_seconds())} ago"
+
+
+def _gaps(arguments: argparse.Namespace) -> int:
+    with contextlib.closing(Manifest(arguments.lake)) as manifest:
+        found = manifest.gaps(arguments.gateway)
+    if arguments.json:
+        for gap in found:
+            print(json.dumps(gap.__dict__))
+        return 0
+    rows = [
+        (gap.gw, str(gap.epoch), str(gap.first), _shown(gap.last), _shown(_records(gap)), _why(gap)) for gap in found
+    ]
+    _print_table([("GATEWAY", "EPOCH", "FIRST", "LAST", "RECORDS", "WHY"), *rows])
+    print(f"{len(found)} gaps, {sum(_records(gap) or 0 for gap in found)} records")
+    return 0
+
+
+def _records(gap: Any) -> int | None:
+    return None if gap.last is None else gap.last - gap.first + 1
+
+
+def _shown(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def _why(gap: Any) -> str:
+    return f"the gateway says: {gap.reason}" if gap.said else str(gap.reason)
+
+
+def _quarantine(arguments: argparse.Namespace) -> int:
+    if arguments.retry:
+        with _collector(arguments.retry, arguments.lake, arguments.options) as collector:
+            print(f"released: {collector.retry()}", file=sys.stderr)
+    with contextlib.closing(Manifest(arguments.lake)) as manifest:
+        found = manifest.quarantined()
+    if arguments.json:
+        for one in found:
+            print(json.dumps({name: value for name, value in one.__dict__.items() if name != "seal"}))
+        return 0
+    _print_table([("AT", "FILE", "WHY"), *((one.at, one.file, one.reason) for one in found)])
+    print(f"{len(found)} in quarantine")
+    return 0
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

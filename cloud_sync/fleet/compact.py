@@ -1,0 +1,78 @@
+"""`lamplighter-fleet compact`: many small files become few. What a table says stays the same, batch by batch.
+
+A table's batches become one, whose manifest names those that it replaces: readers see the one or the others, never
+both. What has been replaced goes at the end, when every table is done; until then an interrupted run can be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cloud_sync.fleet import session
+from cloud_sync.fleet.lake import Batch, Batches, Lake, quads_max
+from cloud_sync.fleet.silver import Silver, name_of
+from cloud_sync.fleet.tables import SCHEMAS, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS_PER_FILE = 2_000_000
+
+
+def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
+    """Brings silver up to date, then leaves each table with one batch. Nobody else may be writing or reading."""
+    Silver(spark, lake, say).update()
+    done: dict[str, Batch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
+    for name in ("facts", *(name for name in SCHEMAS if name not in ("bronze", "facts"))):
+        # All that it was made of is in one batch now.
+        source = done["facts" if name == "streams" else "bronze"]
+        done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
+        say(f"{name}: {sum(len(batch.files) for batch in table(lake, name).live())} files")
+    for name in SCHEMAS:
+        table(lake, name).sweep()
+
+
+def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None) -> Batch | None:
+    """The one batch that there is afterwards."""
+    live = batches.live()
+    if not live:
+        return None
+    if len(live) == 1 and (sources is None or live[0].sources == sources):
+        return live[0]
+    rows = sum(batch.rows for batch in live)
+    frame = batches.read(spark, live)
+    order = [name for name in ("gw", "epoch", "seq", "hour") if name in frame.columns]
+    ordered = frame.repartitionByRange(max(1, rows // ROWS_PER_FILE), *order)
+    return batches.write(
+        ordered.sortWithinPartitions(*order),
+        Batch(
+            id=f"compact-{name_of(batch.id for batch in live)}",
+            files=[],
+            rows=0,
+            replaces=sorted({batch.id for batch in live} | {name for batch in live for name in batch.replaces}),
+            segments=sorted({segment for batch in live for segment in batch.segments}),
+            sources=sorted({source for batch in live for source in batch.sources}) if sources is None else sources,
+            refused=[one for batch in live for one in batch.refused],
+            quads_max=quads_max(live),
+        ),
+    )
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def add_commands(commands: Any) -> None:
+    """Declares `compact`."""
+    parser = commands.add_parser("compact", help="turn the tables' many small files into few; nobody may be reading")
+    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    session.add_arguments(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    spark = session.of_arguments(arguments, "compact")
+    compact(spark, Lake(arguments.lake), lambda line: print(line, file=sys.stderr, flush=True))
+    return 0

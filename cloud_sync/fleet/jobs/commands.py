@@ -1,0 +1,161 @@
+"""The commands of the jobs. Spark is loaded when one runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cloud_sync.fleet import session, tables
+from cloud_sync.fleet.jobs.results import RESULTS, top_rows, write
+from cloud_sync.fleet.jobs.texts import text_table
+from cloud_sync.fleet.lake import Lake
+from engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cloud_sync.fleet.jobs.analysis import Analysis
+
+
+JOBS = {
+    "aggregates": "what was measured, by hour and day",
+    "uptime": "when sensors were silent, and how much of the time they were not",
+    "anomalies": "readings far from what the fleet measures",
+    "lamps": "how long lamps were on, and the energy that it took",
+    "reactions": "from a reading to what an application did about it",
+    "dead-sensors": "sensors of which nothing is heard any more",
+    "clocks": "how far the clocks can be believed",
+    "health": "one row per gateway: what to look at first",
+    "all": "all of these",
+}
+
+
+def results_of(job: str) -> tuple[str, ...]:
+    """The names of the results that a job writes."""
+    return tuple(name for name, result in RESULTS.items() if job in ("all", result.job))
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declares `jobs`."""
+    parser = subparsers.add_parser(
+        "jobs",
+        help="answers from the tables: " + ", ".join(JOBS),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Writes LAKE/results/JOB/*.parquet and .csv, and shows the first rows of each.\n\njobs:\n"
+        + "\n".join(f"  {name:13} {what}" for name, what in JOBS.items()),
+    )
+    parser.add_argument("job", metavar="JOB", choices=JOBS, help="which")
+    add_arguments(parser)
+    parser.add_argument("--out", metavar="DIR", help="folder or URL of the results (default: results in the lake)")
+    parser.add_argument("--rows", type=int, default=20, help="rows of each on the terminal (default: 20)")
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the jobs and the report take."""
+    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument("--since", type=moment, metavar="TIME", help="readings from then on, such as 2026-06-01T00:00Z")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="readings before then")
+    parser.add_argument(
+        "--as-of", type=moment, metavar="TIME", help="judge silence against this moment, not the last known"
+    )
+    options = parser.add_argument_group("what counts")
+    options.add_argument("--z", type=float, default=3.5, help="robust z-score of an anomaly (default: 3.5)")
+    options.add_argument("--gap-factor", type=float, default=3.0, help="times its usual interval (default: 3)")
+    options.add_argument("--gap-min", type=float, default=60.0, metavar="S", help="shortest gap (default: 60)")
+    options.add_argument(
+        "--dead-min", type=float, default=3600.0, metavar="S", help="silence of a dead sensor (default: 3600)"
+    )
+    options.add_argument(
+        "--gateway-silent",
+        type=float,
+        default=86_400.0,
+        metavar="S",
+        help="silence of a silent gateway (default: 86400)",
+    )
+    options.add_argument("--watts", type=float, default=40.0, help="what a lamp takes (default: 40)")
+    options.add_argument(
+        "--lamp-watts", type=lamp_watts, action="append", default=[], metavar="IRI=WATTS", help="what one lamp takes"
+    )
+    session.add_arguments(parser)
+
+
+def moment(text: str) -> datetime:
+    """A time of an argument; without a zone it is UTC."""
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 2026-06-01T00:00Z") from error
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def lamp_watts(text: str) -> tuple[str, float]:
+    """An IRI and a number."""
+    iri, sign, watts = text.rpartition("=")
+    try:
+        if sign and iri:
+            return iri, float(watts)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r}: write the lamp's IRI, =, and its watts")
+
+
+def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
+    """The jobs over the tables of a lake, as the arguments say."""
+    spark = session.of_arguments(arguments, arguments.command)
+    from cloud_sync.fleet.jobs.analysis import Analysis, Options
+
+    if not tables.table(lake, "observations").live():
+        raise ConfigurationError(f"lake {lake.url!r}: no observations yet; run `lamplighter-fleet silver` first")
+    options = Options(
+        since=arguments.since,
+        until=arguments.until,
+        as_of=arguments.as_of,
+        z_min=arguments.z,
+        gap_factor=arguments.gap_factor,
+        gap_min_s=arguments.gap_min,
+        dead_min_s=arguments.dead_min,
+        gateway_silent_min_s=arguments.gateway_silent,
+        watts=arguments.watts,
+        watts_of=dict(arguments.lamp_watts),
+    )
+    return Analysis(
+        tables.read(spark, lake, "streams"),
+        tables.read(spark, lake, "observations"),
+        tables.read(spark, lake, "actuations"),
+        tables.read(spark, lake, "gateway_health"),
+        options,
+    )
+
+
+def results_folder(lake: Lake) -> Lake:
+    """Where the results of a lake go."""
+    return Lake(f"{lake.url.rstrip('/')}/results")
+
+
+def write_results(found: Analysis, names: tuple[str, ...], out: Lake) -> dict[str, DataFrame]:
+    """Computes and writes results one after the other, and says so on stderr."""
+    written = {}
+    for number, name in enumerate(names, 1):
+        began = time.monotonic()
+        print(f"[{number}/{len(names)}] {name}: {RESULTS[name].title} ...", end="", file=sys.stderr, flush=True)
+        written[name], rows = write(getattr(found, name), RESULTS[name], out)
+        print(f" {rows:,} rows, {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+    return written
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes a job's results and shows the first rows of each."""
+    lake = Lake(arguments.lake)
+    out = Lake(arguments.out) if arguments.out else results_folder(lake)
+    with analysis(arguments, lake) as found:
+        written = write_results(found, results_of(arguments.job), out)
+        for name, frame in written.items():
+            result = RESULTS[name]
+            rows = top_rows(frame, result, arguments.rows)
+            print(f"\n{result.title}: {out.path(result.job, name)}.parquet, .csv")
+            print(text_table(rows, result.columns) if rows else "none")
+    return 0

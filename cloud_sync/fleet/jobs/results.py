@@ -1,0 +1,224 @@
+"""The results of the jobs by name, and how they are written: as Parquet and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from cloud_sync.fleet.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Result:
+    """name: the attribute of `Analysis` and the name of the files; job: the name of their folder, and of the command.
+
+    title: what its rows are; keys: order of the rows in the files; top: order for people, SQL; columns: what they see
+    of it on a terminal.
+    """
+
+    name: str
+    job: str
+    title: str
+    keys: tuple[str, ...]
+    top: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+RESULTS = {
+    result.name: result
+    for result in (
+        Result(
+            "hourly",
+            "aggregates",
+            "readings by hour, property and feature",
+            ("gw", "property", "feature", "unit", "hour"),
+            ("hour DESC", "gw", "property", "feature"),
+            ("hour", "gw", "property", "feature", "count", "mean", "min", "p05", "p50", "p95", "max"),
+        ),
+        Result(
+            "daily",
+            "aggregates",
+            "readings by day, property and feature",
+            ("gw", "property", "feature", "unit", "day"),
+            ("day DESC", "gw", "property", "feature"),
+            ("day", "gw", "property", "feature", "count", "mean", "min", "p05", "p50", "p95", "max"),
+        ),
+        Result(
+            "trends",
+            "aggregates",
+            "readings by hour and property over the whole fleet",
+            ("property", "unit", "hour"),
+            ("hour DESC", "property"),
+            ("hour", "property", "unit", "count", "mean", "min", "p05", "p50", "p95", "max"),
+        ),
+        Result(
+            "gaps",
+            "uptime",
+            "gaps of sensors",
+            ("gw", "stream", "start"),
+            ("gap_s DESC", "gw", "stream"),
+            ("gw", "stream", "start", "end", "gap_s", "expected_s", "reason", "restarted", "history_lost"),
+        ),
+        Result(
+            "uptime",
+            "uptime",
+            "uptime of sensors",
+            ("gw", "stream"),
+            ("uptime", "gw", "stream"),
+            ("gw", "stream", "property", "readings", "untimed", "expected_s", "gaps", "down_s", "longest_s", "uptime"),
+        ),
+        Result(
+            "anomalies",
+            "anomalies",
+            "readings far from what the fleet measures at that hour of the day",
+            ("gw", "epoch", "seq", "stream"),
+            ("abs(z) DESC", "gw", "epoch", "seq"),
+            ("gw", "seq", "stream", "property", "time", "number", "median", "scale", "z"),
+        ),
+        Result(
+            "anomalous_streams",
+            "anomalies",
+            "sensors with such readings",
+            ("gw", "stream", "property", "unit"),
+            ("anomalies DESC", "gw", "stream"),
+            ("gw", "stream", "property", "anomalies", "first", "last", "worst_z"),
+        ),
+        Result(
+            "lamp_days",
+            "lamps",
+            "on-time and energy of lamps by day",
+            ("gw", "actuator", "day"),
+            ("on_s DESC", "gw", "actuator", "day"),
+            ("gw", "actuator", "day", "on_s", "switched_on", "unknown", "watts", "kwh"),
+        ),
+        Result(
+            "reactions",
+            "reactions",
+            "commands that a reading led to",
+            ("gw", "epoch", "seq", "actuator"),
+            ("acknowledged_ms DESC", "gw", "epoch", "seq"),
+            ("gw", "seq", "actuator", "value", "cause_id", "property", "reading", "reaction_ms", "acknowledged_ms"),
+        ),
+        Result(
+            "reaction_times",
+            "reactions",
+            "from a reading to the command, and to the device's acknowledgement",
+            ("property", "cause_kind", "cause_id", "value"),
+            ("reactions DESC", "cause_id"),
+            (
+                *("property", "cause_id", "value", "reactions", "changes", "acknowledged"),
+                *("reaction_p50_ms", "reaction_p99_ms", "acknowledged_p50_ms", "acknowledged_p99_ms"),
+            ),
+        ),
+        Result(
+            "dead_sensors",
+            "dead-sensors",
+            "sensors of which nothing is heard any more",
+            ("gw", "stream"),
+            ("state", "silent_s DESC", "gw", "stream"),
+            ("gw", "stream", "property", "label", "last", "silent_s", "expected_s", "state"),
+        ),
+        Result(
+            "clock_quality",
+            "clocks",
+            "clocks of the gateways",
+            ("gw",),
+            ("untimed DESC", "untrusted_share DESC", "spread_ms DESC", "gw"),
+            (
+                "gw",
+                "quality",
+                "records",
+                "untrusted_share",
+                "boots",
+                "spread_ms",
+                "repaired",
+                "untimed",
+                "result_wrong",
+            ),
+        ),
+        Result(
+            "fleet_health",
+            "health",
+            "health of the gateways",
+            ("gw",),
+            ("array_position(array('silent', 'bad', 'watch', 'good'), health)", "uptime", "gw"),
+            ("gw", "health", "why", "heard", "streams", "readings", "uptime", "gaps", "dead", "anomalies", "clock"),
+        ),
+    )
+}
+
+
+def write(frame: DataFrame, result: Result, out: Lake) -> tuple[DataFrame, int]:
+    """Writes ``<out>/<job>/<name>.parquet`` and ``.csv``, a file each; what was there before is replaced at once.
+
+    Returns the rows as they are in the Parquet file, from which the CSV is made so that both say the same, and how many
+    they are.
+    """
+    parquet = f"{result.name}.parquet"
+    with _at_once(out, result.job, parquet) as folder:
+        # Computed by many, written by one: what people open is one file, in order.
+        frame.repartition(1).sortWithinPartitions(*result.keys).write.parquet(out.spark(result.job, folder))
+    with _at_once(out, result.job, f"{result.name}.csv") as folder:
+        rows = _write_csv(out, out.path(result.job, parquet), out.path(result.job, folder, "part.csv"))
+    return frame.sparkSession.read.schema(frame.schema).parquet(out.spark(result.job, parquet)), rows
+
+
+@contextmanager
+def _at_once(out: Lake, job: str, name: str) -> Iterator[str]:
+    """A folder to write one file into; afterwards that file has its name, and the folder is gone."""
+    folder = f".{name}-{uuid4().hex}"
+    suffix = name[name.rindex(".") :]
+    try:
+        yield folder
+        (file,) = [part for part in out.names(job, folder) if part.endswith(suffix)]
+        out.fs.mv(out.path(job, folder, file), out.path(job, name))
+    finally:
+        if out.fs.exists(out.path(job, folder)):
+            out.fs.rm(out.path(job, folder), recursive=True)
+
+
+def _write_csv(out: Lake, source: str, target: str) -> int:
+    """Without Spark, for which thirteen small files are thirteen jobs; returns how many rows there are."""
+    from pyarrow.csv import CSVWriter
+    from pyarrow.parquet import ParquetFile
+
+    out.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+    with out.fs.open(source, "rb") as file, out.fs.open(target, "wb") as csv:
+        rows = ParquetFile(file)
+        with CSVWriter(csv, rows.schema_arrow) as writer:
+            for batch in rows.iter_batches():
+                writer.write_batch(batch)
+        return int(rows.metadata.num_rows)
+
+
+def top_rows(frame: DataFrame, result: Result, rows: int) -> list[dict[str, Any]]:
+    """The first rows in the order in which people want to see them; what is not known comes last."""
+    from pyspark.sql import functions as F
+
+    order = [
+        F.expr(term.removesuffix(" DESC")).desc_nulls_last()
+        if term.endswith(" DESC")
+        else F.expr(term).asc_nulls_last()
+        for term in result.top
+    ]
+    return rows_of(frame.orderBy(*order).limit(rows))
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows, their times with the zone UTC: PySpark's own are of the zone of the machine, and do not say so."""
+    from pyspark.sql import functions as F
+
+    moments = [name for name, kind in frame.dtypes if kind == "timestamp"]
+    rows = [row.asDict() for row in frame.withColumns({name: F.unix_micros(name) for name in moments}).collect()]
+    for row in rows:
+        row |= {name: _1970 + timedelta(microseconds=row[name]) for name in moments if row[name] is not None}
+    return rows

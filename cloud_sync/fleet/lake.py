@@ -1,0 +1,207 @@
+"""The lake folder: where things are, and tables as batches of Parquet files that count when their manifest is there.
+
+A batch's files are written into a folder of their own; then one manifest with their names gets its place by a rename
+(or a PUT, which is as atomic). Whoever reads takes the names from the manifests, so what a crash left is never read,
+and writing a batch once more replaces it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import msgspec
+
+from engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SPARK_SCHEMES = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "gcs": "gs", "abfs": "abfs", "hdfs": "hdfs"}
+_FSSPEC_SCHEMES = {"s3a:": "s3:"}
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A segment that was left out of a batch, and why."""
+
+    segment: str
+    reason: str
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest. files: relative to the table's folder; rows: how many they hold.
+
+    replaces: batches that do not count any more since their rows are in this one. segments: what a batch of bronze was
+    made of; sources: the batches of bronze that one of silver was made of; refused: segments that were left out;
+    quads_max: the most quads that a record of bronze asserts.
+    """
+
+    v: int = 1
+    id: str
+    files: list[str]
+    rows: int
+    replaces: list[str] = []
+    segments: list[str] = []
+    sources: list[str] = []
+    refused: list[Refused] = []
+    quads_max: int | None = None
+
+
+def quads_max(batches: Iterable[Batch]) -> int | None:
+    """Over all of them; None if one does not say."""
+    found = [batch.quads_max for batch in batches]
+    return None if None in found else max((most for most in found if most is not None), default=0)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake folder. url: a local path, or a URL that fsspec and, by Hadoop's name for its scheme, Spark can open."""
+
+    url: str
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        text = self.url
+        for hadoop, ours in _FSSPEC_SCHEMES.items():
+            if text.startswith(hadoop):
+                text = ours + text.removeprefix(hadoop)
+        try:
+            fs, root = fsspec.core.url_to_fs(text)
+        except (ValueError, ImportError) as error:
+            raise ConfigurationError(
+                f"lake {self.url!r}: {error}; name a folder, or install what the URL needs"
+            ) from error
+        return fs, str(root).rstrip("/")
+
+    @property
+    def fs(self) -> Any:
+        """The fsspec file system."""
+        return self._opened[0]
+
+    def path(self, *parts: str) -> str:
+        """A place in the lake for `fs`."""
+        return "/".join((self._opened[1], *parts))
+
+    def spark(self, *parts: str) -> str:
+        """The same place for Spark."""
+        protocol = self.fs.protocol if isinstance(self.fs.protocol, str) else self.fs.protocol[0]
+        if protocol not in _SPARK_SCHEMES:
+            raise ConfigurationError(
+                f"lake {self.url!r}: Spark reads {', '.join(sorted(_SPARK_SCHEMES))}, not {protocol}"
+            )
+        return f"{_SPARK_SCHEMES[protocol]}://{self.path(*parts)}"
+
+    @property
+    def local(self) -> bool:
+        return "file" in self.fs.protocol
+
+    def write(self, data: bytes, *parts: str) -> None:
+        """Puts a small file in its place at once: nobody sees a part of it."""
+        path = self.path(*parts)
+        if not self.local:
+            self.fs.pipe_file(path, data)
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def names(self, *parts: str) -> list[str]:
+        """Names in a folder, sorted; none if it is not there."""
+        try:
+            found = self.fs.ls(self.path(*parts), detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+
+
+class Batches:
+    """A table of the lake. name: its folder, such as ``silver/streams``; schema: as DDL."""
+
+    def __init__(self, lake: Lake, name: str, schema: str) -> None:
+        self.lake = lake
+        self.name = name
+        self.schema = schema
+
+    def all(self) -> list[Batch]:
+        """Every manifest, also of batches that were replaced, in the order of their names."""
+        found = []
+        for name in self.lake.names(self.name, "_batches"):
+            if not name.endswith(".json") or name.startswith("."):
+                continue
+            path = self.lake.path(self.name, "_batches", name)
+            try:
+                found.append(msgspec.json.decode(self.lake.fs.cat_file(path), type=Batch))
+            except msgspec.MsgspecError as error:
+                raise ConfigurationError(
+                    f"{path}: not a manifest: {error}; remove it and make its batch again"
+                ) from error
+        return found
+
+    def live(self) -> list[Batch]:
+        """The batches that count."""
+        found = self.all()
+        replaced = {name for batch in found for name in batch.replaces}
+        return [batch for batch in found if batch.id not in replaced]
+
+    def write(self, frame: DataFrame, batch: Batch, *, files: int | None = None) -> Batch:
+        """Writes a batch; one of the same name is replaced. files: into so many, else as the frame is partitioned.
+
+        batch: id, and what else its manifest is to say; its files and rows are found here.
+        """
+        return self.commit(self.stage(frame, batch, files=files))
+
+    def stage(self, frame: DataFrame, batch: Batch, *, files: int | None = None) -> Batch:
+        """Writes the files of a batch, which does not count yet."""
+        folder = f"batch={batch.id}"
+        written = frame if files is None else frame.coalesce(files)
+        written.write.mode("overwrite").parquet(self.lake.spark(self.name, folder))
+        names = [f"{folder}/{name}" for name in self.lake.names(self.name, folder) if name.endswith(".parquet")]
+        rows = self._rows(frame.sparkSession, names)
+        return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
+
+    def commit(self, batch: Batch) -> Batch:
+        """From here on a staged batch counts."""
+        self.lake.write(msgspec.json.encode(batch) + b"\n", self.name, "_batches", f"{batch.id}.json")
+        return batch
+
+    def _rows(self, spark: SparkSession, names: Sequence[str]) -> int:
+        return self.open(spark, names).count() if names else 0  # from the footers of the files
+
+    def open(self, spark: SparkSession, names: Iterable[str]) -> DataFrame:
+        """The rows of some files of this table."""
+        paths = [self.lake.spark(self.name, name) for name in names]
+        return spark.read.schema(self.schema).parquet(*paths) if paths else spark.createDataFrame([], self.schema)
+
+    def read(self, spark: SparkSession, batches: Iterable[Batch] | None = None) -> DataFrame:
+        """The rows of some batches, of all that count if none are named."""
+        chosen = self.live() if batches is None else batches
+        return self.open(spark, [name for batch in chosen for name in batch.files])
+
+    def sweep(self) -> int:
+        """Removes folders and manifests that do not count any more; how many. Nobody may be reading or writing."""
+        live = self.live()
+        keep = {f"batch={batch.id}" for batch in live}
+        swept = 0
+        for name in self.lake.names(self.name, "_batches"):
+            if name.endswith(".json") and f"batch={name.removesuffix('.json')}" not in keep:
+                self.lake.fs.rm_file(self.lake.path(self.name, "_batches", name))
+                swept += 1
+        for name in self.lake.names(self.name):
+            if name.startswith("batch=") and name not in keep:
+                self.lake.fs.rm(self.lake.path(self.name, name), recursive=True)
+        return swept

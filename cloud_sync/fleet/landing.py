@@ -1,0 +1,264 @@
+"""Takes single files into the lake, or into quarantine, for good.
+
+The manifest decides and files follow: a file is made under ``incoming/`` and is durable, the transaction that takes it
+in says where it goes, and only then is it moved there. Whoever is killed in between finds the moves that are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from cloud_sync.answers import SNAPSHOTS
+from cloud_sync.destination import PART
+from cloud_sync.fleet.manifest import (
+    ANSWERED_NEVER,
+    KNOWN,
+    LANDED,
+    QUARANTINED,
+    UNANSWERED,
+    Manifest,
+    Object,
+    Quarantined,
+)
+from cloud_sync.fleet.segment_check import (
+    CHAIN,
+    CONFLICT,
+    NEWER,
+    Bad,
+    Bounds,
+    CheckedSegment,
+    Range,
+    checked_segment,
+    checked_snapshot,
+    lines,
+    sha256_of,
+    without,
+)
+from engine.change_log import SUFFIX, SegmentName
+
+SEGMENTS, QUARANTINE, INCOMING = "segments", "quarantine", "incoming"
+_LEVEL = 9
+
+
+class Landing:
+    """The lake's side of a collector. Every method may raise OSError, after which it may be called again."""
+
+    def __init__(self, lake: Path, manifest: Manifest, bounds: Bounds, wall: Callable[[], float]) -> None:
+        self._lake = lake
+        self._manifest = manifest
+        self._bounds = bounds
+        self._wall = wall
+        self._numbers = itertools.count()
+        self._moved: list[str] = []
+        (lake / INCOMING).mkdir(parents=True, exist_ok=True)
+
+    def recover(self) -> None:
+        """Ends what an earlier collector was killed over."""
+        self._move(self._manifest.moves())
+        for left in (self._lake / INCOMING).iterdir():
+            left.unlink()
+        self.settle()
+
+    def settle(self) -> None:
+        """Forgets the moves that are done."""
+        if self._moved:
+            with self._manifest.transaction():
+                self._manifest.moved(self._moved)
+            self._moved.clear()
+
+    def receive(self, chunks: Iterable[bytes]) -> tuple[str, int]:
+        """Bytes into a durable file in `incoming/`: its name, relative to the lake, and its size. Of a file that is too
+        large only the beginning is kept."""
+        name, size = self._incoming(), 0
+        with (self._lake / name).open("wb") as file:
+            for chunk in chunks:
+                size += len(chunk)
+                file.write(chunk)
+                if size > self._bounds.bytes_max:
+                    break
+            file.flush()
+            os.fsync(file.fileno())
+        return name, size
+
+    def judge(self, gateway: str, path: str, version: str, incoming: str, seal: bytes) -> Object:
+        """Takes a file that `receive` has made in, wherever it belongs; what became of it.
+
+        path: of the object at the source, without its suffix; version: as listed there; seal: what was beside it.
+        """
+        try:
+            return self._taken_in(gateway, path, version, incoming, seal)
+        except Bad as bad:
+            return self._quarantined(gateway, path, version, incoming, seal, bad)
+
+    def retry(self, kept: list[Quarantined]) -> list[tuple[str, Object]]:
+        """Judges files in quarantine once more; paths and outcomes of those that were good."""
+        found = []
+        for one in kept:
+            gateway = one.path.partition("/")[0]
+            version = self._manifest.version(one.path)
+            with contextlib.suppress(Bad):
+                taken = self._taken_in(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
+                found.append((one.path, taken))
+                self.settle()  # a file of this name may come into quarantine again
+        return found
+
+    def _taken_in(
+        self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
+    ) -> Object:
+        """Raises Bad; then nothing has changed. released: what incoming is in quarantine."""
+        file, at = self._lake / incoming, self._now()
+        if file.stat().st_size > self._bounds.bytes_max:
+            raise Bad(f"it has more than {self._bounds.bytes_max} bytes")
+        moves: dict[str, str] = {}
+        segment = snapshot = None
+        ranges: list[Range] = []
+        if path.count("/") > 1:
+            snapshot = checked_snapshot(file, seal, gateway, self._bounds)
+            sha256, place = snapshot.seal.sha256, SegmentName(snapshot.seal.epoch, snapshot.seal.seq)
+            landed = self._manifest.snapshot(gateway, place.epoch, place.first)
+            if landed is not None and landed != sha256:
+                raise Bad(f"another snapshot of record {place.epoch}/{place.first} has landed", CONFLICT)
+            if landed is None:
+                moves[incoming] = f"{SNAPSHOTS}/{gateway}/{place}"
+        else:
+            segment = checked_segment(file, seal, gateway, self._bounds)
+            sha256 = segment.seal.sha256
+            ranges = self._fresh(segment, file)
+            moves = self._files(segment, ranges, incoming)
+        found = Object(version, sha256, LANDED if moves else KNOWN, "", at, UNANSWERED)
+        if released is not None:
+            moves.setdefault(incoming, self._incoming())
+            moves[f"{QUARANTINE}/{_reason_file(released.file)}"] = self._incoming()
+        _sync_folder(self._lake / INCOMING)
+        with self._manifest.transaction():
+            if segment is not None:
+                self._manifest.take_in(segment, ranges, path, at)
+            elif snapshot is not None and landed is None:
+                self._manifest.take_snapshot_in(snapshot, path, at)
+            if released is not None:
+                self._manifest.release(released.file)
+            self._manifest.plan_moves(moves)
+            self._manifest.put_object(path, found)
+        self._move(moves.items())
+        for left in (incoming, *(target for target in moves.values() if target.startswith(INCOMING))):
+            (self._lake / left).unlink(missing_ok=True)
+        return found
+
+    def _fresh(self, segment: CheckedSegment, file: Path) -> list[Range]:
+        """What nobody has landed of a segment yet. Raises Bad if what has landed is something else."""
+        seal = segment.seal
+        landed = self._manifest.landed(seal.gw, seal.epoch, seal.first, seal.last)
+        for other in landed:
+            theirs = self._lake / SEGMENTS / seal.gw / str(SegmentName(seal.epoch, *other.range))
+            differing = _differing(
+                zip(itertools.count(seal.first), lines(file, self._bounds), strict=False),
+                zip(itertools.count(other.first), lines(theirs, self._bounds), strict=False),
+            )
+            if differing is not None:
+                raise Bad(
+                    f"record {seal.epoch}/{differing} is another one than that which has landed from {other.source}; "
+                    "two gateways may have the same identity, as a copied card has",
+                    CONFLICT,
+                )
+        fresh = without((seal.first, seal.last), [other.range for other in landed])
+        if fresh and (broken := self._manifest.broken_chain(segment)):
+            raise Bad(broken, CHAIN)
+        return fresh
+
+    def _files(self, segment: CheckedSegment, ranges: list[Range], incoming: str) -> dict[str, str]:
+        """Files for these ranges of a segment, and where they go."""
+        seal = segment.seal
+        targets = [f"{SEGMENTS}/{seal.gw}/{SegmentName(seal.epoch, *one)}" for one in ranges]
+        if ranges == [(seal.first, seal.last)]:
+            return {incoming: targets[0]}
+        moves = {}
+        for (first, last), target in zip(ranges, targets, strict=True):
+            content = lines(self._lake / incoming, self._bounds)
+            part, _ = self.receive(_compressed(itertools.islice(content, first - seal.first, last - seal.first + 1)))
+            moves[part] = target
+        return moves
+
+    def _quarantined(self, gateway: str, path: str, version: str, incoming: str, seal: bytes, bad: Bad) -> Object:
+        sha256, at = sha256_of(self._lake / incoming), self._now()
+        stem = path.removeprefix(f"{gateway}/").replace("/", "-")
+        file = f"{gateway}/{stem}{SUFFIX}"
+        if (other := self._manifest.quarantined_hash(file)) is not None and other != sha256:
+            file = f"{gateway}/{stem}.{sha256[:12]}{SUFFIX}"
+        told = {"source": f"{path}{SUFFIX}", "sha256": sha256, "at": at, "kind": bad.kind, "reason": str(bad)}
+        reason, _ = self.receive([msgspec.json.format(msgspec.json.encode(told)), b"\n"])
+        # A newer program's segment is not refused: whoever reads it next may find it good.
+        answered = ANSWERED_NEVER if bad.kind == NEWER else UNANSWERED
+        found = Object(version, sha256, QUARANTINED, str(bad), at, answered)
+        moves = {incoming: f"{QUARANTINE}/{file}", reason: f"{QUARANTINE}/{_reason_file(file)}"}
+        _sync_folder(self._lake / INCOMING)
+        with self._manifest.transaction():
+            self._manifest.quarantine(Quarantined(file, path, sha256, bad.kind, str(bad), at, seal))
+            self._manifest.plan_moves(moves)
+            self._manifest.put_object(path, found)
+        self._move(moves.items())
+        return found
+
+    def _move(self, moves: Iterable[tuple[str, str]]) -> None:
+        folders = set()
+        for source, target in moves:
+            path = self._lake / target
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True)
+                folders |= {path.parent.parent, self._lake}
+            with contextlib.suppress(FileNotFoundError):  # it has been moved already, by one who was killed then
+                os.utime(self._lake / source)  # Spark passes by what is older than what it has seen by a week
+                (self._lake / source).rename(path)
+            folders.add(path.parent)
+            self._moved.append(source)
+        for folder in folders:
+            _sync_folder(folder)
+
+    def _incoming(self) -> str:
+        """A free name in `incoming/`, relative to the lake."""
+        return f"{INCOMING}/{next(self._numbers)}{PART}"
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _reason_file(file: str) -> str:
+    return file.removesuffix(SUFFIX) + ".reason.json"
+
+
+def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, bytes]]) -> int | None:
+    """The first sequence under which both have a line and not the same one. Both ascend by one."""
+    here, there = next(mine, None), next(theirs, None)
+    while here is not None and there is not None:
+        if here[0] < there[0]:
+            here = next(mine, None)
+        elif here[0] > there[0]:
+            there = next(theirs, None)
+        elif here[1] != there[1]:
+            return here[0]
+        else:
+            here, there = next(mine, None), next(theirs, None)
+    return None
+
+
+def _compressed(content: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without newlines as one zstd frame."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
+    for line in content:
+        yield compressor.compress(line + b"\n")
+    yield compressor.flush()
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,59 @@
+"""`lamplighter-fleet report`: all jobs, and a page of what they found. Spark is loaded when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from cloud_sync.fleet.jobs.commands import add_arguments, analysis, results_folder, write_results
+from cloud_sync.fleet.jobs.results import RESULTS
+from cloud_sync.fleet.lake import Lake
+from engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from cloud_sync.fleet.jobs.analysis import Analysis
+
+NAME = "report.html"
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declares `report`."""
+    parser = subparsers.add_parser("report", help="run all jobs and write one page with plots of what they found")
+    add_arguments(parser)
+    parser.add_argument(
+        "--out", metavar="DIR", help=f"folder or URL of {NAME} and of the results (default: results in the lake)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes results and page, and says where the page is."""
+    lake = Lake(arguments.lake)
+    out = Lake(arguments.out) if arguments.out else results_folder(lake)
+    with analysis(arguments, lake) as found:
+        path = write_report(found, write_results(found, tuple(RESULTS), out), out)
+    print(path)
+    return 0
+
+
+def write_report(found: Analysis, results: Mapping[str, DataFrame], out: Lake) -> str:
+    """Writes ``<out>/report.html``, with links to the results beside it, and returns its path.
+
+    results: what `write_results` wrote of `found` into `out`, all of `RESULTS`.
+    """
+    try:
+        from cloud_sync.fleet.report.page import page
+    except ImportError as error:
+        raise ConfigurationError(f"{error}; pip install 'lamplighter[cloud]'") from error
+    from cloud_sync.fleet.report.content import content
+
+    print("the page ...", end="", file=sys.stderr, flush=True)
+    text = page(content(results, found.as_of)).encode()
+    out.write(text, NAME)
+    print(f" {len(text) // 1024} KiB", file=sys.stderr, flush=True)
+    return out.path(NAME)

@@ -1,0 +1,175 @@
+"""What the page shows of the results: so many rows of each, the ones that matter most first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloud_sync.fleet.jobs.results import RESULTS, rows_of, top_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Row = dict[str, Any]
+
+ROWS_MAX = 20
+"""Of a table. The files have all."""
+
+GATEWAYS_MAX = 1000
+"""In the grid and on the map."""
+
+POINTS_MAX = 400
+"""In a plot of single readings."""
+
+TREND = timedelta(days=14)
+TRENDS_MAX = 8
+DAYS_MAX = 92
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first rows of a result, and how many it has."""
+
+    rows: list[Row]
+    all: int
+
+    @property
+    def left_out(self) -> int:
+        return self.all - len(self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """Rows have the columns of the results that they are of (docs/fleet.md), unless said here.
+
+    as_of: the moment against which silence was judged; since, until: the first and last hour that has a reading;
+    gateways: worst first; by_health, by_quality: how many gateways; gap_streams: of uptime, those that were down
+    longest; gaps: theirs; trends: of these properties, the last TREND of them; properties: property, unit, count,
+    measured, mean, min, max over everything; lamp_totals: day, on_h, kwh of all lamps, the last DAYS_MAX days;
+    lamps: gw, actuator, on_h, switched_on, unknown, kwh; clocks: gateways whose clock is not good.
+    """
+
+    as_of: datetime
+    since: datetime | None
+    until: datetime | None
+    gateways: Top
+    by_health: Mapping[str, int]
+    gap_streams: Top
+    gaps: list[Row]
+    dead: Top
+    trends: Mapping[tuple[str, str | None], list[Row]]
+    properties: Top
+    anomalies: Top
+    anomalous: Top
+    lamp_totals: list[Row]
+    lamps: Top
+    reactions: Top
+    clocks: Top
+    by_quality: Mapping[str, int]
+
+    @property
+    def readings(self) -> int:
+        return sum(row["count"] for row in self.properties.rows)
+
+    @property
+    def kwh(self) -> float:
+        return float(sum(row["kwh"] for row in self.lamp_totals))
+
+
+def content(results: Mapping[str, DataFrame], as_of: datetime) -> Content:
+    """results: by name, all of `jobs.results.RESULTS`, as they were written."""
+    from pyspark.sql import functions as F
+
+    def top(name: str, rows: int = ROWS_MAX, frame: DataFrame | None = None) -> Top:
+        chosen = results[name] if frame is None else frame
+        return Top(top_rows(chosen, RESULTS[name], rows), chosen.count())
+
+    def counts(name: str, column: str) -> dict[str, int]:
+        return {row[column]: row["count"] for row in results[name].groupBy(column).count().collect()}
+
+    trends = results["trends"]
+    properties = _first(
+        trends.groupBy("property", "unit").agg(
+            F.sum("count").alias("count"),
+            F.sum("measured").alias("measured"),
+            (F.try_divide(F.sum(F.col("mean") * F.col("measured")), F.sum("measured"))).alias("mean"),
+            F.min("min").alias("min"),
+            F.max("max").alias("max"),
+            F.min("hour").alias("since"),
+            F.max("hour").alias("until"),
+        ),
+        (F.col("measured") > 0).desc(),
+        F.desc("count"),
+        "property",
+        "unit",
+        rows=GATEWAYS_MAX,
+    )
+    untils = [row["until"] for row in properties.rows]
+    shown = [row for row in properties.rows if row["measured"]][:TRENDS_MAX]
+    down = _first(
+        results["uptime"].where("gaps > 0"), F.desc("down_s"), "gw", "stream", rows=ROWS_MAX
+    )  # fmt: skip
+    keys = [(row["gw"], row["stream"]) for row in down.rows]
+    days = (
+        results["lamp_days"]
+        .where("day IS NOT NULL")
+        .groupBy("day")
+        .agg((F.sum("on_s") / 3600).alias("on_h"), F.sum("kwh").alias("kwh"))
+    )
+    lamps = results["lamp_days"].groupBy("gw", "actuator").agg(
+        (F.sum("on_s") / 3600).alias("on_h"),
+        F.sum("switched_on").alias("switched_on"),
+        F.sum("unknown").alias("unknown"),
+        F.sum("kwh").alias("kwh"),
+    )  # fmt: skip
+    return Content(
+        as_of=as_of,
+        since=min((row["since"] for row in properties.rows), default=None),
+        until=max(untils, default=None),
+        gateways=top("fleet_health", GATEWAYS_MAX),
+        by_health=counts("fleet_health", "health"),
+        gap_streams=down,
+        gaps=_gaps_of(results["gaps"], keys),
+        dead=top("dead_sensors"),
+        trends=_trends(trends, [(row["property"], row["unit"]) for row in shown], max(untils, default=None)),
+        properties=properties,
+        anomalies=top("anomalies", POINTS_MAX),
+        anomalous=top("anomalous_streams"),
+        lamp_totals=_first(days, F.desc("day"), rows=DAYS_MAX).rows[::-1],
+        lamps=_first(lamps, F.desc("on_h"), "gw", "actuator", rows=ROWS_MAX),
+        reactions=top("reaction_times"),
+        clocks=top("clock_quality", frame=results["clock_quality"].where("quality <> 'good'")),
+        by_quality=counts("clock_quality", "quality"),
+    )
+
+
+def _first(frame: DataFrame, *order: Any, rows: int) -> Top:
+    return Top(rows_of(frame.orderBy(*order).limit(rows)), frame.count())
+
+
+def _gaps_of(gaps: DataFrame, keys: list[tuple[str, str]]) -> list[Row]:
+    """The longest gaps of some streams."""
+    from pyspark.sql import functions as F
+
+    if not keys:
+        return []
+    wanted = F.array(*(F.struct(F.lit(gw).alias("gw"), F.lit(stream).alias("stream")) for gw, stream in keys))
+    theirs = gaps.where(F.array_contains(wanted, F.struct("gw", "stream")))
+    return _first(theirs, F.desc("gap_s"), "gw", "stream", rows=POINTS_MAX).rows
+
+
+def _trends(
+    trends: DataFrame, properties: list[tuple[str, str | None]], until: datetime | None
+) -> dict[tuple[str, str | None], list[Row]]:
+    from pyspark.sql import functions as F
+
+    found: dict[tuple[str, str | None], list[Row]] = {key: [] for key in properties}
+    if until is None:
+        return found
+    recent = trends.where((F.col("hour") > F.lit(until) - F.lit(TREND)) & (F.col("measured") > 0)).orderBy("hour")
+    for row in rows_of(recent.where(F.col("property").isin([key[0] for key in properties]))):
+        if (key := (row["property"], row["unit"])) in found:
+            found[key].append(row)
+    return found

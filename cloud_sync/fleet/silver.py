@@ -1,0 +1,290 @@
+"""Bronze -> silver: `lamplighter-fleet silver`. What is new in bronze is added; what late records change is made anew.
+
+A reading's sensor, property and unit are those that its stream had at its record, in the order of (epoch, seq). When a
+late segment says something of streams that changes what is known of records before others that are in the table
+already, the batches with those are made once more; all else stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from cloud_sync.fleet import readings, session, streams, terms
+from cloud_sync.fleet.bronze import quad_count, read_snapshots, records
+from cloud_sync.fleet.lake import Batch, Lake, quads_max
+from cloud_sync.fleet.tables import table
+from engine.change_log import segment_name
+from engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Place = tuple[int, int]
+_OWN = ("subject", "sensor", "property", "feature", "stream")
+
+
+def observations(results: DataFrame, versions: DataFrame) -> DataFrame:
+    """What `readings.results` found, and STREAMS -> OBSERVATIONS."""
+    from pyspark.sql import functions as F
+
+    found = results.where(F.col("actuator").isNull()).select(
+        "gw", "epoch", "seq", "ts", "trusted", "boot", "boottime_us", "graph", "value", "time",
+        *(terms.plain(F.col(name)).alias(f"own_{name}") for name in _OWN),
+    )  # fmt: skip
+    found = found.withColumn("key", F.coalesce("own_stream", "own_subject")).alias("r")
+    said = ("stream", "sensor", "property", "feature", "unit", "epoch", "seq", "until_epoch", "until_seq")
+    by_observation = versions.where(F.col("observation").isNotNull()).select(
+        "gw", F.col("observation").alias("key"), *said
+    )
+    known = by_observation.unionByName(versions.select("gw", F.col("stream").alias("key"), *said)).alias("k")
+    place = F.struct(F.col("r.epoch"), F.col("r.seq"))
+    valid = (
+        (F.col("r.gw") == F.col("k.gw"))
+        & (F.col("r.key") == F.col("k.key"))
+        & (place >= F.struct(F.col("k.epoch"), F.col("k.seq")))
+        & (F.col("k.until_epoch").isNull() | (place < F.struct(F.col("k.until_epoch"), F.col("k.until_seq"))))
+    )
+    value, kind = terms.plain(F.col("r.value")), terms.datatype(F.col("r.value"))
+    return found.join(known, valid, "left").select(
+        F.col("r.gw").alias("gw"),
+        F.col("r.epoch").alias("epoch"),
+        F.col("r.seq").alias("seq"),
+        F.col("own_subject").alias("observation"),
+        terms.plain(F.col("graph")).alias("graph"),
+        F.coalesce("k.stream", "own_stream", "own_sensor", "k.sensor", "own_subject").alias("stream"),
+        *(F.coalesce(f"own_{name}", f"k.{name}").alias(name) for name in ("sensor", "property", "feature")),
+        F.col("k.unit").alias("unit"),
+        value.alias("value"),
+        kind.alias("datatype"),
+        terms.number(value, kind).alias("number"),
+        terms.flag(value, kind).alias("flag"),
+        terms.moment(F.col("time")).alias("result_time"),
+        F.col("ts").alias("arrival"),
+        "trusted",
+        "boot",
+        "boottime_us",
+    )
+
+
+def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
+    """What `readings.results` and `readings.commands` found -> ACTUATIONS."""
+    from pyspark.sql import functions as F
+
+    acknowledged = results.where(F.col("actuator").isNotNull()).withColumn("kind", F.lit("acknowledged"))
+    commanded = commands.withColumns(
+        {"actuator": F.col("subject"), "kind": F.lit("command"), "time": F.lit(None).cast("string")}
+    )
+    columns = (
+        "gw", "epoch", "seq", "actuator", "kind", "value", "changed", "time", "ts", "trusted", "boot", "boottime_us",
+        "cause_kind", "cause_id", "cause_seq",
+    )  # fmt: skip
+    both = acknowledged.select(*columns).unionByName(commanded.select(*columns))
+    return both.select(
+        "gw",
+        "epoch",
+        "seq",
+        terms.plain(F.col("actuator")).alias("actuator"),
+        "kind",
+        terms.plain(F.col("value")).alias("value"),
+        terms.datatype(F.col("value")).alias("datatype"),
+        "changed",
+        terms.moment(F.col("time")).alias("result_time"),
+        F.col("ts").alias("arrival"),
+        "trusted",
+        "boot",
+        "boottime_us",
+        "cause_kind",
+        "cause_id",
+        "cause_seq",
+    )
+
+
+def gateway_health(bronze: DataFrame) -> DataFrame:
+    """BRONZE -> GATEWAY_HEALTH."""
+    from pyspark.sql import functions as F
+
+    first, last = (F.get_json_object("gap", f"$.{name}").cast("bigint") for name in ("first", "last"))
+    offset = F.unix_micros("ts") - F.col("boottime_us")
+    return bronze.groupBy("gw", "epoch", "boot", F.date_trunc("hour", "ts").alias("hour")).agg(
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(F.col("type") == "commit").alias("commits"),
+        F.count_if(F.col("type") == "timer").alias("timers"),
+        F.count_if(F.col("type") == "gap").alias("gaps"),
+        F.sum(quad_count("a")).alias("quads_added"),
+        F.sum(quad_count("d")).alias("quads_deleted"),
+        F.count_if(~F.col("trusted")).alias("untrusted"),
+        F.min("seq").alias("first_seq"),
+        F.max("seq").alias("last_seq"),
+        F.min("ts").alias("first_ts"),
+        F.max("ts").alias("last_ts"),
+        F.coalesce(F.sum(last - first + 1), F.lit(0)).alias("lost"),
+        F.min(offset).alias("offset_min_us"),
+        F.max(offset).alias("offset_max_us"),
+    )
+
+
+class Silver:
+    """Brings the tables up to date. say: is told what happens, a line each."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._say = say
+        self._bronze = table(lake, "bronze")
+
+    def update(self) -> None:
+        """Everything that bronze has is in silver afterwards. Only one may do this at a time."""
+        self._add_facts()
+        streams_batch, dirty = self._streams()
+        versions = self._versions(streams_batch)
+        self._rebuild(versions, dirty)
+        self._add("observations", lambda bronze, most: observations(readings.results(bronze, quads_max=most), versions))
+        self._add(
+            "actuations",
+            lambda bronze, most: actuations(readings.results(bronze, quads_max=most), readings.commands(bronze)),
+        )
+        self._add("gateway_health", lambda bronze, most: gateway_health(bronze))
+        if streams_batch is not None:
+            # Last, so that whoever goes on after a crash finds again what has changed.
+            table(self._lake, "streams").commit(streams_batch)
+
+    def _new(self, name: str) -> list[Batch]:
+        """Batches of bronze that a table has nothing of yet."""
+        had = {source for batch in table(self._lake, name).all() for source in batch.sources}
+        return [
+            one
+            for one in self._bronze.live()
+            if one.id not in had and not (one.replaces and had.issuperset(one.replaces))
+        ]
+
+    def _add(self, name: str, made: Callable[[DataFrame, int | None], DataFrame]) -> None:
+        """made: from new records of bronze, and the most quads that one of them asserts."""
+        new = self._new(name)
+        if not new:
+            return
+        sources = [batch.id for batch in new]
+        frame = made(self._bronze.read(self._spark, new), quads_max(new))
+        batch = table(self._lake, name).write(frame, Batch(id=name_of(sources), files=[], rows=0, sources=sources))
+        self._say(f"{name}: {batch.rows:,} rows more")
+
+    def _add_facts(self) -> None:
+        self._add("facts", lambda bronze, most: streams.facts(bronze))
+        facts = table(self._lake, "facts")
+        had = {name for batch in facts.all() for name in batch.segments}
+        new = [
+            f"{gateway}/{name}"
+            for gateway in self._lake.names("snapshots")
+            for name in self._lake.names("snapshots", gateway)
+            if segment_name(name) is not None and f"{gateway}/{name}" not in had
+        ]
+        if new:
+            # They say again what was lost with segments that never came.
+            lines = records(read_snapshots(self._spark, self._lake, new)).where("gw IS NOT NULL")
+            frame = streams.facts(lines, default_graph_only=True)
+            facts.write(frame, Batch(id=f"snapshots-{name_of(new)}", files=[], rows=0, segments=new), files=1)
+
+    def _streams(self) -> tuple[Batch | None, dict[str, Place]]:
+        """A staged batch with all versions of streams, None if nothing can have changed; and from which record on the
+        gateways' readings have to be looked at again."""
+        facts, target = table(self._lake, "facts"), table(self._lake, "streams")
+        before = target.live()
+        sources = sorted(batch.id for batch in facts.live())
+        name = name_of(sources)
+        if any(batch.sources == sources for batch in before):
+            return None, {}
+        frame = streams.versions(facts.read(self._spark))
+        staged = target.stage(
+            frame,
+            Batch(id=name, files=[], rows=0, sources=sources, replaces=[batch.id for batch in target.all()]),
+            files=1,
+        )
+        self._say(f"streams: {staged.rows:,} versions")
+        if not table(self._lake, "observations").live():
+            return staged, {}
+        old, new = target.read(self._spark, before), target.open(self._spark, staged.files)
+        return staged, _first_differences(old, new)
+
+    def _versions(self, staged: Batch | None) -> DataFrame:
+        target = table(self._lake, "streams")
+        return target.read(self._spark) if staged is None else target.open(self._spark, staged.files)
+
+    def _rebuild(self, versions: DataFrame, dirty: dict[str, Place]) -> None:
+        """Makes those batches of observations anew that have records behind one of the places."""
+        if not dirty:
+            return
+        target = table(self._lake, "observations")
+        bronze = {batch.id: batch for batch in self._bronze.all()}
+        for batch in target.live():
+            sources = [bronze[name] for name in batch.sources]
+            if not any(_reaches(one, dirty) for one in sources):
+                continue
+            results = readings.results(self._bronze.read(self._spark, sources), quads_max=quads_max(sources))
+            frame = observations(results, versions)
+            number = sum(one.id.startswith(f"{batch.id.partition('.')[0]}.") for one in target.all()) + 1
+            target.write(
+                frame,
+                Batch(
+                    id=f"{batch.id.partition('.')[0]}.{number}",
+                    files=[],
+                    rows=0,
+                    sources=batch.sources,
+                    replaces=[batch.id, *batch.replaces],
+                ),
+            )
+            self._say(f"observations: batch {batch.id} made anew, since late records say more of its streams")
+
+
+def _reaches(batch: Batch, dirty: dict[str, Place]) -> bool:
+    for segment in batch.segments:
+        gateway, _, text = segment.rpartition("/")
+        name = segment_name(text)
+        place = dirty.get(gateway)
+        if name is not None and name.last is not None and place is not None and (name.epoch, name.last) >= place:
+            return True
+    return False
+
+
+def _first_differences(old: DataFrame, new: DataFrame) -> dict[str, Place]:
+    """The first record of each gateway from which on two tables of streams say different things."""
+    from pyspark.sql import functions as F
+
+    only = old.exceptAll(new).withColumn("side", F.lit(0)).unionByName(new.exceptAll(old).withColumn("side", F.lit(1)))
+    said = [name for name in old.columns if not name.startswith("until")]
+    until = F.struct(F.col("until_epoch").alias("epoch"), F.col("until_seq").alias("seq"))
+    # Two versions that differ in their end alone differ from the earlier end on.
+    ends = only.groupBy(*said).agg(
+        F.count(F.lit(1)).alias("sides"),
+        F.min(F.when(F.col("until_epoch").isNotNull(), until)).alias("end"),
+    )  # fmt: skip
+    place = F.when(F.col("sides") == 2, F.col("end")).otherwise(F.struct("epoch", "seq"))
+    rows = ends.groupBy("gw").agg(F.min(place).alias("place")).collect()
+    return {row["gw"]: (row["place"]["epoch"], row["place"]["seq"]) for row in rows}
+
+
+def name_of(sources: Iterable[str]) -> str:
+    """The same for the same sources, so that what a crash left is replaced."""
+    return hashlib.sha256("\n".join(sorted(sources)).encode()).hexdigest()[:16]
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def add_commands(commands: Any) -> None:
+    """Declares `silver`."""
+    parser = commands.add_parser("silver", help="bring streams, observations, actuations and gateway_health up to date")
+    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    session.add_arguments(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    lake = Lake(arguments.lake)
+    if not table(lake, "bronze").live():
+        raise ConfigurationError(f"lake {lake.url!r}: bronze is empty; run lamplighter-fleet ingest {lake.url}")
+    spark = session.of_arguments(arguments, "silver")
+    Silver(spark, lake, lambda line: print(line, file=sys.stderr, flush=True)).update()
+    return 0

@@ -1,0 +1,207 @@
+"""What each stream is, and was: quads that describe streams -> versions of streams. Pure functions of DataFrames."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from cloud_sync.fleet.readings import term
+from cloud_sync.fleet.terms import plain
+from ontology import vocabulary as v
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LATITUDE = v.LIGHTING + "hasLatitude"
+LONGITUDE = v.LIGHTING + "hasLongitude"
+
+_OF_STREAM = {
+    v.MQTT_TOPIC: "topic",
+    v.RDFS_LABEL: "label",
+    v.HAS_UNIT: "unit",
+    v.LIVE_OBSERVATION: "observation",
+    v.MADE_BY_SENSOR: "sensor",
+    v.OBSERVED_PROPERTY: "property",
+    v.HAS_FEATURE_OF_INTEREST: "feature",
+}
+_OF_OBSERVATION = {predicate: _OF_STREAM[predicate] for predicate in (v.MADE_BY_SENSOR, v.OBSERVED_PROPERTY)}
+_OF_OBSERVATION[v.HAS_FEATURE_OF_INTEREST] = "feature"
+_OF_OTHERS = {LATITUDE: ("latitude", "feature"), LONGITUDE: ("longitude", "feature"), v.HOSTS: ("platform", "sensor")}
+"""predicate -> attribute, and the attribute whose value it is said of."""
+_OWN = ("sensor", "property", "feature", "unit", "observation", "topic", "label")
+_ATTRIBUTES = (*_OWN, *(name for name, _ in _OF_OTHERS.values()))
+_NUMBERS = ("latitude", "longitude")
+_DESCRIBING = (*_OF_STREAM, *_OF_OTHERS)
+_KEY = ("gw", "stream")
+_PLACE = ("epoch", "seq")
+
+
+def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
+    """BRONZE -> FACTS: quads that describe streams, as they came and went.
+
+    What a reading says of itself in a graph of its own (model `event`) describes no stream.
+    """
+    from pyspark.sql import functions as F
+
+    none = F.array().cast("ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>>")
+    quads = {name: F.coalesce(F.col(name), none) for name in "dak"}
+    wanted = [*map(term, _DESCRIBING)]
+
+    def describes(quad: Column) -> Column:
+        return quad["p"].isin(*wanted) | ((quad["p"] == term(v.RDF_TYPE)) & (quad["o"] == term(v.STREAM)))
+
+    def of_reading(name: str) -> Column:
+        """The graph of the first reading among them, an empty text if there is none."""
+        place = F.array_position(F.col(f"{name}.p"), term(v.HAS_SIMPLE_RESULT)) - 1
+        return F.coalesce(F.get(F.col(f"{name}.g"), place.cast("int")), F.lit(""))
+
+    named = records.select("gw", "epoch", "seq", "ts", *(column.alias(name) for name, column in quads.items()))
+    # Passes by most records without looking at each quad: those that only replace a reading in a graph of its own.
+    predicates, graphs = (F.concat(*(F.col(f"{name}.{part}") for name in quads)) for part in "pg")
+    elsewhere = F.size(F.array_except(graphs, F.array(*map(of_reading, quads)))) > 0
+    likely = named.where(F.arrays_overlap(predicates, F.array(*map(F.lit, [*wanted, term(v.RDF_TYPE)]))) & elsewhere)
+    everything = F.concat(*quads)
+    own = F.filter(everything, lambda quad: (quad["p"] == term(v.HAS_SIMPLE_RESULT)) & quad["g"].isNotNull())["g"]
+    found = likely.select(
+        "gw", "epoch", "seq", "ts", own.alias("own"), *(F.filter(name, describes).alias(name) for name in quads)
+    )
+    where = "g IS NULL" if default_graph_only else "g IS NULL OR NOT array_contains(own, g)"
+
+    def tagged(name: str) -> Column:
+        added = F.lit(name != "d").alias("added")
+        return F.transform(name, lambda quad: F.struct(added, *(quad[part].alias(part) for part in "spog")))
+
+    return (
+        found.select("gw", "epoch", "seq", "ts", "own", F.inline(F.concat(*map(tagged, quads))))
+        .where(where)
+        .drop("own")
+    )
+
+
+def versions(facts: DataFrame) -> DataFrame:
+    """FACTS, all of them -> STREAMS."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    own = _own(facts)
+    others = _others(facts, own)
+    changes = (
+        own.select(*_KEY, *_PLACE, "ts", "added", "name", "o")
+        .unionByName(others.select(*_KEY, *_PLACE, "ts", "added", F.lit(None).cast("string").alias("name"), "o"))
+        .groupBy(*_KEY, *_PLACE)
+        .agg(F.max("ts").alias("since"), *(_change(name) for name in (*_OWN, "alive")))
+    )
+    order = Window.partitionBy(*_KEY).orderBy(*_PLACE)
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    known = changes.select(
+        *_KEY,
+        *_PLACE,
+        "since",
+        *(F.last(name, ignorenulls=True).over(so_far)["value"].alias(name) for name in (*_OWN, "alive")),
+    )
+    said_of_others = others.groupBy(*_KEY).agg(
+        F.sort_array(F.collect_list(F.struct(*_PLACE, "added", "name", "whose", "o"))).alias("others")
+    )
+    whole = known.join(said_of_others, list(_KEY), "left").select(
+        *known.columns, *(_of_other(name, whose).alias(name) for name, whose in _OF_OTHERS.values())
+    )
+    said = F.struct(*_ATTRIBUTES, "alive")
+    changed = whole.withColumn("before", F.lag(said).over(order)).where(~F.col("before").eqNullSafe(said))
+    ended = changed.select(
+        "*",
+        F.lead("epoch").over(order).alias("until_epoch"),
+        F.lead("seq").over(order).alias("until_seq"),
+        F.lead("since").over(order).alias("until"),
+    ).where(F.col("alive").isNotNull())
+    values = {name: plain(F.col(name)) for name in _ATTRIBUTES}
+    return ended.select(
+        "gw",
+        plain(F.col("stream")).alias("stream"),
+        *(values[name].alias(name) for name in ("sensor", "property", "feature", "platform", "unit")),
+        *(values[name].alias(name) for name in ("observation", "topic", "label")),
+        *(values[name].try_cast("double").alias(name) for name in _NUMBERS),
+        *_PLACE,
+        "since",
+        "until_epoch",
+        "until_seq",
+        "until",
+    )
+
+
+def _own(facts: DataFrame) -> DataFrame:
+    """What came to be known of a stream itself or ceased to be: gw, stream, epoch, seq, ts, added, name, o."""
+    from pyspark.sql import functions as F
+
+    is_type = (F.col("p") == term(v.RDF_TYPE)) & (F.col("o") == term(v.STREAM))
+    alive = facts.where(is_type).select(
+        "gw", F.col("s").alias("stream"), *_PLACE, "ts", "added", F.lit("alive").alias("name"), "o"
+    )
+    streams = alive.select(*_KEY).distinct()
+    linked = (
+        facts.where(F.col("p") == term(v.LIVE_OBSERVATION))
+        .groupBy("gw", F.col("o").alias("s"))
+        .agg(F.max_by("s", F.struct(*_PLACE)).alias("stream"))
+    )
+    direct = _named(facts, _OF_STREAM).withColumnRenamed("s", "stream").join(streams, list(_KEY), "left_semi")
+    by_observation = _named(facts, _OF_OBSERVATION).join(linked, ["gw", "s"]).join(streams, list(_KEY), "left_semi")
+    return reduce(
+        lambda one, other: one.unionByName(other),
+        [part.select(*alive.columns) for part in (alive, direct, by_observation)],
+    )
+
+
+def _others(facts: DataFrame, own: DataFrame) -> DataFrame:
+    """The same of the features and sensors that streams have at some time; whose: which one."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for predicate, (name, attribute) in _OF_OTHERS.items():
+        whose, value = ("s", "o") if predicate != v.HOSTS else ("o", "s")
+        said = facts.where(F.col("p") == term(predicate)).select(
+            "gw",
+            F.col(whose).alias("whose"),
+            *_PLACE,
+            "ts",
+            "added",
+            F.lit(name).alias("name"),
+            F.col(value).alias("o"),
+        )
+        pairs = own.where((F.col("name") == attribute) & F.col("added")).select(
+            "gw", F.col("o").alias("whose"), "stream"
+        )
+        found.append(said.join(pairs.distinct(), ["gw", "whose"]))
+    return reduce(lambda one, other: one.unionByName(other), found)
+
+
+def _of_other(name: str, attribute: str) -> Column:
+    """The last that is said, up to the row's record, of what the row has as that attribute."""
+    from pyspark.sql import functions as F
+
+    place = F.struct(*_PLACE)
+
+    def says(one: Column) -> Column:
+        before = F.struct(one["epoch"].alias("epoch"), one["seq"].alias("seq")) <= place
+        return (one["name"] == name) & (one["whose"] == F.col(attribute)) & before
+
+    last = F.try_element_at(F.filter("others", says), F.lit(-1))
+    return F.when(last["added"], last["o"])
+
+
+def _named(facts: DataFrame, names: dict[str, str]) -> DataFrame:
+    """Facts with some predicates, and what these are called here."""
+    from pyspark.sql import functions as F
+
+    name = reduce(lambda chain, one: chain.when(F.col("p") == term(one[0]), one[1]), names.items(), F)
+    return facts.where(F.col("p").isin(*map(term, names))).select(
+        "gw", "s", *_PLACE, "ts", "added", name.alias("name"), "o"
+    )
+
+
+def _change(name: str) -> Column:
+    """What a record makes of an attribute: a struct with its value or, if that is gone, with null; null if it stays."""
+    from pyspark.sql import functions as F
+
+    of_it = F.col("name") == name
+    put = F.max(F.when(of_it & F.col("added"), F.col("o")))
+    gone = F.count_if(of_it & ~F.col("added")) > 0
+    return F.when(put.isNotNull() | gone, F.struct(put.alias("value"))).alias(name)

@@ -1,0 +1,84 @@
+"""The tables of the lake: their columns, as DDL, and how they are read. docs/fleet.md says what each column holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloud_sync.fleet.lake import Batches, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_QUADS = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>>"
+
+BRONZE = f"""
+    gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, boot STRING, boottime_us BIGINT, type STRING,
+    cause_kind STRING, cause_id STRING, cause_seq BIGINT, request STRING, d {_QUADS}, a {_QUADS}, k {_QUADS},
+    created ARRAY<STRING>, dropped ARRAY<STRING>,
+    timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING, segment STRING
+"""
+
+STREAMS = """
+    gw STRING, stream STRING, sensor STRING, property STRING, feature STRING, platform STRING, unit STRING,
+    observation STRING, topic STRING, label STRING, latitude DOUBLE, longitude DOUBLE,
+    epoch INT, seq BIGINT, since TIMESTAMP, until_epoch INT, until_seq BIGINT, until TIMESTAMP
+"""
+
+OBSERVATIONS = """
+    gw STRING, epoch INT, seq BIGINT, observation STRING, graph STRING,
+    stream STRING, sensor STRING, property STRING, feature STRING, unit STRING,
+    value STRING, datatype STRING, number DOUBLE, flag BOOLEAN,
+    result_time TIMESTAMP, arrival TIMESTAMP, trusted BOOLEAN, boot STRING, boottime_us BIGINT
+"""
+
+ACTUATIONS = """
+    gw STRING, epoch INT, seq BIGINT, actuator STRING, kind STRING, value STRING, datatype STRING, changed BOOLEAN,
+    result_time TIMESTAMP, arrival TIMESTAMP, trusted BOOLEAN, boot STRING, boottime_us BIGINT,
+    cause_kind STRING, cause_id STRING, cause_seq BIGINT
+"""
+
+GATEWAY_HEALTH = """
+    gw STRING, epoch INT, boot STRING, hour TIMESTAMP,
+    records BIGINT, commits BIGINT, timers BIGINT, gaps BIGINT, quads_added BIGINT, quads_deleted BIGINT,
+    untrusted BIGINT, first_seq BIGINT, last_seq BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, lost BIGINT,
+    offset_min_us BIGINT, offset_max_us BIGINT
+"""
+
+FACTS = """
+    gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, added BOOLEAN, s STRING, p STRING, o STRING, g STRING
+"""
+"""Quads that describe streams, as they came and went: what `streams` is made of."""
+
+SCHEMAS = {
+    "bronze": BRONZE,
+    "streams": STREAMS,
+    "observations": OBSERVATIONS,
+    "actuations": ACTUATIONS,
+    "gateway_health": GATEWAY_HEALTH,
+    "facts": FACTS,
+}
+
+
+def table(lake: Lake, name: str) -> Batches:
+    """The batches of a table."""
+    return Batches(lake, name if name == "bronze" else f"silver/{name}", SCHEMAS[name])
+
+
+def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
+    """A table as docs/fleet.md has it; without rows as long as nothing has made it."""
+    frame = table(lake, name).read(spark)
+    return health_of_parts(frame) if name == "gateway_health" else frame
+
+
+def health_of_parts(parts: DataFrame) -> DataFrame:
+    """GATEWAY_HEALTH with any number of rows for a gateway, epoch, boot and hour -> with one."""
+    from pyspark.sql import functions as F
+
+    sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost")
+    low, high = ("first_seq", "first_ts", "offset_min_us"), ("last_seq", "last_ts", "offset_max_us")
+    merged = parts.groupBy("gw", "epoch", "boot", "hour").agg(
+        *(F.sum(name).alias(name) for name in sums),
+        *(F.min(name).alias(name) for name in low),
+        *(F.max(name).alias(name) for name in high),
+    )
+    return merged.select(*parts.columns)

@@ -1,0 +1,71 @@
+"""N-Triples terms in Spark: what a term says, as columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.terms import XSD
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+NUMERIC = tuple(
+    XSD + name
+    for name in (
+        *("integer", "decimal", "double", "float", "int", "long", "short", "byte", "nonNegativeInteger"),
+        *("positiveInteger", "nonPositiveInteger", "negativeInteger", "unsignedInt", "unsignedLong", "unsignedShort"),
+        "unsignedByte",
+    )
+)
+
+
+def plain(term: Column) -> Column:
+    """What a person calls the value, as `engine.terms.lexical`: the IRI, the literal's text, the blank node's label."""
+    from pyspark.sql import functions as F
+
+    inner = F.btrim(term, F.lit("<>"))  # neither sign can be in an IRI
+    quoted = F.substring(term, F.lit(2), F.length(term) - F.length(F.substring_index(term, '"', -1)) - 2)
+    # The store escapes as JSON does.
+    unescaped = F.when(F.instr(quoted, "\\") == 0, quoted).otherwise(
+        F.get_json_object(F.concat(F.lit('{"v":"'), quoted, F.lit('"}')), "$.v")
+    )
+    return (
+        F.when(F.startswith(term, F.lit("<")), inner)
+        .when(F.startswith(term, F.lit('"')), unescaped)
+        .otherwise(F.substring(term, F.lit(3), F.length(term)))
+    )
+
+
+def datatype(term: Column) -> Column:
+    """A literal's datatype as an IRI; null for an IRI or a blank node."""
+    from pyspark.sql import functions as F
+
+    tail = F.substring_index(term, '"', -1)
+    return F.when(
+        F.startswith(term, F.lit('"')),
+        F.when(F.startswith(tail, F.lit("^^<")), F.substring(tail, F.lit(4), F.length(tail) - 4))
+        .when(F.startswith(tail, F.lit("@")), F.lit("http://www.w3.org/1999/02/22-rdf-syntax-ns#langString"))
+        .otherwise(F.lit(XSD + "string")),
+    )
+
+
+def number(value: Column, kind: Column) -> Column:
+    """The double that a literal of a numeric datatype says; null for infinities and what is none."""
+    from pyspark.sql import functions as F
+
+    found = F.when(kind.isin(*NUMERIC), value.try_cast("double"))
+    return F.when(F.abs(found) < float("inf"), found)  # NaN compares as greater than any number
+
+
+def flag(value: Column, kind: Column) -> Column:
+    """The boolean that an xsd:boolean says."""
+    from pyspark.sql import functions as F
+
+    return F.when(kind == XSD + "boolean", F.when(value.isin("true", "1"), True).when(value.isin("false", "0"), False))
+
+
+def moment(term: Column) -> Column:
+    """The time of an xsd:dateTime, UTC where it names no zone; null if it is none."""
+    from pyspark.sql import functions as F
+
+    return F.when(datatype(term) == XSD + "dateTime", plain(term).try_cast("timestamp"))

@@ -1,0 +1,62 @@
+"""One Spark session for all tests of the fleet: starting it takes longer than most of them."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cloud_sync.fleet.lake import Lake
+from tests.cloud_sync.small_lake import SmallFleet, small_fleet
+from tests.components import require_command
+from tests.destinations import s3 as s3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A session of two cores and little memory."""
+    require_command("java")
+    if importlib.util.find_spec("pyspark") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("pyspark is not installed; it is in the extra [cloud]")
+        pytest.skip("pyspark is not installed; it is in the extra [cloud]")
+    from cloud_sync.fleet.session import session
+
+    settings = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        # Tests are over before the JVM's better compiler pays, and compiling expressions never does.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    made = session("tests", "local[2]", settings)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> SmallFleet:
+    """Four simulated gateways, and one by hand."""
+    return small_fleet(tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.fixture(scope="session")
+def silver_lake(
+    spark: "SparkSession", simulated: SmallFleet, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[SmallFleet, Lake]:
+    """The fleet, and a lake with all of its records in bronze and silver."""
+    from cloud_sync.fleet.bronze import await_end, ingest
+    from cloud_sync.fleet.silver import Silver
+
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    simulated.land(lake)
+    await_end(ingest(spark, lake))
+    Silver(spark, lake).update()
+    return simulated, lake

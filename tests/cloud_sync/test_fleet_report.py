@@ -1,0 +1,166 @@
+"""The page of the report, made of what a fleet of any size and any names may have."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra [cloud]")
+pytest.importorskip("jinja2", reason="jinja2 is not installed; it is in the extra [cloud]")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_sync.fleet.jobs.texts import cell, duration, short, shown, text_table
+from cloud_sync.fleet.report.content import Content, Top
+from cloud_sync.fleet.report.page import page
+from tests.cloud_sync.report_contents import made_up
+
+HOSTILE = """<script>alert(1)</script>"'&<!-- --> $x^{2 ]]> \u202e\x07 灯"""
+VOID = {"meta", "link", "br", "img", "input"}
+
+
+class Parsed(HTMLParser):
+    """tags: of every element; texts: everything between them; attributes: every value by name; fails on bad nesting."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self._open: list[str] = []
+        self.feed(document)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module", params=[1, 30_000])
+def document(request: pytest.FixtureRequest) -> str:
+    return page(made_up(request.param))
+
+
+def test_page_of_any_fleet_stays_small_and_says_where_the_rest_is(document: str) -> None:
+    assert 50_000 < len(document.encode()) < 1_000_000
+    if "30,000</b> gateways" in document:
+        assert "The grid shows the first 1000 of 30,000 gateways." in document
+        assert "The first 20 of 90,000. All: " in document
+        assert "The plot has the 400 farthest of 1,200,000 readings." in document
+
+
+def test_page_needs_nothing_else(document: str) -> None:
+    parsed = Parsed(document)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "audio", "video", "base"} & set(parsed.tags)
+    for name, value in parsed.attributes:
+        if name in ("href", "xlink:href"):
+            assert re.fullmatch(r"#\w+|[a-z-]+/[a-z_]+\.(csv|parquet)", value or ""), value
+        assert name != "src" and not name.startswith("on")
+    assert "url(" not in re.sub(r"url\(#\w+\)", "", document) and "@import" not in document
+    assert "default-src 'none'" in document
+
+
+def test_plots_have_names_and_colours_of_the_page(document: str) -> None:
+    svgs = re.findall(r"<svg .*?</svg>", document, flags=re.DOTALL)
+    assert len(svgs) >= 7
+    for svg in svgs:
+        assert re.match(r'<svg [^>]*viewBox="[^"]*" role="img"><title>[^<]+</title>', svg)
+        assert not re.search("#0000[01][0-9a-f]", svg)
+    names = re.findall(r'\bid="([^"]*)"', document)
+    assert len(names) == len(set(names))
+    assert "prefers-color-scheme: dark" in document
+    for colour in set(re.findall(r"var\((--[\w-]+)\)", document)):
+        assert document.count(f"{colour}: #") == 2, colour  # one by day, one by night
+
+
+def test_names_are_text_and_never_markup() -> None:
+    plain = made_up(3)
+    document = page(hostile(made_up(3, HOSTILE)))
+    parsed = Parsed(document)
+    assert set(parsed.tags) == set(Parsed(page(plain)).tags)
+    assert any("<script>" in text for text in parsed.texts)
+    assert "<script" not in document
+
+
+def hostile(content: Content) -> Content:
+    """With such names for properties, units, labels, causes and reasons, too."""
+
+    def spoilt(top: Top) -> Top:
+        keep = ("health", "reason")
+        rows = [{k: HOSTILE if isinstance(v, str) and k not in keep else v for k, v in row.items()} for row in top.rows]
+        return Top(rows, top.all)
+
+    return replace(
+        content,
+        gateways=spoilt(content.gateways),
+        dead=spoilt(content.dead),
+        properties=spoilt(content.properties),
+        anomalies=spoilt(content.anomalies),
+        anomalous=spoilt(content.anomalous),
+        lamps=spoilt(content.lamps),
+        reactions=spoilt(content.reactions),
+        clocks=spoilt(content.clocks),
+        trends={(HOSTILE, HOSTILE): next(iter(content.trends.values()))},
+        by_quality={HOSTILE: 3},
+    )
+
+
+def test_page_of_nothing_says_so() -> None:
+    nothing = Top([], 0)
+    empty = Content(
+        as_of=datetime(1970, 1, 1, tzinfo=UTC), since=None, until=None, gateways=nothing, by_health={},
+        gap_streams=nothing, gaps=[], dead=nothing, trends={}, properties=nothing, anomalies=nothing, anomalous=nothing,
+        lamp_totals=[], lamps=nothing, reactions=nothing, clocks=nothing, by_quality={},
+    )  # fmt: skip
+    document = page(empty)
+    Parsed(document)
+    assert "<svg" not in document and "None had any." in document and "<b>0</b> gateways" in document
+
+
+@given(st.floats(min_value=0, max_value=1e10))
+def test_a_duration_in_words_is_that_duration(seconds: float) -> None:
+    units = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+    words = duration(seconds).split()
+    said = sum(float(size) * units[unit] for size, unit in zip(words[::2], words[1::2], strict=True))
+    assert abs(said - seconds) <= max(0.01 * seconds, 0.5 * units[words[-1]] if len(words) == 4 else 0.0)
+
+
+@given(st.text())
+def test_a_cell_is_one_short_line_whatever_the_text(text: str) -> None:
+    assert len(cell(text)) <= 40 and cell(text).isprintable()
+    assert short(f"http://a.example/b#{text}") == (text or "http://a.example/b")
+
+
+def test_values_are_as_people_write_them() -> None:
+    assert shown("longest_s", 93_600.0) == "1 d 2 h"
+    assert shown("uptime", 0.98765) == "98.77 %"
+    assert shown("unit", "http://qudt.org/vocab/unit/DEG_C") == "DEG_C"
+    assert [cell(None), cell(True), cell(1234567), cell(0.1 + 0.2), cell(12_345.6)] == [
+        "-",
+        "yes",
+        "1,234,567",
+        "0.3",
+        "12346",
+    ]
+    rows = [{"gw": "gw-1", "count": 3, "mean": None}, {"gw": "gw-22", "count": 10, "mean": 20.25}]
+    assert text_table(rows, ("gw", "count", "mean")).splitlines() == [
+        "gw     count   mean",
+        "gw-1       3      -",
+        "gw-22     10  20.25",
+    ]

@@ -1,0 +1,135 @@
+"""What the fleet's commands say when something that they need is not there: one line that names the cure."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloud_sync.fleet import __main__ as command
+from cloud_sync.fleet.__main__ import main
+from cloud_sync.fleet.lake import Batch, Lake
+from cloud_sync.fleet.session import session
+from cloud_sync.fleet.tables import table
+from engine.errors import ConfigurationError
+from tests.cloud_sync import odd_gateway
+from tests.cloud_sync.small_lake import write_segment
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command wrote on stderr, which has to be one line."""
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.fixture
+def landed(tmp_path: Path) -> Path:
+    """A lake in which a segment has landed."""
+    write_segment(tmp_path / "lake" / "segments" / odd_gateway.NAME, odd_gateway.segments()[0])
+    return tmp_path / "lake"
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"), [("ingest", "lamplighter-fleet collect SOURCE"), ("silver", "lamplighter-fleet ingest")]
+)
+def test_an_empty_lake_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, cure: str) -> None:
+    assert main([name, str(tmp_path / "lake")]) == 2
+    assert cure in said(capsys)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_lake_that_is_a_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lake").write_text("")
+    assert main(["ingest", str(tmp_path / "lake")]) == 2
+    assert str(tmp_path / "lake") in said(capsys)
+
+
+def test_java_that_is_not_there_is_said(
+    landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(landed / "nowhere"))
+    assert main(["ingest", str(landed)]) == 2
+    assert "nowhere/bin/java: No such file or directory; Spark needs Java 17 or newer: apt install" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ('openjdk version "11.0.21" 2023-10-17', "is version 11; Spark needs Java 17"),
+        ('java version "1.8.0_392"', "is version 8; Spark needs Java 17"),
+        ("no idea", "says 'no idea'; Spark needs Java 17"),
+    ],
+)
+def test_a_java_that_is_too_old_is_said(
+    landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, version: str, expected: str
+) -> None:
+    pytest.importorskip("pyspark")
+    java = landed / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(landed))
+    assert main(["ingest", str(landed)]) == 2
+    assert expected in said(capsys)
+
+
+def test_spark_that_is_not_installed_is_said(
+    landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
+    assert main(["ingest", str(landed)]) == 2
+    assert "pip install 'lamplighter[cloud]'" in said(capsys)
+
+
+def test_a_setting_without_a_value_is_said(landed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ingest", str(landed), "--conf", "spark.driver.memory"]) == 2
+    assert "write KEY=VALUE, such as spark.driver.memory=4g" in said(capsys)
+
+
+def test_a_url_that_spark_cannot_read_is_said() -> None:
+    with pytest.raises(ConfigurationError, match="Spark reads"):
+        Lake("memory://lake").spark("segments")
+    with pytest.raises(ConfigurationError, match="name a folder, or install what the URL needs"):
+        Lake("nowhere://lake").path("segments")
+    assert Lake("file:///tmp/lake").spark("bronze") == "file:///tmp/lake/bronze"
+
+
+def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    bronze = table(lake, "bronze")
+    bronze.commit(Batch(id="one", files=["batch=one/a.parquet"], rows=3))
+    assert [batch.rows for batch in bronze.live()] == [3]
+    (tmp_path / "bronze" / "_batches" / "two.json").write_text("{")
+    with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it and make its batch again"):
+        bronze.all()
+
+
+def test_what_spark_says_is_told_without_its_stack(
+    landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = pytest.importorskip("pyspark.errors")
+
+    def failing(*arguments: object) -> None:
+        raise errors.PySparkRuntimeError("no room is left\n\tat org.apache.Spark\n\tat java.lang.Thread")
+
+    monkeypatch.setattr("cloud_sync.fleet.session.of_arguments", failing)
+    monkeypatch.setattr("tempfile.tempdir", str(landed))
+    assert command.main(["ingest", str(landed)]) == 2
+    line = said(capsys)
+    assert "ingest: Spark: no room is left" in line and "org.apache" not in line
+    [log] = landed.glob("lamplighter-fleet-*.log")
+    assert str(log) in line and "at org.apache.Spark" in log.read_text()
+
+
+def test_a_master_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = pytest.importorskip("pyspark.sql")
+    errors = pytest.importorskip("pyspark.errors")
+
+    def failing(builder: object) -> None:
+        raise errors.PySparkRuntimeError("Could not parse Master URL: 'moon'")
+
+    monkeypatch.setattr(sql.SparkSession.Builder, "getOrCreate", failing)
+    monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: None)
+    with pytest.raises(ConfigurationError, match=r"Could not parse Master URL: 'moon'; look at --master and --conf"):
+        session("test", "moon")

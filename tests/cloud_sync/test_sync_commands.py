@@ -1,0 +1,314 @@
+"""`lamplighter sync` and `python -m cloud_sync`, with folders, a real S3 server and a real SFTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cloud_sync.commands
+import gateway.__main__
+from cloud_sync.__main__ import main
+from cloud_sync.commands import clock_is_synchronised
+from cloud_sync.fleet.__main__ import main as fleet
+from cloud_sync.pace import Clock
+from cloud_sync.settings import storage_options
+from cloud_sync.shipper import alone
+from engine.errors import ConfigurationError
+from tests.destinations import require_module, sftp_server
+from tests.running_gateway import http, running_gateway
+from tests.shipped_logs import DataFolder, landed_records, records_of, segments
+
+ROOT = Path(__file__).resolve().parents[2]
+LOG = segments("gw-1", 1, [3, 2, 4])
+
+
+class Site:
+    """A gateway's folder with its configuration, and what else there is on the machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "lamplighter.toml"
+        self.data = DataFolder(folder / "data")
+        self.data.add(*LOG)
+        self.lake = folder / "lake"
+        (folder / "to").mkdir()
+
+    def configure(self, destination: str, options: dict[str, object] | None = None, **more: object) -> None:
+        keys = {"destination": destination, **more}
+        if options is not None:
+            keys["options_file"] = "sync-options.toml"
+            file = self.folder / "sync-options.toml"
+            file.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in options.items()))
+            file.chmod(0o600)
+        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in keys.items())
+        self.config.write_text(f"[gateway]\nclock_trusted = 'always'\n[sync]\n{lines}")
+
+    def sync(self, *arguments: str) -> int:
+        return main([*arguments, "--config", str(self.config)])
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def status(site: Site, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert site.sync("status", "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+# --- the whole way ---
+
+
+@pytest.fixture(params=["folder", "s3", "sftp"])
+def shipping(request: pytest.FixtureRequest, site: Site) -> Iterator[str]:
+    """The URL that a site ships to."""
+    if request.param == "folder":
+        site.configure("to")
+        yield str(site.folder / "to")
+    elif request.param == "s3":
+        site.configure(f"s3://fleet/{site.folder.name}", request.getfixturevalue("s3"))
+        yield f"s3://fleet/{site.folder.name}"
+    else:
+        require_module("paramiko")
+        with sftp_server(site.folder / "server") as (url, options):
+            site.configure(f"{url}{site.folder}/to", options)
+            yield f"{url}{site.folder}/to"
+
+
+def test_a_log_goes_to_the_lake_and_the_confirmation_comes_back(
+    site: Site, shipping: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = site.folder / "sync-options.toml"
+    collect = ["collect", shipping, str(site.lake), *(["--options", str(options)] if options.exists() else [])]
+    site.data.add_snapshot(1, 9)
+    assert site.sync("run", "--once") == 0
+    assert capsys.readouterr().out == (
+        "sent up to 1/9, confirmed up to nothing; 3 segments with 9 records wait for their confirmation\n"
+    )
+    assert fleet(collect) == 0
+    assert "3 landed, 1 snapshots" in capsys.readouterr().out
+    assert site.sync("run", "--once") == 0
+    assert "confirmed up to 1/9; 0 segments" in capsys.readouterr().out
+    assert json.loads((site.data.path / "shipped.json").read_text()) == {"epoch": 1, "last": 9}
+    assert landed_records(site.lake) == records_of(LOG)
+    more = segments("gw-1", 1, [2], begin=10, previous=LOG[-1].seal.sha256)
+    site.data.add(*more)
+    assert site.sync("run", "--once") == 0
+    assert fleet(collect) == 0
+    assert site.sync("run", "--once") == 0
+    assert landed_records(site.lake) == records_of([*LOG, *more])
+    found = status(site, capsys)
+    assert (found["confirmed"], found["lag_records"], found["snapshot"]["landed"]) == ([1, 11], 0, True)
+
+
+@pytest.mark.parametrize(
+    ("destination", "options", "told"),
+    [
+        ("s3://fleet/x", {"secret": "wrong"}, "options file"),
+        ("s3://fleet/x", {"endpoint_url": "http://127.0.0.1:9"}, "127.0.0.1:9"),
+        ("s3://nobody/x", {}, "s3://nobody/x"),
+    ],
+)
+def test_what_s3_refuses_is_told_and_noted(
+    site: Site,
+    s3: dict[str, object],
+    destination: str,
+    options: dict[str, object],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import s3fs
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+    site.configure(destination, {**s3, "config_kwargs": {"retries": {"max_attempts": 0}}, **options})
+    assert site.sync("run", "--once") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"lamplighter: {destination}")
+    assert told in error
+    assert "secret" not in error.partition("options")[0]
+    found = status(site, capsys)
+    assert (found["lag_segments"], found["last_success"]) == (3, None)
+    assert found["last_error"] in error
+
+
+# --- what people read ---
+
+
+def test_the_status_for_people(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("to")
+    assert site.sync("status") == 0
+    before = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "last" not in line)
+    assert before["destination"] == "to"
+    assert before["confirmed"] == "up to nothing"
+    assert before["lag"] == f"9 records, {sum(len(one.data) for one in LOG)} bytes in 3 segments"
+    assert site.sync("run", "--once") == 0
+    capsys.readouterr()
+    assert site.sync("status") == 0
+    after = capsys.readouterr().out
+    assert "sent          up to 1/9\n" in after
+    assert "last success  0 s ago\n" in after
+
+
+def test_the_status_tells_what_went_wrong(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("none")
+    assert site.sync("run", "--once") == 2
+    error = capsys.readouterr().err
+    assert (
+        error == f"lamplighter: {site.folder}/none: there is no such folder; make it, or mount what should be there\n"
+    )
+    assert site.sync("status") == 0
+    assert "last error    0 s ago: " in capsys.readouterr().out
+
+
+def test_lamplighter_and_the_light_process_say_the_same(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("to")
+    assert gateway.__main__.main(["sync", "--config", str(site.config), "run", "--once"]) == 0
+    capsys.readouterr()
+    assert gateway.__main__.main(["sync", "status", "--json", "--config", str(site.config)]) == 0
+    assert json.loads(capsys.readouterr().out) == status(site, capsys)
+
+
+def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
+    site.configure("to")
+    (site.data.path / "shipped.json").write_text("noise")
+    assert site.sync("run", "--once") == 0
+
+    async def metrics(folder: Path) -> str:
+        async with running_gateway(folder) as at:
+            return (await http(at.health.replace("/health", "/metrics"))).body.decode()
+
+    other = site.folder / "other"
+    (other / "data").mkdir(parents=True)
+    assert "lamplighter_shipping_lag" not in asyncio.run(metrics(other))
+    (other / "data" / "sync.json").write_bytes((site.data.path / "sync.json").read_bytes())
+    text = asyncio.run(metrics(other))
+    assert "\nlamplighter_shipping_lag_records 9\n" in text
+    assert "\nlamplighter_shipping_sent_segments_total 3\n" in text
+
+
+# --- settings ---
+
+
+def test_nothing_is_shipped_without_a_destination(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("")
+    assert site.sync("run", "--once") == 2
+    assert capsys.readouterr().err == (
+        "lamplighter: sync.destination is empty; name a folder or a URL in lamplighter.toml\n"
+    )
+    assert site.sync("status") == 0
+    assert "none: sync.destination is empty" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("destinaton = 'x'", "destinaton"),
+        ("window = '1-5'", "$.window"),
+        ("interval_s = 0", "$.interval_s"),
+        ("destination = ", "not TOML"),
+    ],
+)
+def test_a_bad_setting_is_named(site: Site, table: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    site.config.write_text(f"[sync]\n{table}\n")
+    assert site.sync("status") == 2
+    assert told in capsys.readouterr().err
+
+
+def test_one_shipper_works_on_a_data_folder_at_a_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("to")
+    with alone(site.data.path):
+        assert site.sync("run", "--once") == 2
+    assert "another `lamplighter sync` is at work here" in capsys.readouterr().err
+
+
+def test_a_data_folder_that_is_not_there_is_named(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("to")
+    for mode in (["run", "--once"], ["status"]):
+        assert site.sync(*mode, "--data", str(site.folder / "none")) == 2
+        assert "--data" in capsys.readouterr().err
+
+
+def test_options_are_read_where_only_their_owner_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text("key = 'beside'\n")
+    file.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        storage_options("options.toml", tmp_path)
+    file.chmod(0o640)
+    assert storage_options("options.toml", tmp_path) == {"key": "beside"}
+    assert storage_options("", tmp_path) == {}
+    with pytest.raises(ConfigurationError, match=r"No such file.*sync\.options_file"):
+        storage_options("none.toml", tmp_path)
+    file.write_text("key")
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        storage_options("options.toml", tmp_path)
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "options.toml").write_text("key = 'of systemd'\n")
+    (credentials / "options.toml").chmod(0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    assert storage_options("options.toml", tmp_path) == {"key": "of systemd"}
+
+
+# --- the process ---
+
+
+def test_it_goes_on_when_the_destination_comes_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mount = site.folder / "mount"
+    site.configure("mount", interval_s=7)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if mount.exists():
+            raise KeyboardInterrupt
+        mount.mkdir()
+
+    monkeypatch.setattr(cloud_sync.commands, "Clock", partial(Clock, sleep=sleep))
+    assert site.sync("run") == 130
+    assert waits == [7, 7]
+    assert "mount what should be there" in capsys.readouterr().err
+    assert len(list((mount / "gw-1").iterdir())) == 6
+
+
+def test_whether_the_clock_is_synchronised_is_asked_of_the_kernel() -> None:
+    assert clock_is_synchronised() in (True, False)
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_the_shipper_loads_neither_a_store_nor_a_jvm(
+    request: pytest.FixtureRequest, site: Site, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kind == "folder":
+        site.configure("to")
+    else:
+        site.configure(f"s3://fleet/{site.folder.name}", request.getfixturevalue("s3"))
+    heavy = ["pyspark", "py4j", "pandas", "pyarrow", "numpy", "pyoxigraph", "rdflib", "starlette", "gateway"]
+    heavy += ["fsspec", "asyncio"] if kind == "folder" else []
+    command = ["run", "--once", "--config", str(site.config)]
+    script = (
+        f"import sys; from cloud_sync.__main__ import main; assert main({command}) == 0; "
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert loaded.stdout.splitlines()[-1] == "[]"
