@@ -103,7 +103,7 @@ class RealGateway:
                 raise UpstreamError(f"{self.folder}: the gateway has not sealed record {self.sequence}")
             time.sleep(0.2)
         self.process.terminate()
-        self.process.communicate()
+        self.process.wait()
 
     def ship(self) -> str:
         """Runs the shipper once, as a process of its own as on a gateway; what it says."""
