@@ -30,10 +30,10 @@ IDLE_S = 5  # longer than any pause in which a busy machine runs neither side, a
 STALLED = 60
 GROWTH_BYTES_MAX = 16 * 1024 * 1024
 """Of resident memory from one half of the messages to the other. Caches that fill up still, the shapes of queries above
-all, and pages that a few objects keep took 5 to 8 MB in several runs; requests that refused ones left in cycles of
-tracebacks took 20 to 45, and as much again before they were collected."""
+all, and pages that a few objects keep took 3 to 7 MB in several runs. When refused requests were kept in cycles of
+tracebacks it was 23 MB and more."""
 PEAK_BYTES_MAX = 144 * 1024 * 1024
-"""The most that may be resident in between: 100 to 110 MB in the same runs, 190 with the cycles."""
+"""The most that may be resident in between: 104 to 109 MB in the same runs, up to 203 with those cycles."""
 PAUSE_S, SERVED_S_MAX = 0.03, 10.0  # 2 to 3 s behind all kinds at once, and twice that on a machine with other work
 ANSWERED_S_MAX = 30.0
 
