@@ -6,14 +6,14 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fleet test-faults demo-fleet soak lint format bench bench-fleet lock clean
+.PHONY: help run test test-fleet test-faults demo-fleet deb image test-image soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The demo needs the gateway and an embedded broker; the tests need the rest.
 $(VENV)/run.stamp: requirements.lock pyproject.toml
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@test -d $(VENV) || $(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON)) -m venv $(VENV)
 	@echo "installing the pinned dependencies into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -27,11 +27,11 @@ $(VENV)/test.stamp: $(VENV)/run.stamp requirements-test.lock
 run: $(VENV)/run.stamp ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-test: $(VENV)/test.stamp ## all tests but those on Spark and the fault tier; TESTS=tests/engine for a part
+test: $(VENV)/test.stamp ## all tests but those on Spark, the fault tier and the image; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
-	@$(BIN)/python -m pytest -m "not faults and not spark" --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
@@ -40,6 +40,17 @@ test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
+
+deb: $(VENV)/run.stamp ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
+	@ARCH="$(ARCH)" PYTHON="$(filter 3.%,$(PYTHON))" image/deb/build.sh
+
+image: $(VENV)/run.stamp ## the image of an SD card, as root: build/image/lamplighter-<version>.img.zst
+	@image/build.sh
+
+test-image: $(VENV)/test.stamp ## look at the image that `make image` made, and start it on an emulated board
+	@sh tests/install-components.sh
+	@sh tests/image/install-emulator.sh
+	@$(BIN)/python -m pytest -m image tests/image $(ARGS)
 
 demo-fleet: $(VENV)/test.stamp ## a fleet through real S3, Spark and every job, checked against what happened
 	@sh tests/install-components.sh

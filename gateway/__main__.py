@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import json
 import logging
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -13,24 +15,18 @@ from typing import Any
 
 from cloud_sync.commands import Context, add_modes
 from engine.errors import GatewayError, UpstreamError
+from gateway.adapter_process import AdapterConfiguration, AdapterProcess, run_coap, run_mqtt, serve
 from gateway.client_commands import add_client_commands
 from gateway.clock import MachineClock
 from gateway.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
 from gateway.gates import Addresses
+from gateway.install import add_install_commands
 from gateway.local_call import call, local_url
 from gateway.log_writer import Recovery
 from gateway.security_commands import add_security_commands
-from gateway.service import (
-    Configuration,
-    allow_files,
-    collect_rarely,
-    run_coap,
-    run_gateway,
-    run_mqtt,
-    run_until,
-    share_heap,
-    stop_on_signals,
-)
+from gateway.service import Configuration, allow_files, collect_rarely, run_gateway, share_heap, stop_on_signals
+from gateway.settings import Settings
+from gateway.systemd import Supervisor, set_up_logging
 
 logger = logging.getLogger("gateway")
 
@@ -38,13 +34,8 @@ logger = logging.getLogger("gateway")
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 well, 1 failed, 2 wrong use or configuration."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
-    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "asyncio", "httpx"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
+    set_up_logging(os.environ)
+    logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
         return int(options.command(options))
     except GatewayError as error:
@@ -80,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add_client_commands(command)
     add_security_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
+    add_install_commands(commands)
     demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
     return parser
@@ -89,8 +81,19 @@ def _configuration(options: argparse.Namespace) -> Configuration:
     return Configuration.read(config_file(options), options.data)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _started(options: argparse.Namespace) -> Configuration:
+    """The configuration of a process that starts, which logs as it says."""
     configuration = _configuration(options)
+    _set_log_level(options, configuration.settings)
+    return configuration
+
+
+def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
+    logging.getLogger().setLevel(logging.DEBUG if options.verbose else settings.gateway.log_level.upper())
+
+
+def _run(options: argparse.Namespace) -> int:
+    configuration = _started(options)
 
     def ready(addresses: Addresses, recovery: Recovery) -> None:
         print(f"Lamplighter is ready, with {recovery.records} records from {configuration.data}\n{addresses.table()}")
@@ -99,38 +102,43 @@ def _run(options: argparse.Namespace) -> int:
 
     share_heap()
     allow_files(configuration.settings)
+    faulthandler.enable()  # the watchdog ends a gateway that hangs by SIGABRT, and then its log says where it hung
+
+    def reread() -> Settings:
+        again = _configuration(options)
+        if again.applications != configuration.applications:
+            logger.warning("configuration has changes that need a restart keys=%s", "apps")
+        _set_log_level(options, again.settings)
+        return again.settings
 
     async def run() -> None:
-        await run_gateway(configuration, stop_on_signals(), ready, adapters=options.all)
+        await run_gateway(
+            configuration,
+            stop_on_signals(),
+            ready,
+            adapters=options.all,
+            service=Supervisor(os.environ),
+            reread=reread,
+        )
 
     asyncio.run(run())
     return 0
-
-
-def _adapter_url(configuration: Configuration) -> str:
-    return local_url(configuration.settings, configuration.data)
 
 
 def _mqtt(options: argparse.Namespace) -> int:
-    configuration = _configuration(options)
-    if not configuration.settings.mqtt.host:
-        print("lamplighter: mqtt.host is empty; name a broker in lamplighter.toml", file=sys.stderr)
-        return 2
-
-    async def run() -> None:
-        await run_until(run_mqtt(configuration, _adapter_url(configuration)), stop_on_signals())
-
-    asyncio.run(run())
-    return 0
+    return _adapter(options, run_mqtt)
 
 
 def _coap(options: argparse.Namespace) -> int:
-    configuration = _configuration(options)
+    return _adapter(options, run_coap)
 
-    async def run() -> None:
-        await run_until(run_coap(configuration, _adapter_url(configuration)), stop_on_signals())
 
-    asyncio.run(run())
+def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
+    def read() -> AdapterConfiguration:
+        configuration = _started(options)
+        return configuration.for_adapters(local_url(configuration.settings, configuration.data))
+
+    serve(work, read(), read)
     return 0
 
 

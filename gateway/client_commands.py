@@ -27,6 +27,7 @@ from engine.terms import Bag, Term, is_blank, is_literal, lexical
 from gateway.commands import settings_and_data, table
 from gateway.gates import plain_addresses, socket_paths
 from gateway.local_call import local_url
+from gateway.system_update import SUFFIX, install_bundle
 
 if TYPE_CHECKING:
     from engine.client import SparqlEndpoint
@@ -54,7 +55,7 @@ def add_client_commands(command: Adder) -> None:
     query = command("query", "ask a gateway or another SPARQL endpoint", _query)
     _add_request(query, "query")
     query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, else json")
-    update = command("update", "change the dataset of a gateway or of another SPARQL endpoint", _update)
+    update = command("update", "change a dataset by SPARQL, or, given FILE.raucb, the system of an appliance", _update)
     _add_request(update, "update")
     update.add_argument("--delay", metavar="PT30S", help="execute it so much later (a gateway's delayed update)")
     subscribe = command(
@@ -301,6 +302,8 @@ def printable(text: str) -> str:
 
 
 def _update(options: argparse.Namespace) -> int:
+    if options.sparql.endswith(SUFFIX):  # no SPARQL text ends so
+        return install_bundle(Path(options.sparql))
     profile, text = _request(options, "update")
     addresses = _addresses(options, profile, "update")
     using, using_named = options.using_graph, options.using_named_graph

@@ -33,6 +33,8 @@ from gateway.verification import verify
 from ontology.vocabulary import PREFIXES, RDF_TYPE
 
 DEFAULT_CONFIG = Path("lamplighter.toml")
+SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
+"""Where the package and `lamplighter install` put things; what is installed there finds its settings there."""
 
 TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
 """The types of records in the log."""
@@ -94,7 +96,11 @@ def _range(parser: argparse.ArgumentParser) -> None:
 def config_file(options: argparse.Namespace) -> Path | None:
     """The settings' file, None for the defaults."""
     named: Path | None = options.config
-    return DEFAULT_CONFIG if named is None and DEFAULT_CONFIG.exists() else named
+    if named is not None:
+        return named
+    if sys.prefix == SYSTEM_PREFIX and SYSTEM_CONFIG.exists():
+        return SYSTEM_CONFIG
+    return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
 
 
 def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:

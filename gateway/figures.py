@@ -165,7 +165,7 @@ class Parts(Generic[S]):
     aggregators: Mapping[str, tuple[Application, str]]
     evaluations: Evaluations
     waiting: Callable[[], int]
-    queue_max: int
+    queue_max: Callable[[], int]
 
 
 class Figures(Generic[S]):
@@ -258,7 +258,7 @@ class Figures(Generic[S]):
                 "unsubscribes": counters.unsubscribes,
                 "pending": parts.waiting(),
                 "max_pending": peaks.waiting,
-                "queue_size": parts.queue_max,
+                "queue_size": parts.queue_max(),
                 "rejected": counters.queue_full,
                 "refused": counters.refused,
             },

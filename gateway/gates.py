@@ -2,11 +2,15 @@
 
 Plain mode: HTTP and WebSocket on loopback, for everybody. Secure mode: both with TLS on the network, for clients with a
 token, and both on Unix sockets, for processes of this machine.
+
+What systemd listens on for the gateway is served in place of what it would open itself at the same address.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,17 +19,19 @@ from typing import TYPE_CHECKING
 from engine.access import FULL, Access
 from engine.client.addresses import UNIX, is_loopback
 from engine.errors import ConfigurationError
+from gateway.adapter_process import local_sockets
 from gateway.clock import Clock
 from gateway.disk import Disk
 from gateway.http.clients import Clients
 from gateway.http.oauth import OAuth
 from gateway.http.places import Place
-from gateway.listeners import Listener, tcp_listener, unix_listener
+from gateway.listeners import Listener, passed_listener, tcp_listener, unix_listener
 from gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
 from gateway.security.peers import trusted_users
 from gateway.security.permissions import Permissions
 from gateway.security.registry import Changed, Registry
 from gateway.settings import Settings
+from gateway.systemd import Passed
 
 if TYPE_CHECKING:
     from gateway.security.authorization import Authorization
@@ -35,6 +41,10 @@ PREFIX = "/secure"
 """May stand before every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1)."""
 FOLDER = "security"
 """Of keys, certificates and clients, in the data folder."""
+HTTP, WEBSOCKET = "http", "ws"
+"""What systemd calls the sockets that it listens on for the gates (`FileDescriptorName=`)."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,7 @@ class Protection:
         self.authorization: Authorization | None = None
         self._identity: Identity | None = None
         self._users: frozenset[int] = frozenset()
+        self._open_gatekeeper = OpenGatekeeper(clock, security.plain_requests_per_s)
         if security.enabled:
             self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
@@ -117,18 +128,69 @@ class Protection:
         if self.authorization is not None:
             self.authorization.registry.changed.append(changed)
 
-    def open(self) -> Gates:
-        """Opens the listeners. Raises ConfigurationError when one cannot be had; none is open then."""
+    def apply(self, settings: Settings) -> None:
+        """Takes up what of other settings holds from the next request on (`gateway.reload`)."""
+        self._open_gatekeeper.allow(settings.security.plain_requests_per_s)
+        if self.authorization is not None:
+            self.authorization.apply(settings.security)
+
+    def open(self, passed: Sequence[Passed] = ()) -> Gates:
+        """Opens the listeners. passed: those that systemd has opened. Raises ConfigurationError when one cannot be had;
+        none is open then."""
         opened: list[Listener] = []
+        strange = [one for one in passed if one.name not in (HTTP, WEBSOCKET)]
+        for one in strange:
+            logger.warning("socket is not served, it needs FileDescriptorName=http or ws at=%s", one.place)
+            one.socket.close()
+        passed = [one for one in passed if one not in strange]
         try:
-            return self._open_plain(opened) if self._identity is None else self._open_secure(self._identity, opened)
+            if self._identity is None:
+                return self._open_plain(opened, passed)
+            return self._open_secure(self._identity, opened, passed)
         except BaseException:
             for listener in opened:
                 listener.socket.close()
             raise
 
-    def _open_plain(self, opened: list[Listener]) -> Gates:
+    def _listeners(
+        self,
+        opened: list[Listener],
+        passed: Sequence[Passed],
+        place: tuple[str, str, int],
+        connections_max: int,
+        tls: ssl.SSLContext | None,
+        mode: int,
+    ) -> list[Listener]:
+        """The listeners of a gate, that of its settings first. place: where those have it: table, host and port."""
+        table, host, port = place
+        listeners, covered = [], False
+        for one in passed:
+            at = one.place
+            listener = passed_listener(one.socket, connections_max, tls, mode)
+            opened.append(listener)
+            if listener.local:
+                listeners.append(listener)
+            elif listener.port == port and _reaches(listener.socket.getsockname()[0], host):
+                listeners.insert(0, listener)
+                covered = True
+            else:
+                logger.warning("systemd listens elsewhere than %s says, and both are served at=%s", table, at)
+                listeners.append(listener)
+        if not covered:
+            own = tcp_listener(table, host, port, connections_max, tls)
+            opened.append(own)
+            listeners.insert(0, own)
+        return listeners
+
+    def _open_plain(self, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
         settings = self._settings
+        for one in passed:
+            at = one.socket.getsockname()
+            if isinstance(at, tuple) and not settings.security.plain_on_network and not is_loopback(at[0]):
+                raise ConfigurationError(
+                    f"security.enabled is false, and systemd listens at {one.place}, which other machines reach; set "
+                    "security.enabled, or `systemctl disable --now lamplighter-http.socket lamplighter-ws.socket`"
+                )
         for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
             if not settings.security.plain_on_network and not is_loopback(host):
                 raise ConfigurationError(
@@ -136,26 +198,37 @@ class Protection:
                     "security.enabled for TLS and tokens, or security.plain_on_network if that is what you want"
                 )
         at_http, at_websocket = settings.http, settings.websocket
-        opened.append(http := tcp_listener("http", at_http.host, at_http.port, at_http.connections_max))
-        opened.append(
-            websocket := tcp_listener("websocket", at_websocket.host, at_websocket.port, at_websocket.connections_max)
+        http = self._listeners(
+            opened, _named(passed, HTTP), ("http", at_http.host, at_http.port), at_http.connections_max, None, 0o660
         )
-        gatekeeper = OpenGatekeeper(self._clock, settings.security.plain_requests_per_s)
-        addresses = plain_addresses(settings, http.port, websocket.port)
-        return Gates([http], [websocket], gatekeeper, self._places, "", addresses)
+        websocket = self._listeners(
+            opened,
+            _named(passed, WEBSOCKET),
+            ("websocket", at_websocket.host, at_websocket.port),
+            at_websocket.connections_max,
+            None,
+            0o660,
+        )
+        addresses = plain_addresses(settings, http[0].port, websocket[0].port)
+        return Gates(http, websocket, self._open_gatekeeper, self._places, "", addresses)
 
-    def _open_secure(self, identity: Identity, opened: list[Listener]) -> Gates:
+    def _open_secure(self, identity: Identity, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
         assert self.authorization is not None
         settings, security = self._settings, self._settings.security
         http_socket, websocket_socket = socket_paths(settings, self._data)
         mode = 0o666 if security.local_users else 0o600  # who may do what is asked of the kernel, for each connection
-        for port, path, connections_max in (
-            (security.https_port, http_socket, settings.http.connections_max),
-            (security.wss_port, websocket_socket, settings.websocket.connections_max),
+        both = []
+        for name, port, path, connections_max in (
+            (HTTP, security.https_port, http_socket, settings.http.connections_max),
+            (WEBSOCKET, security.wss_port, websocket_socket, settings.websocket.connections_max),
         ):
-            opened.append(tcp_listener("security", security.host, port, connections_max, identity.tls))
-            opened.append(unix_listener(path, mode))
-        http, websocket = opened[:2], opened[2:]
+            place = "security", security.host, port
+            listeners = self._listeners(opened, _named(passed, name), place, connections_max, identity.tls, mode)
+            if not any(listener.local and _is_at(listener, path) for listener in listeners):
+                opened.append(unix_listener(path, mode))
+                listeners.append(opened[-1])
+            both.append(listeners)
+        http, websocket = both
         name = f"[{security.host}]" if ":" in security.host else security.host
         if security.host in ("0.0.0.0", "::"):
             machine = socket.gethostname()
@@ -219,5 +292,18 @@ def plain_addresses(settings: Settings, http_port: int, websocket_port: int) -> 
 
 def socket_paths(settings: Settings, data: Path) -> tuple[Path, Path]:
     """The Unix sockets of secure mode, for HTTP and for WebSocket."""
-    folder = (data / settings.security.socket_folder).resolve()
-    return folder / "http.sock", folder / "ws.sock"
+    return local_sockets(data, settings.security.socket_folder)
+
+
+def _named(passed: Sequence[Passed], name: str) -> list[Passed]:
+    return [one for one in passed if one.name == name]
+
+
+def _is_at(listener: Listener, path: Path) -> bool:
+    return Path(listener.socket.getsockname()).resolve() == path
+
+
+def _reaches(listening: str, host: str) -> bool:
+    """Whether listening there is what a setting asks for; every address of the machine is as good as each."""
+    everywhere = ("0.0.0.0", "::")
+    return listening == host or (listening in everywhere and host in everywhere) or host == "localhost"

@@ -82,6 +82,18 @@ def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ss
         ) from error
 
 
+def passed_listener(
+    listening: socket.socket, connections_max: int, tls: ssl.SSLContext | None = None, mode: int = 0o660
+) -> Listener:
+    """Serves a socket that somebody else listens on for this process, and goes on to when it ends, so that a restart
+    refuses no connection. mode: of a Unix socket. The other arguments are those of `tcp_listener`."""
+    if listening.family == socket.AF_UNIX:
+        Path(listening.getsockname()).chmod(mode)
+        return Listener(listening)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Listener(_Bounded(listening, connections_max + HANDSHAKES_MAX), tls)
+
+
 def unix_listener(path: Path, mode: int = 0o660) -> Listener:
     """Listens on a Unix socket, in the place of one that a process left behind which is gone. mode: who of the machine
     may connect. Raises ConfigurationError."""

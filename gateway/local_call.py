@@ -15,6 +15,7 @@ from gateway.settings import Settings
 
 _ANSWER_S = 600
 """Longest wait for the next bytes: a large backup takes its time to be compared."""
+_CHECK_S = 20
 
 
 def local_url(settings: Settings, data: Path) -> str:
@@ -59,9 +60,31 @@ def call(
     raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
 
 
+def check_answer(place: str, path: str) -> None:
+    """Asks for a path over HTTP. place: a Unix socket, or host and port.
+
+    Raises UpstreamError when nobody answers in time, RefusedError.
+    """
+    connection: http.client.HTTPConnection
+    if place.startswith("/"):
+        connection = _UnixConnection(Path(place), _CHECK_S)
+    else:
+        connection = http.client.HTTPConnection(place, timeout=_CHECK_S)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        members = _members(answer.read())
+    except (OSError, http.client.HTTPException) as error:
+        raise UpstreamError(f"nobody answers at {place}: {error}") from error
+    finally:
+        connection.close()
+    if answer.status >= 400:
+        raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
+
+
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_ANSWER_S)
+    def __init__(self, path: Path, timeout_s: float = _ANSWER_S) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:

@@ -114,11 +114,15 @@ class Reader:
         store: Path | None = None,
         took: Callable[[float], None] | None = None,
     ) -> None:
-        self._settings = settings
         self._took = took
         self._store = None if store is None else store.resolve()
         self._running: set[int] = set()
         self._trying: set[int] = set()
+        self.apply(settings, limits)
+
+    def apply(self, settings: QuerySettings, limits: LimitSettings) -> None:
+        """Takes up limits for the readers that are started from now on."""
+        self._settings = settings
         memory = settings.memory_bytes_max
         hungry = f"needs more than query.memory_bytes_max = {memory}; narrow it down"
         self._query_bounds = _Bounds(

@@ -11,6 +11,7 @@ held back until the applications follow the dataset, and what they owe by it the
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -134,15 +135,18 @@ class Recovering:
         self._problem = problem
 
     def run(
-        self, applications: Sequence[Application], clock: Clock, *, strict: bool
+        self, applications: Sequence[Application], clock: Clock, progress: Callable[[int], None], *, strict: bool
     ) -> tuple[Recovery, list[Application]]:
         """What was found, and the applications whose beginning is not recorded yet.
 
+        progress: told how many records were taken up so far.
         Raises ChangeLogError when the log cannot be read, or is damaged and strict.
         """
         last: list[Record] = []  # the last record that no application caused, and the reactions behind it
+        taken = itertools.count(1)
 
         def take(record: Record) -> None:
+            progress(next(taken))
             if not (record.cause and record.cause.kind == APPLICATION and record.cause.seq is not None):
                 for earlier in last:
                     self._replay(earlier)

@@ -258,7 +258,7 @@ class Runner:
             self._aggregators,
             self._evaluations,
             lambda: self._queue.qsize() + self._waiting,
-            settings.gateway.queue_max,
+            lambda: self._settings.gateway.queue_max,
         )
         self.figures = Figures(self.counters, self.peaks, self.timings, self.health, parts)
 
@@ -281,15 +281,16 @@ class Runner:
             self._way_back = None
             return Engine(clock=clock, store_path=self._store.path, delta_quads_max=quads_max)
 
-    def recover(self) -> Recovery:
+    def recover(self, progress: Callable[[int], None] = lambda records: None) -> Recovery:
         """Takes the newest snapshot, replays the change log behind it, and finds out which reactions it lacks.
 
+        progress: told how many records were taken up so far.
         Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on.
         """
         problem = self.health.problems.append
         recovering = Recovering(self._log, self._base, self._engine, self._way_back, self._knowledge, self, problem)
         strict = self._settings.log.recovery == "strict"
-        recovery, waiting = recovering.run(self._applications, self._clock, strict=strict)
+        recovery, waiting = recovering.run(self._applications, self._clock, progress, strict=strict)
         self._way_back = None
         if self._base.head is not None:
             self.log_keeper.snapshot = self._base.place
@@ -435,6 +436,20 @@ class Runner:
             if self._subscribers.expired():
                 await self._enqueue(self._subscribers.expire)
             taken = self._taken
+
+    def probe(self) -> asyncio.Future[None]:
+        """A step that does nothing. Its outcome comes when whatever stood before it is done, written and let out."""
+        return self._enqueue(lambda: None)
+
+    def apply(self, settings: Settings) -> asyncio.Future[None]:
+        """Takes up what of other settings can be taken up between two steps (`gateway.reload`)."""
+
+        def apply() -> None:
+            self._settings = settings
+            self._trials.limits = settings.limits
+            self._reader.apply(settings.query, settings.limits)
+
+        return self._enqueue(apply)
 
     def _take(self, step: _Step) -> None:
         """Runs a step, or puts it on trial before; its outcome goes out with the group."""

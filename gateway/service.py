@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import logging
 import resource
-import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.coap.adapter import CoapAdapter
-from adapters.mqtt.adapter import MqttAdapter
 from adapters.mqtt.mapping import load_mapping
-from engine.client import EngineClient
 from engine.errors import ConfigurationError
+from gateway.adapter_process import NOBODY, AdapterConfiguration, background, run_coap, run_mqtt, stop_on_signals
 from gateway.apps import Application, load_applications
 from gateway.clock import MachineClock
 from gateway.gates import Addresses, Protection
@@ -27,7 +23,11 @@ from gateway.listeners import HANDSHAKES_MAX
 from gateway.log_writer import LogWriter, Recovery
 from gateway.runner import Runner
 from gateway.settings import Settings, read_settings
+from gateway.supervision import GatewayService, Reread
+from gateway.systemd import Supervisor, mark_lines
 from gateway.websocket_gate import websocket_gate
+
+__all__ = ["Configuration", "allow_files", "collect_rarely", "run_gateway", "share_heap", "stop_on_signals"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,12 @@ class Configuration:
             data or folder / settings.gateway.data,
             load_applications(folder / "apps"),
         )
+
+    def for_adapters(self, url: str) -> AdapterConfiguration:
+        """What adapters have of it. url: where they subscribe."""
+        settings = self.settings
+        gateway = settings.gateway
+        return AdapterConfiguration(settings.mqtt, settings.coap, gateway.base_iri, self.folder, url, gateway.log_level)
 
 
 def allow_files(settings: Settings) -> None:
@@ -104,16 +110,21 @@ async def run_gateway(
     ready: Callable[[Addresses, Recovery], None],
     *,
     adapters: bool,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
 ) -> None:
     """The gateway process, until `stop`; with its adapters in it when asked for.
 
-    ready: called once everything is served. Raises ConfigurationError when it cannot start, ChangeLogError when
+    ready: called once everything is served; reread: reads the configuration again.
+    Raises ConfigurationError when it cannot start, ChangeLogError when
     the disk gives up.
     """
     settings = configuration.settings
     clock = MachineClock(settings.gateway.clock_trusted)
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
     log.open()
+    mark_lines(GATEWAY=log.gateway)
+    service.status("starting, reading the newest snapshot")
     try:
         protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
         runner = Runner(settings, clock, log, configuration.applications, protection.access_of)
@@ -122,11 +133,11 @@ async def run_gateway(
         raise
     orderly = False
     try:
-        recovery = runner.recover()
-        gates = protection.open()
+        recovery = runner.recover(service.recovering)
+        gates = protection.open(service.sockets())
         logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
         async with (
-            _background(runner.run(), stop),
+            background(runner.run(), stop),
             websocket_gate(runner, settings.websocket, gates.websocket, gates.gatekeeper, gates.prefix),
             http_gate(
                 runner,
@@ -141,13 +152,18 @@ async def run_gateway(
         ):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
-            if adapters:
-                async with _background(_run_adapters(configuration, gates.addresses.here), stop):
-                    ready(gates.addresses, recovery)
-                    await stop.wait()
-            else:
+            async with AsyncExitStack() as beside:
+                if adapters:
+                    here = _run_adapters(configuration, gates.addresses.here)
+                    await beside.enter_async_context(background(here, stop))
                 ready(gates.addresses, recovery)
+                if service.active:
+                    supervised = GatewayService(
+                        service, runner, protection, gates.addresses, settings, reread, adapters=adapters
+                    )
+                    await beside.enter_async_context(background(supervised.run(), stop))
                 await stop.wait()
+                service.stopping("ending what is under way")
         orderly = True
     finally:
         runner.close(orderly=orderly)
@@ -168,63 +184,10 @@ def _about(settings: Settings) -> str:
     )
 
 
-@asynccontextmanager
-async def _background(work: object, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Runs a coroutine beside the body; sets `stop` when it ends early, and then raises what ended it."""
-    assert asyncio.iscoroutine(work)
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda _: stop.set())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await _unwrapped(task)
-
-
-async def _unwrapped(task: asyncio.Future[None]) -> None:
-    """Waits for a task; a group of one exception is raised as that one."""
-    try:
-        await task
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from None
-
-
 async def _run_adapters(configuration: Configuration, url: str) -> None:
     async with asyncio.TaskGroup() as group:
         if configuration.settings.mqtt.host:
-            group.create_task(run_mqtt(configuration, url))
+            group.create_task(run_mqtt(configuration.for_adapters(url)))
         if configuration.settings.coap.enabled:
-            group.create_task(run_coap(configuration, url))
+            group.create_task(run_coap(configuration.for_adapters(url)))
         group.create_task(asyncio.Event().wait())  # with neither, there is still nothing to do
-
-
-async def run_mqtt(configuration: Configuration, url: str) -> None:
-    """The MQTT adapter, until cancelled."""
-    settings = configuration.settings
-    rules = load_mapping(configuration.folder / "mapping", settings.gateway.base_iri)
-    async with EngineClient(url, name="mqtt") as client:
-        await MqttAdapter(settings.mqtt, rules, client).run()
-
-
-async def run_coap(configuration: Configuration, url: str) -> None:
-    """The CoAP adapter, until cancelled."""
-    async with EngineClient(url, name="coap") as client:
-        await CoapAdapter(configuration.settings.coap, client).run()
-
-
-async def run_until(work: object, stop: asyncio.Event) -> None:
-    """Runs a coroutine until it ends or `stop`."""
-    async with _background(work, stop):
-        await stop.wait()
-
-
-def stop_on_signals() -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop

@@ -39,13 +39,15 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class GatewaySettings(_Table, frozen=True):
     """``[gateway]``. data: where the change log lives, relative to the configuration file; base_iri: what the IRIs
-    of this gateway's sensors and features begin with; queue_max: requests that wait before new ones get 429."""
+    of this gateway's sensors and features begin with; queue_max: requests that wait before new ones get 429;
+    log_level: what is told of all three processes' doings, unless ``--verbose`` asks for more."""
 
     data: str = "data"
     base_iri: str = "http://lamplighter.local/"
     queue_max: Positive = 1000
     durability: Durability = "fsync"
     clock_trusted: Trust = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class HttpSettings(_Table, frozen=True):

@@ -15,6 +15,11 @@ command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
 # Where services start by themselves nobody wants this one for a test.
 [ -x /usr/sbin/sshd ] || [ -d /run/systemd/system ] || missing="$missing openssh-server"
 command -v java >/dev/null 2>&1 || missing="$missing openjdk-17-jre-headless"
+command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
+command -v ssh-keygen >/dev/null 2>&1 || missing="$missing openssh-client"
+command -v shellcheck >/dev/null 2>&1 || missing="$missing shellcheck"
+command -v systemd-nspawn >/dev/null 2>&1 || missing="$missing systemd-container"
+command -v mmdebstrap >/dev/null 2>&1 || missing="$missing mmdebstrap"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "tests of real components are skipped until these packages are installed:$missing"

@@ -54,13 +54,14 @@ class CoapCounters:
 class CoapAdapter:
     """Keeps every device that the subscription names in its wanted state, and records what each acknowledged.
 
-    now: the time of an acknowledgement, with a time zone.
+    now: the time of an acknowledgement, with a time zone. tried: set when the first result has come.
     """
 
     def __init__(
         self, settings: CoapSettings, client: EngineClient, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self.counters = CoapCounters()
+        self.tried = asyncio.Event()
         self._settings = settings
         self._client = client
         self._now = now
@@ -98,6 +99,15 @@ class CoapAdapter:
         if failure is not None:
             raise failure
 
+    def status(self) -> str:
+        """How it does, for people."""
+        if not self.tried.is_set():
+            return "waiting for the first result of its query"
+        away = sum(device.away for device in self._devices.values())
+        return f"{len(self._resources):,} resources, {self.counters.acknowledged:,} commands acknowledged" + (
+            f", {away:,} devices do not answer" if away else ""
+        )
+
     async def _follow(self) -> None:
         async with aclosing(self._client.subscribe(self._settings.query)) as notifications:
             async for notification in notifications:
@@ -105,6 +115,7 @@ class CoapAdapter:
                     mapping.check_variables(notification.added.variables)
                     logger.info("coap subscribed rows=%d", len(notification.added))
                 self._apply(notification)
+                self.tried.set()
 
     def _apply(self, notification: Notification) -> None:
         """Brings the wanted states up to date. Sequence 0 is the whole result: what it lacks is wanted no more."""

@@ -99,7 +99,8 @@ class _Step:
 class MqttAdapter:
     """Reads one broker for as long as `run` runs.
 
-    counters: for metrics. subscribed: set while the broker has granted the subscriptions.
+    counters: for metrics. subscribed: set while the broker has granted the subscriptions; tried: set when it has for
+    the first time, or was found to be away.
     """
 
     def __init__(
@@ -109,9 +110,13 @@ class MqttAdapter:
         client: UpdatesClient,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        forget: Sequence[str] = (),
     ) -> None:
+        """forget: filters of rules that are no more, which the broker's session may still have."""
         self.counters = MqttCounters()
+        self._forget = forget
         self.subscribed = asyncio.Event()
+        self.tried = asyncio.Event()
         self._settings = settings
         self._mapping = mapping
         self._gateway = client
@@ -147,6 +152,15 @@ class MqttAdapter:
             tasks.create_task(self._stay_connected(), name="mqtt connection")
             tasks.create_task(self._commit_readings(), name="mqtt commits")
 
+    def status(self) -> str:
+        """How it does, for people."""
+        counters, settings = self.counters, self._settings
+        broker = f"broker {settings.host}:{settings.port}"
+        if not self.subscribed.is_set():
+            return f"{broker} does not take us yet, trying again; {counters.committed:,} readings so far"
+        waiting = f", {len(self._queue):,} wait for the gateway" if self._queue else ""
+        return f"{broker} connected, {counters.committed:,} readings committed{waiting}"
+
     def _read_secrets(self) -> None:
         settings = self._settings
         if settings.password_file:
@@ -169,6 +183,7 @@ class MqttAdapter:
             await self._space.wait()  # a connection whose answers are not read would only be lost again
             started, connections = loop.time(), self.counters.connections
             end = await self._connect_once()
+            self.tried.set()
             if end.kind not in self._said:
                 self._said.add(end.kind)
                 logger.warning(
@@ -210,8 +225,11 @@ class MqttAdapter:
         self._said.clear()
         if not session_present:
             self._unacknowledged.clear()
+        if session_present and self._forget:
+            connection.unsubscribe(self._forget)
+        self._forget = ()
         if session_present and self._filters_granted:
-            self.subscribed.set()  # subscribing again would have all retained messages sent again
+            self._taken()  # subscribing again would have all retained messages sent again
         else:
             connection.subscribe(self._mapping.filters)
 
@@ -220,7 +238,11 @@ class MqttAdapter:
             logger.warning("mqtt subscription refused by the broker filter=%s", topic_filter)
         if not refused:
             self._filters_granted = True
-            self.subscribed.set()
+            self._taken()
+
+    def _taken(self) -> None:
+        self.subscribed.set()
+        self.tried.set()
 
     def on_message(self, connection: Connection, message: mqtt.MQTTMessage) -> None:
         """Puts the message into the queue, unless it is there already, and stops reading when the queue is full."""

@@ -130,6 +130,9 @@ class Connection:
         self._filters = filters
         self._client.subscribe([(one, 1) for one in filters])
 
+    def unsubscribe(self, filters: Sequence[str]) -> None:
+        self._client.unsubscribe(list(filters))
+
     def acknowledge(self, mid: int, qos: int) -> None:
         self._client.ack(mid, qos)
 

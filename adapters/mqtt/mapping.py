@@ -127,6 +127,7 @@ class StreamRule:
         """name: file and number, for messages. Raises ConfigurationError naming it, the key and the cure."""
         self.name = name
         self.base_iri = base_iri
+        self._made_of = name, base_iri, table, prefixes
         self.payload = table.payload
 
         def checked(key: str, make: Callable[[str], Result], text: str) -> Result:
@@ -150,6 +151,12 @@ class StreamRule:
         self.label = table.label
         if table.label is not None:
             checked("label", lambda text: _check_names(text, names), table.label)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamRule) and self._made_of == other._made_of
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.base_iri))
 
     def stream(self, topic: str) -> Stream | None:
         """The stream that this rule makes of a topic, or None when it does not cover it.

@@ -38,10 +38,11 @@ def term(address: str) -> str:
     return f"<{address}>"
 
 
-def results(bronze: DataFrame, *, quads_max: int | None = None) -> DataFrame:
+def results(bronze: DataFrame, *, quads_max: int | None = None, of_actuators: bool = False) -> DataFrame:
     """BRONZE -> one row per result: the record's names and clocks, and as terms: subject, graph, value, those of
     sensor, property, feature, actuator and time that the same commit says, and stream, whose live observation it is;
-    changed: whether the value was not there before. quads_max: asserted by the biggest commit, if that is known."""
+    changed: whether the value was not there before. quads_max: asserted by the biggest commit, if that is known.
+    of_actuators: only results for which actuator is not null."""
     from pyspark.sql import functions as F
 
     made = (F.col("type") == "commit") & ~F.col("cause_kind").eqNullSafe(RESTORE)
@@ -49,10 +50,16 @@ def results(bronze: DataFrame, *, quads_max: int | None = None) -> DataFrame:
         *_CARRIED, F.coalesce("a", _none()).alias("a"), F.coalesce("k", _none()).alias("k")
     )
     commits = commits.where(_has("a", v.HAS_SIMPLE_RESULT) | _has("k", v.HAS_SIMPLE_RESULT))
+    if of_actuators:
+        # First, so that of the many commits with readings of sensors nothing is made.
+        commits = commits.where(_has("a", v.MADE_BY_ACTUATOR) | _has("k", v.MADE_BY_ACTUATOR))
     if quads_max is not None and quads_max <= ROW_QUADS_MAX:
-        return _in_rows(commits)
-    size = F.size("a") + F.size("k")
-    return _in_rows(commits.where(size <= ROW_QUADS_MAX)).unionByName(_by_groups(commits.where(size > ROW_QUADS_MAX)))
+        found = _in_rows(commits)
+    else:
+        size = F.size("a") + F.size("k")
+        small, big = commits.where(size <= ROW_QUADS_MAX), commits.where(size > ROW_QUADS_MAX)
+        found = _in_rows(small).unionByName(_by_groups(big))
+    return found.where(F.col("actuator").isNotNull()) if of_actuators else found
 
 
 def _has(name: str, predicate: str) -> Column:

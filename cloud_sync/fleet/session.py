@@ -39,9 +39,14 @@ DEFAULTS = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     # HotSpot never compiles a method above 8000 bytes of code; Spark's own limit would have such ones interpreted.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Room for the generated classes of silver and of all jobs (Spark's own limit is 100), so that a session that goes
+    # on need not compile them anew.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
+    # What `tables.by_gateway` has put together is joined by gateway and stream as it is, not shuffled once more.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
 """What suits one machine, where nobody says otherwise."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cloud_sync.fleet import readings, session, streams, terms
 from cloud_sync.fleet.bronze import quad_count, read_snapshots, records
 from cloud_sync.fleet.lake import Batch, Lake, quads_max
-from cloud_sync.fleet.tables import table
+from cloud_sync.fleet.tables import by_gateway, table
 from engine.change_log import segment_name
 from engine.errors import ConfigurationError
 
@@ -71,10 +71,10 @@ def observations(results: DataFrame, versions: DataFrame) -> DataFrame:
 
 
 def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
-    """What `readings.results` and `readings.commands` found -> ACTUATIONS."""
+    """What `readings.results`, those of actuators, and `readings.commands` found -> ACTUATIONS."""
     from pyspark.sql import functions as F
 
-    acknowledged = results.where(F.col("actuator").isNotNull()).withColumn("kind", F.lit("acknowledged"))
+    acknowledged = results.withColumn("kind", F.lit("acknowledged"))
     commanded = commands.withColumns(
         {"actuator": F.col("subject"), "kind": F.lit("command"), "time": F.lit(None).cast("string")}
     )
@@ -145,7 +145,9 @@ class Silver:
         self._add("observations", lambda bronze, most: observations(readings.results(bronze, quads_max=most), versions))
         self._add(
             "actuations",
-            lambda bronze, most: actuations(readings.results(bronze, quads_max=most), readings.commands(bronze)),
+            lambda bronze, most: actuations(
+                readings.results(bronze, quads_max=most, of_actuators=True), readings.commands(bronze)
+            ),
         )
         self._add("gateway_health", lambda bronze, most: gateway_health(bronze))
         if streams_batch is not None:
@@ -196,12 +198,16 @@ class Silver:
         name = name_of(sources)
         if any(batch.sources == sources for batch in before):
             return None, {}
-        frame = streams.versions(facts.read(self._spark))
-        staged = target.stage(
-            frame,
-            Batch(id=name, files=[], rows=0, sources=sources, replaces=[batch.id for batch in target.all()]),
-            files=1,
-        )
+        # Small, and looked at from many sides; kept, or each of them would read and shuffle it for itself.
+        read = by_gateway(facts.read(self._spark)).persist()
+        try:
+            staged = target.stage(
+                streams.versions(read),
+                Batch(id=name, files=[], rows=0, sources=sources, replaces=[batch.id for batch in target.all()]),
+                files=1,
+            )
+        finally:
+            read.unpersist()
         self._say(f"streams: {staged.rows:,} versions")
         if not table(self._lake, "observations").live():
             return staged, {}

@@ -130,47 +130,60 @@ def versions(facts: DataFrame) -> DataFrame:
 
 def _own(facts: DataFrame) -> DataFrame:
     """What came to be known of a stream itself or ceased to be: gw, stream, epoch, seq, ts, added, name, o."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     is_type = (F.col("p") == term(v.RDF_TYPE)) & (F.col("o") == term(v.STREAM))
-    alive = facts.where(is_type).select(
-        "gw", F.col("s").alias("stream"), *_PLACE, "ts", "added", F.lit("alive").alias("name"), "o"
+    told = facts.withColumn("is_stream", F.bool_or(is_type).over(Window.partitionBy("gw", "s")))
+    columns = (*_KEY, *_PLACE, "ts", "added", "name", "o")
+    direct = (
+        told.where("is_stream")
+        .select(
+            "gw", F.col("s").alias("stream"), *columns[2:6], _name(_OF_STREAM).when(is_type, "alive").alias("name"), "o"
+        )
+        .where(F.col("name").isNotNull())
     )
-    streams = alive.select(*_KEY).distinct()
     linked = (
-        facts.where(F.col("p") == term(v.LIVE_OBSERVATION))
+        told.where(F.col("p") == term(v.LIVE_OBSERVATION))
         .groupBy("gw", F.col("o").alias("s"))
-        .agg(F.max_by("s", F.struct(*_PLACE)).alias("stream"))
+        .agg(F.max_by(F.struct("s", "is_stream"), F.struct(*_PLACE)).alias("last"))
+        .where("last.is_stream")
+        .select("gw", "s", F.col("last.s").alias("stream"))
     )
-    direct = _named(facts, _OF_STREAM).withColumnRenamed("s", "stream").join(streams, list(_KEY), "left_semi")
-    by_observation = _named(facts, _OF_OBSERVATION).join(linked, ["gw", "s"]).join(streams, list(_KEY), "left_semi")
-    return reduce(
-        lambda one, other: one.unionByName(other),
-        [part.select(*alive.columns) for part in (alive, direct, by_observation)],
+    said = facts.where(F.col("p").isin(*map(term, _OF_OBSERVATION)))
+    by_observation = said.select("gw", "s", *_PLACE, "ts", "added", _name(_OF_OBSERVATION).alias("name"), "o").join(
+        linked, ["gw", "s"]
     )
+    return direct.select(*columns).unionByName(by_observation.select(*columns))
 
 
 def _others(facts: DataFrame, own: DataFrame) -> DataFrame:
     """The same of the features and sensors that streams have at some time; whose: which one."""
     from pyspark.sql import functions as F
 
-    found = []
-    for predicate, (name, attribute) in _OF_OTHERS.items():
-        whose, value = ("s", "o") if predicate != v.HOSTS else ("o", "s")
-        said = facts.where(F.col("p") == term(predicate)).select(
-            "gw",
-            F.col(whose).alias("whose"),
-            *_PLACE,
-            "ts",
-            "added",
-            F.lit(name).alias("name"),
-            F.col(value).alias("o"),
-        )
-        pairs = own.where((F.col("name") == attribute) & F.col("added")).select(
-            "gw", F.col("o").alias("whose"), "stream"
-        )
-        found.append(said.join(pairs.distinct(), ["gw", "whose"]))
-    return reduce(lambda one, other: one.unionByName(other), found)
+    hosts = F.col("p") == term(v.HOSTS)
+    said = facts.where(F.col("p").isin(*map(term, _OF_OTHERS))).select(
+        "gw",
+        _name({predicate: attribute for predicate, (_, attribute) in _OF_OTHERS.items()}).alias("attribute"),
+        F.when(hosts, F.col("o")).otherwise(F.col("s")).alias("whose"),
+        *_PLACE,
+        "ts",
+        "added",
+        _name({predicate: name for predicate, (name, _) in _OF_OTHERS.items()}).alias("name"),
+        F.when(hosts, F.col("s")).otherwise(F.col("o")).alias("o"),
+    )
+    attributes = {attribute for _, attribute in _OF_OTHERS.values()}
+    pairs = own.where(F.col("name").isin(*sorted(attributes)) & F.col("added")).select(
+        "gw", F.col("name").alias("attribute"), F.col("o").alias("whose"), "stream"
+    )
+    return said.join(pairs.distinct(), ["gw", "attribute", "whose"])
+
+
+def _name(names: dict[str, str]) -> Column:
+    """What predicates are called here; null for others."""
+    from pyspark.sql import functions as F
+
+    return reduce(lambda chain, one: chain.when(F.col("p") == term(one[0]), one[1]), names.items(), F)
 
 
 def _of_other(name: str, attribute: str) -> Column:
@@ -185,16 +198,6 @@ def _of_other(name: str, attribute: str) -> Column:
 
     last = F.try_element_at(F.filter("others", says), F.lit(-1))
     return F.when(last["added"], last["o"])
-
-
-def _named(facts: DataFrame, names: dict[str, str]) -> DataFrame:
-    """Facts with some predicates, and what these are called here."""
-    from pyspark.sql import functions as F
-
-    name = reduce(lambda chain, one: chain.when(F.col("p") == term(one[0]), one[1]), names.items(), F)
-    return facts.where(F.col("p").isin(*map(term, names))).select(
-        "gw", "s", *_PLACE, "ts", "added", name.alias("name"), "o"
-    )
 
 
 def _change(name: str) -> Column:

@@ -70,15 +70,27 @@ def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
     return health_of_parts(frame) if name == "gateway_health" else frame
 
 
+def by_gateway(frame: DataFrame) -> DataFrame:
+    """The same rows, those of a gateway together: what groups or joins them by gateway and more then needs no shuffle.
+
+    The number of partitions is said, since adaptive execution may otherwise choose another one for each frame.
+    """
+    return frame.repartition(int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))), "gw")
+
+
 def health_of_parts(parts: DataFrame) -> DataFrame:
     """GATEWAY_HEALTH with any number of rows for a gateway, epoch, boot and hour -> with one."""
     from pyspark.sql import functions as F
 
     sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost")
     low, high = ("first_seq", "first_ts", "offset_min_us"), ("last_seq", "last_ts", "offset_max_us")
-    merged = parts.groupBy("gw", "epoch", "boot", "hour").agg(
-        *(F.sum(name).alias(name) for name in sums),
-        *(F.min(name).alias(name) for name in low),
-        *(F.max(name).alias(name) for name in high),
+    merged = (
+        by_gateway(parts)
+        .groupBy("gw", "epoch", "boot", "hour")
+        .agg(
+            *(F.sum(name).alias(name) for name in sums),
+            *(F.min(name).alias(name) for name in low),
+            *(F.max(name).alias(name) for name in high),
+        )
     )
     return merged.select(*parts.columns)

@@ -88,6 +88,11 @@ class EngineClient:
         self._closed = True
         self._fail(UpstreamError("the client was closed"))
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; requests that find none wait for it."""
+        return self._socket is not None
+
     def _fail(self, error: GatewayError) -> None:
         """Ends whatever waits."""
         for pending in self._pending.values():

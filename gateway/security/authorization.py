@@ -46,20 +46,24 @@ class Authorization:
     """One for both gates. An address that is refused too often is told to wait; good credentials pass all the same."""
 
     def __init__(self, settings: SecuritySettings, clock: Clock, registry: Registry, tokens: Tokens) -> None:
-        self._settings = settings
         self.registry = registry
         self.tokens = tokens
+        self._clock = clock
         self._grant = Permissions(
             read=settings.grant_read, write=settings.grant_write, subscribe=settings.grant_subscribe
         )
-
-        def now_s() -> float:
-            return clock.boottime_us() / 1e6
-
-        attempts = settings.attempts_per_min
-        self._attempts = Buckets(attempts / 60, attempts, now_s)
-        self._requests = Buckets(settings.requests_per_s, settings.requests_per_s, now_s)
         self._callers: dict[str, tuple[Client, Caller]] = {}
+        self.apply(settings)
+
+    def apply(self, settings: SecuritySettings) -> None:
+        """Takes up rates, registration and the life of tokens from now on; everybody begins with a full bucket."""
+        attempts = settings.attempts_per_min
+        self._settings = settings
+        self._attempts = Buckets(attempts / 60, attempts, self._now_s)
+        self._requests = Buckets(settings.requests_per_s, settings.requests_per_s, self._now_s)
+
+    def _now_s(self) -> float:
+        return self._clock.boottime_us() / 1e6
 
     async def register(self, identity: str, code: str | None, address: str) -> Credentials:
         """code: a one-time code; it may also stand behind the identity, ``name#CODE``, for clients that can send

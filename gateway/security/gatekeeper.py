@@ -40,6 +40,12 @@ class OpenGatekeeper:
     """Plain mode: everybody may do everything. requests_per_s: of one address; 0 for any number."""
 
     def __init__(self, clock: Clock | None = None, requests_per_s: int = 0) -> None:
+        self._clock = clock
+        self.allow(requests_per_s)
+
+    def allow(self, requests_per_s: int) -> None:
+        """Another rate from now on."""
+        clock = self._clock
         self._requests_per_s = requests_per_s if clock is not None else 0
         self._requests = Buckets(
             self._requests_per_s, self._requests_per_s, lambda: clock.boottime_us() / 1e6 if clock is not None else 0.0

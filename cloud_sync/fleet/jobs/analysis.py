@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from cloud_sync.fleet.jobs import aggregates, anomalies, clocks, dead_sensors, fleet_health, gaps, lamps, reactions
+from cloud_sync.fleet.tables import by_gateway
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -69,7 +70,7 @@ class Analysis:
     @cached_property
     def readings(self) -> DataFrame:
         """Observations with their times, of the time that was asked for."""
-        return self._keep(self._chosen(clocks.timed(self.observations, self._offsets), "time", since=True))
+        return self._chosen(self._observed, "time", since=True)
 
     @cached_property
     def hourly(self) -> DataFrame:
@@ -102,16 +103,15 @@ class Analysis:
 
     @cached_property
     def lamp_days(self) -> DataFrame:
-        timed = self._chosen(clocks.timed(self.actuations, self._offsets), "time")
-        last = lamps.last_moments(self._chosen(clocks.timed(self.observations, self._offsets), "time"), timed)
+        timed = self._chosen(self._acted, "time")
+        last = lamps.last_moments(self._chosen(self._observed, "time"), timed)
         days = lamps.lamp_days(lamps.lamp_states(timed, last), self.options.watts, self.options.watts_of)
         since = self.options.since
         return days if since is None else days.where(F.col("day") >= F.date_trunc("day", F.lit(since)))
 
     @cached_property
     def reactions(self) -> DataFrame:
-        timed = self._chosen(clocks.timed(self.actuations, self._offsets), "time", since=True)
-        return self._keep(reactions.reactions(self.observations, timed))
+        return self._keep(reactions.reactions(self._observed, self._chosen(self._acted, "time", since=True)))
 
     @cached_property
     def reaction_times(self) -> DataFrame:
@@ -134,21 +134,19 @@ class Analysis:
 
     @cached_property
     def clock_quality(self) -> DataFrame:
-        return self._keep(clocks.clock_quality(self._chosen(self.gateway_health, "hour", since=True), self.readings))
+        return self._keep(clocks.clock_quality(self._chosen(self._health, "hour", since=True), self.readings))
 
     @cached_property
     def fleet_health(self) -> DataFrame:
-        return self._keep(
-            fleet_health.fleet_health(
-                self.clock_quality,
-                self.uptime,
-                self.dead_sensors,
-                self.anomalous_streams,
-                self._heard,
-                self.streams,
-                self.as_of,
-                self.options.gateway_silent_min_s,
-            )
+        return fleet_health.fleet_health(
+            self.clock_quality,
+            self.uptime,
+            self.dead_sensors,
+            self.anomalous_streams,
+            self._heard,
+            self.streams,
+            self.as_of,
+            self.options.gateway_silent_min_s,
         )
 
     @cached_property
@@ -160,6 +158,20 @@ class Analysis:
             return known
         last = self._heard.agg(F.unix_micros(F.max("heard")).alias("us")).first()
         return datetime.fromtimestamp((last.us if last and last.us is not None else 0) / 1e6, UTC)
+
+    @cached_property
+    def _observed(self) -> DataFrame:
+        """All observations with their times."""
+        return self._keep(by_gateway(clocks.timed(self.observations, self._offsets)))
+
+    @cached_property
+    def _acted(self) -> DataFrame:
+        """All actuations with their times."""
+        return self._keep(by_gateway(clocks.timed(self.actuations, self._offsets)))
+
+    @cached_property
+    def _health(self) -> DataFrame:
+        return self._keep(self.gateway_health)
 
     @cached_property
     def _offsets(self) -> DataFrame:
@@ -178,7 +190,7 @@ class Analysis:
 
     @cached_property
     def _heard(self) -> DataFrame:
-        return self._keep(dead_sensors.last_heard(self._chosen(self.gateway_health, "last_ts"), self._usual))
+        return self._keep(dead_sensors.last_heard(self._chosen(self._health, "last_ts"), self._usual))
 
     def _chosen(self, frame: DataFrame, time: str, *, since: bool = False) -> DataFrame:
         """The rows of the time that was asked for; rows without a time only if none was."""

@@ -1,0 +1,35 @@
+"""`lamplighter update FILE.raucb`: a signed bundle into the system slot that is not running (the image only).
+
+RAUC does the work and checks the signature; the image's own units decide after the next start whether the new system
+stays (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from engine.errors import ConfigurationError
+
+SUFFIX = ".raucb"
+_SLOTS = Path("/etc/rauc/system.conf")
+
+
+def install_bundle(bundle: Path, slots: Path = _SLOTS) -> int:
+    """Installs an update bundle; returns RAUC's exit code. Raises ConfigurationError where there are no slots."""
+    if not slots.exists():
+        raise ConfigurationError(
+            f"{bundle}: update bundles are for the image; this machine is updated by its packages (apt install X.deb)"
+        )
+    if not bundle.is_file():
+        raise ConfigurationError(f"{bundle}: there is no such file")
+    if os.geteuid() != 0:
+        raise ConfigurationError(f"{bundle}: only root can install a system; use sudo")
+    done = subprocess.run(["rauc", "install", str(bundle.resolve())], check=False)
+    if done.returncode:
+        print(f"lamplighter: {bundle} was not installed, and nothing has changed", file=sys.stderr)
+        return 1
+    print("The new system is tried at the next start (systemctl reboot), and stays if it is well.")
+    return 0

@@ -1,0 +1,286 @@
+"""What systemd and a service tell each other: readiness, progress, sockets, credentials, lines of the journal.
+
+No library: datagrams and inherited files, as sd_notify(3), sd_listen_fds(3), systemd.exec(5) and systemd's "Journal
+Native Protocol" describe them. The environment variables read here are systemd's own; without them nothing is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_FIRST_SOCKET = 3
+_EXTENSION_S = 120
+"""What a start may take longer each time that it gets on."""
+_RECORDS_EACH = 1000
+_SAY_S = 1.0
+_JOURNAL = Path("/run/systemd/journal/socket")
+_JOURNAL_SEND_S = 1.0
+_MESSAGE_CHARACTERS_MAX = 32_768
+"""A datagram takes 200 KiB by default; what is cut is the end of a long traceback."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A socket that systemd listens on and that this process is to serve. name: `FileDescriptorName=` of its unit."""
+
+    name: str
+    socket: socket.socket
+
+    @property
+    def place(self) -> str:
+        """Where it listens, for people."""
+        address = self.socket.getsockname()
+        if not isinstance(address, tuple):
+            return str(address)
+        return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+
+
+class Supervisor:
+    """systemd as a service sees it. environment: that of the process, {} for nobody who supervises.
+
+    watchdog_s: after how long without `alive` the service is killed, None for never.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], *, monotonic: Callable[[], float] = time.monotonic, pid: int | None = None
+    ) -> None:
+        self._environment = environment
+        self._pid = os.getpid() if pid is None else pid
+        self._monotonic = monotonic
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self._said = ""
+        self._said_at = -_SAY_S
+        self.watchdog_s = self._watchdog_s()
+
+    def _watchdog_s(self) -> float | None:
+        limit = self._environment.get("WATCHDOG_USEC", "")
+        meant = self._environment.get("WATCHDOG_PID", str(self._pid)) == str(self._pid)
+        return int(limit) / 1e6 if limit.isdecimal() and int(limit) and meant else None
+
+    @property
+    def active(self) -> bool:
+        """Whether there is somebody to tell."""
+        return bool(self._address)
+
+    # --- what the service says ---
+
+    def ready(self, status: str) -> None:
+        """All is served; also after a reload."""
+        self._tell("READY=1", f"STATUS={status}")
+
+    def status(self, text: str) -> None:
+        """A line for people, in `systemctl status`."""
+        if text != self._said:
+            self._said = text
+            self._tell(f"STATUS={text}")
+
+    def alive(self) -> None:
+        """There has been progress."""
+        if self.watchdog_s is not None:
+            self._tell("WATCHDOG=1")
+
+    def reloading(self) -> None:
+        """The configuration is read again; `ready` ends it."""
+        self._said = ""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def stopping(self, status: str) -> None:
+        """What is under way is ended."""
+        self._tell("STOPPING=1", f"STATUS={status}")
+
+    def recovering(self, records: int) -> None:
+        """So many records of the change log were taken up; a start that gets on has the time that it needs."""
+        if records % _RECORDS_EACH == 0 and (now := self._monotonic()) - self._said_at >= _SAY_S:
+            self._said_at = now
+            self._tell(f"EXTEND_TIMEOUT_USEC={_EXTENSION_S * 1_000_000}")
+            self.status(f"recovering, {records:,} records so far")
+
+    def _tell(self, *lines: str) -> None:
+        if not self._address:
+            return
+        text = "\n".join(" ".join(line.splitlines()) for line in lines)
+        place = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+            telling.sendto(text.encode(errors="replace"), place)
+
+    # --- what the service is given ---
+
+    def sockets(self) -> list[Passed]:
+        """The sockets that systemd listens on for this process; to be asked for once."""
+        count = self._environment.get("LISTEN_FDS", "")
+        if self._environment.get("LISTEN_PID") != str(self._pid) or not count.isdecimal():
+            return []
+        names = self._environment.get("LISTEN_FDNAMES", "").split(":")
+        passed = []
+        for number in range(int(count)):
+            descriptor = _FIRST_SOCKET + number
+            os.set_inheritable(descriptor, False)
+            name = names[number] if number < len(names) else ""
+            passed.append(Passed(name, socket.socket(fileno=descriptor)))
+        return passed
+
+    def credential(self, name: str) -> Path | None:
+        """The file of a credential (`LoadCredential=` of the unit), None if it has none of that name."""
+        folder = self._environment.get("CREDENTIALS_DIRECTORY", "")
+        if not folder or "/" in name or name in ("", ".", ".."):
+            return None
+        path = Path(folder) / name
+        return path if path.exists() else None
+
+
+# --- the journal ---------------------------------------------------------------------------------------------
+
+_KEY = re.compile(r"(?:^|(?<=\s))([a-z][a-z0-9_]{0,62})=")
+_DIRECTIVE = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z%]")
+_NAMES = {"spuid": "SUBSCRIPTION", "resource": "DEVICE"}
+"""Fields that have another name than their key."""
+_RESERVED = re.compile(r"(MESSAGE|PRIORITY|ERRNO|LOGGER|GATEWAY|(CODE|SYSLOG|OBJECT|COREDUMP|INVOCATION)_.*)")
+_TIMERS = "delayed update"
+
+
+def fields(record: logging.LogRecord) -> dict[str, str]:
+    """The fields of a line, from the ``key=%s`` of its text: ``topic=%s reason=%s`` has TOPIC and REASON.
+
+    They are taken from the text as it stands in the program, so that nothing a client sends can name one. A value ends
+    where the next key begins. A record may also bring ``fields`` of its own (`logging`'s ``extra``).
+    """
+    brought = getattr(record, "fields", None)
+    if isinstance(brought, Mapping):
+        named = {str(key).upper(): str(value) for key, value in brought.items() if value is not None}
+        return {name: value for name, value in named.items() if not _RESERVED.fullmatch(name)}
+    template, arguments = record.msg, record.args
+    if not isinstance(template, str) or not isinstance(arguments, tuple):
+        return {}
+    found: dict[str, str] = {}
+    keys = list(_KEY.finditer(template))
+    for place, key in enumerate(keys):
+        end = keys[place + 1].start() if place + 1 < len(keys) else len(template)
+        before, value = template[: key.end()], template[key.end() : end].rstrip()
+        skipped, taken = (sum(one != "%%" for one in _DIRECTIVE.findall(text)) for text in (before, value))
+        if not taken:
+            continue
+        name = _NAMES.get(key[1], key[1].upper())
+        if key[1] == "id":
+            name = "TIMER_ID" if template.startswith(_TIMERS) else "ID"
+        if name in found or _RESERVED.fullmatch(name):
+            name = key[1].upper()
+        if not _RESERVED.fullmatch(name):
+            found[name] = value % arguments[skipped : skipped + taken]
+    return found
+
+
+def priority(level: int) -> int:
+    """syslog(3)'s for one of logging's."""
+    bounds = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+    return next((found for bound, found in bounds if level >= bound), 7)
+
+
+class JournalHandler(logging.Handler):
+    """Writes to the journal, with fields. constant: fields of every line, such as GATEWAY; may be changed."""
+
+    def __init__(self, path: Path = _JOURNAL) -> None:
+        super().__init__()
+        self.constant: dict[str, str] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(_JOURNAL_SEND_S)  # a journal that hangs holds up nobody for long
+        self._path = str(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+            if len(line) > _MESSAGE_CHARACTERS_MAX:
+                line = line[:_MESSAGE_CHARACTERS_MAX] + " ..."
+            entry = {
+                "MESSAGE": line,
+                "PRIORITY": str(priority(record.levelno)),
+                "LOGGER": record.name,
+                "SYSLOG_IDENTIFIER": "lamplighter",
+                **self.constant,
+                **fields(record),
+            }
+            try:
+                self._socket.sendto(b"".join(_field(name, value) for name, value in entry.items()), self._path)
+            except OSError as error:
+                small = {name: entry[name] for name in ("MESSAGE", "PRIORITY", "LOGGER")}
+                if error.errno == errno.EMSGSIZE:
+                    small["MESSAGE"] = line[:1000] + " ..."
+                    self._socket.sendto(b"".join(_field(name, value) for name, value in small.items()), self._path)
+                else:
+                    raise
+        except Exception:
+            self._otherwise(record)
+
+    def _otherwise(self, record: logging.LogRecord) -> None:
+        """The journal takes nothing by its socket: by standard error, where it may be away as well."""
+        with suppress(Exception):
+            sys.stderr.write(PrefixFormatter().format(record) + "\n")
+
+    def close(self) -> None:
+        self._socket.close()
+        super().close()
+
+
+def _field(name: str, value: str) -> bytes:
+    data = value.encode(errors="backslashreplace")
+    if b"\n" in data:
+        return name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
+    return name.encode() + b"=" + data + b"\n"
+
+
+class PrefixFormatter(logging.Formatter):
+    """For standard error as the journal reads it: each line has its priority in front (sd-daemon(3))."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = priority(record.levelno)
+        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())
+
+
+def mark_lines(**constant: str) -> None:
+    """Has all lines of this process in the journal carry these fields from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, JournalHandler):
+            handler.constant.update(constant)
+
+
+def journal_handler(environment: Mapping[str, str], descriptor: int = 2) -> logging.Handler | None:
+    """How to log where standard error is the journal, None where it is not.
+
+    environment: JOURNAL_STREAM says which file the journal has connected, since output may have been sent elsewhere.
+    """
+    stream = environment.get("JOURNAL_STREAM", "")
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    if stream != f"{status.st_dev}:{status.st_ino}":
+        return None
+    if _JOURNAL.exists():
+        return JournalHandler()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrefixFormatter())
+    return handler
+
+
+def set_up_logging(environment: Mapping[str, str]) -> None:
+    """Has this process log to the journal where that reads it, else to standard error with the time."""
+    journal = journal_handler(environment)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s" if journal is not None else "%(asctime)s %(levelname)s %(name)s %(message)s",
+        handlers=[journal or logging.StreamHandler(sys.stderr)],
+    )
+    for chatty in ("apscheduler", "aiocoap", "websockets", "uvicorn", "asyncio", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)

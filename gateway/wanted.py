@@ -1,0 +1,43 @@
+"""`python -m gateway.wanted mqtt|coap|sync`: whether the settings ask for a process (systemd's `ExecCondition=`).
+
+Exit code 0 if they do, 1 if not; also 0 if nobody can tell: the process itself says what is wrong with its settings.
+Loads next to nothing, since it runs at each start.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+_QUESTIONS = {
+    "mqtt": ("host", "", "mqtt.host is empty: there is no broker to read"),
+    "coap": ("enabled", True, "coap.enabled is false"),
+    "sync": ("destination", "", "sync.destination is empty: nothing is to be shipped"),
+}
+"""Key of the table, its default, and what is said when it is empty or false."""
+
+
+def reason_against(name: str, config: Path) -> str:
+    """Why the process is not wanted; empty if it is. config: `lamplighter.toml`."""
+    key, default, reason = _QUESTIONS[name]
+    try:
+        document: dict[str, Any] = tomllib.loads(config.read_text())
+        table = document.get(name, {})
+        wanted = table.get(key, default)
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return "" if wanted else reason
+
+
+def main(arguments: list[str]) -> int:
+    name, config = arguments
+    reason = reason_against(name, Path(config))
+    if reason:
+        print(f"{reason} ({config})")
+    return 1 if reason else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,5 @@
+#!/bin/bash
+# $1: the tree.
+set -eu
+tree=$1
+systemctl --root="$tree" --quiet enable appliance-identity.service appliance-announcement.service

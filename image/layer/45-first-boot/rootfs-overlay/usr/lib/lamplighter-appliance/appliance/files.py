@@ -1,0 +1,187 @@
+"""The user's files on the firmware partition. Each is taken when it is new or was changed; a mistake is told, on the
+console too, and what was before stays as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+from .machine import Machine, first_line
+
+_BYTES_MAX = 256 * 1024
+
+
+class Mistake(Exception):
+    """What is wrong with a file, and what to do about it, in one line."""
+
+
+Taker = Callable[[Machine, str], str]
+"""Takes the text of a file; returns what was done, in a few words. Raises Mistake."""
+
+
+def take_files(machine: Machine) -> bool:
+    """Takes what is new; returns whether all that was found is good."""
+    taken = machine.state / "files.json"
+    known: dict[str, str] = {}
+    if taken.exists():
+        known = json.loads(taken.read_text())
+    mistakes: list[str] = []
+
+    def tell(mistake: str) -> None:
+        mistakes.append(mistake)
+        machine.say(mistake)
+
+    for name, take in TAKERS.items():
+        file = machine.firmware / name
+        if not file.is_file():
+            continue
+        content = file.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if known.get(name) == digest:
+            continue
+        try:
+            if len(content) > _BYTES_MAX:
+                raise Mistake(f"has more than {_BYTES_MAX} bytes")
+            machine.say(f"{name}: {take(machine, _text(content))}")
+        except Mistake as mistake:
+            tell(f"MISTAKE in {name}: {mistake}")
+            continue  # told again at the next start
+        known[name] = digest
+        machine.write(taken, json.dumps(known), 0o600)
+    for file in sorted(machine.firmware.glob("*")):
+        if file.name.lower() in _NEARLY and file.name not in TAKERS:
+            tell(f"MISTAKE: {file.name} is not read; did you mean {_NEARLY[file.name.lower()]}?")
+    if mistakes:  # above the prompt, too, which clears the screen
+        shown = "".join(f"{mistake}\n" for mistake in mistakes).replace("\\", "\\\\")
+        machine.write(machine.path("/run/issue.d/lamplighter.issue"), f"{shown}\n")
+    return not mistakes
+
+
+def _text(content: bytes) -> str:
+    """As editors of all systems write it: with or without a byte order mark, lines ended this way or that."""
+    try:
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeError:
+        raise Mistake("is no text; save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+def _settings(machine: Machine, text: str) -> str:
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Mistake(f"{error}; it has to be TOML, as docs/operations.md shows") from None
+    own = tomllib.loads(machine.path("/etc/lamplighter/appliance.toml").read_text())
+    settings = machine.path("/etc/lamplighter/lamplighter.toml")
+    trial = settings.with_name("lamplighter.trial.toml")
+    machine.write(trial, _HEAD + merged(own, given))
+    try:
+        checked = machine.run("lamplighter", "check", "--config", str(trial))
+    except OSError as error:
+        raise Mistake(f"cannot be checked: {error}") from None
+    if checked.returncode:
+        trial.unlink()
+        said = first_line(checked.stderr).removeprefix("lamplighter: ").replace(str(trial), "lamplighter.toml")
+        raise Mistake(said or "the gateway does not take it")
+    trial.replace(settings)
+    return f"taken, {sum(map(len, given.values()))} settings"
+
+
+_HEAD = (
+    "# Made of appliance.toml beside this file and of the firmware partition's lamplighter.toml, when that changes.\n"
+)
+
+
+def merged(*documents: dict[str, Any]) -> str:
+    """Settings as TOML: what a later document says goes before what an earlier one said. Raises Mistake."""
+    tables: dict[str, Any] = {}
+    for document in documents:
+        for table, members in document.items():
+            if not isinstance(members, dict):
+                raise Mistake(f"{table} stands outside of a table; put it below a line such as [gateway]")
+            tables[table] = {**tables.get(table, {}), **members}
+    return "".join(
+        f"\n[{table}]\n" + "".join(f"{name} = {_value(value, f'{table}.{name}')}\n" for name, value in members.items())
+        for table, members in tables.items()
+    )
+
+
+def _value(value: object, name: str) -> str:
+    if isinstance(value, bool | int | float | str):
+        return json.dumps(value, ensure_ascii=False)  # the same in TOML as in JSON, for these
+    if isinstance(value, list):
+        return f"[{', '.join(_value(one, name) for one in value)}]"
+    raise Mistake(f"{name} is neither text, number, true, false nor a list of them")
+
+
+# --- the rest -------------------------------------------------------------------------------------------
+
+
+def _wireless(machine: Machine, text: str) -> str:
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    plain = "\n".join(lines)
+    if plain.count("{") != plain.count("}"):
+        raise Mistake("the brackets { } do not match")
+    if not re.search(r"^network\s*=\s*\{", plain, re.MULTILINE):
+        raise Mistake("has no network={ ... }; docs/operations.md shows one")
+    if not re.search(r"^ssid\s*=", plain, re.MULTILINE):
+        raise Mistake('has no ssid="..." in network={ ... }')
+    if not re.search(r"^country\s*=\s*[A-Z]{2}$", plain, re.MULTILINE):
+        raise Mistake("has no line country=XX with your country's two letters; without it radios stay silent")
+    for key in re.findall(r'^psk\s*=\s*"(.*)"$', plain, re.MULTILINE):
+        if not 8 <= len(key) <= 63:
+            raise Mistake(f"psk has {len(key)} characters; it has between 8 and 63")
+    machine.write(machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf"), text, 0o600)
+    return "taken, the wireless network will be joined"
+
+
+def _keys(machine: Machine, text: str) -> str:
+    count = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            if "PRIVATE KEY" in line:
+                raise Mistake("is a private key; make a new one, and put its public half there (.pub)")
+            if machine.run("ssh-keygen", "-l", "-f", "-", given=f"{line}\n").returncode:
+                raise Mistake(f"line {number} is no public key of ssh")
+            count += 1
+    if not count:
+        raise Mistake("has no key in it")
+    machine.write(machine.path("/etc/ssh/authorized_keys/root"), text if text.endswith("\n") else f"{text}\n", 0o600)
+    return f"taken, {count} {'key' if count == 1 else 'keys'} for ssh root@..."
+
+
+def _time_zone(machine: Machine, text: str) -> str:
+    name = text.strip()
+    zone = machine.path("/usr/share/zoneinfo") / name
+    if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", name) or not zone.is_file():
+        raise Mistake(f"there is no time zone {name[:60]!r}; it is a name such as Europe/Rome")
+    link = machine.path("/etc/localtime")
+    new = link.with_name(".localtime.new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(f"/usr/share/zoneinfo/{name}")
+    new.replace(link)
+    machine.write(machine.path("/etc/timezone"), f"{name}\n")
+    return f"taken, the time zone is {name}"
+
+
+TAKERS: dict[str, Taker] = {
+    "wpa_supplicant.conf": _wireless,
+    "authorized_keys": _keys,
+    "timezone": _time_zone,
+    "lamplighter.toml": _settings,
+}
+_NEARLY = {f"{name}.txt": name for name in TAKERS} | {
+    "timezone.conf": "timezone",
+    "wpa_supplicant-wlan0.conf": "wpa_supplicant.conf",
+    "authorized_keys.pub": "authorized_keys",
+    "id_ed25519.pub": "authorized_keys",
+    "id_rsa.pub": "authorized_keys",
+}

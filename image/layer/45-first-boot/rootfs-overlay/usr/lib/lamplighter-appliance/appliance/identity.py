@@ -1,0 +1,71 @@
+"""What tells this machine from all others, made at its first start from the kernel's random numbers.
+
+Never from a serial number or a MAC address: whoever is on the network can see or guess those.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import socket
+from pathlib import Path
+
+from .machine import Machine
+
+_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # 32 characters that are not mistaken for each other
+_ITERATIONS = 101  # what mosquitto_passwd of Debian 13 writes; a password of 100 random bits needs no more
+BROKER_USERS = ("sensors", "gateway")
+
+
+def make_identity(machine: Machine) -> None:
+    """Makes what is missing: host name, ssh host key, passwords of the broker. Called at each start."""
+    _host_name(machine)
+    _host_key(machine)
+    _broker_passwords(machine)
+
+
+def password() -> str:
+    """100 random bits, for people to type: 20 letters and digits in groups."""
+    characters = "".join(secrets.choice(_ALPHABET) for _ in range(20))
+    return "-".join(characters[at : at + 5] for at in range(0, 20, 5))
+
+
+def broker_line(user: str, secret: str) -> str:
+    """A line of mosquitto's password file (PBKDF2 with SHA-512, as mosquitto_passwd writes it)."""
+    salt = secrets.token_bytes(12)
+    derived = hashlib.pbkdf2_hmac("sha512", secret.encode(), salt, _ITERATIONS)
+    return f"{user}:$7${_ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(derived).decode()}\n"
+
+
+def _host_name(machine: Machine) -> None:
+    file = machine.path("/etc/hostname")
+    if not file.exists() or not file.read_text().strip():
+        name = f"lamplighter-{secrets.token_hex(2)}"
+        machine.write(machine.path("/etc/hosts"), f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {name}\n")
+        machine.write(file, f"{name}\n")
+    if machine.root == Path("/"):
+        socket.sethostname(file.read_text().strip())
+
+
+def _host_key(machine: Machine) -> None:
+    """One kind is enough for every client of today, and RSA takes a small board half a minute."""
+    key = machine.path("/etc/ssh/ssh_host_ed25519_key")
+    if not key.exists():
+        done = machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key))
+        if done.returncode:
+            machine.say(f"no ssh host key could be made: {done.stderr.strip()}")
+
+
+def _broker_passwords(machine: Machine) -> None:
+    """The password of `sensors` is kept readable until it was announced; the gateway's, for the adapter, for good."""
+    passwords = machine.path("/etc/mosquitto/passwords")
+    if passwords.exists():
+        return
+    chosen = {user: password() for user in BROKER_USERS}
+    machine.write(machine.state / "broker.json", json.dumps({"sensors": chosen["sensors"]}), 0o600)
+    machine.write(machine.path("/etc/credstore/lamplighter.mqtt-password"), f"{chosen['gateway']}\n", 0o600)
+    # Last: its being there says that the others are. The broker reads it as its own user.
+    lines = "".join(broker_line(user, secret) for user, secret in chosen.items())
+    machine.write(passwords, lines, 0o600, like=machine.path("/var/lib/mosquitto"))

@@ -1,0 +1,9 @@
+#!/bin/bash
+# $1: the tree.
+set -eu
+tree=$1
+: "${work:?}" # build.sh says
+chmod 755 "$tree/usr/lib/lamplighter-appliance/boot-backend"
+# Bundles are taken when they are signed with the key that this image was built with.
+cp "$work/update-key/certificate.pem" "$tree/etc/rauc/keyring.pem"
+systemctl --root="$tree" --quiet enable appliance-health.service

@@ -1,0 +1,21 @@
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ConfigurationError
+from gateway.__main__ import main
+from gateway.system_update import install_bundle
+
+
+def test_bundle_is_refused_where_there_are_no_slots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = tmp_path / "lamplighter.raucb"
+    bundle.touch()
+    assert main(["update", str(bundle)]) == 2
+    assert "bundles are for the image" in capsys.readouterr().err
+
+
+def test_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
+    slots = tmp_path / "system.conf"
+    slots.touch()
+    with pytest.raises(ConfigurationError, match="no such file"):
+        install_bundle(tmp_path / "lamplighter.raucb", slots)

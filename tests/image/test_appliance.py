@@ -1,0 +1,220 @@
+"""What makes an appliance of the machine, on a folder that stands for it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from appliance.announcement import announce
+from appliance.files import TAKERS, take_files
+from appliance.identity import make_identity, password
+from appliance.machine import CREDENTIALS, Machine
+
+from tests.components import require_command
+
+WIRELESS = 'country=IT\nnetwork={\n    ssid="home"\n    psk="long enough"\n}\n'
+
+
+@dataclass(frozen=True)
+class FolderMachine(Machine):
+    """A machine that is a folder. answers: what programs do, by their first two words; others run."""
+
+    answers: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    asked: list[Sequence[str]] = field(default_factory=list)
+
+    def run(self, *command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        self.asked.append(command)
+        answer = self.answers.get(" ".join(command[:2]))
+        if answer is None:
+            return super().run(*command, given=given)
+        return subprocess.CompletedProcess(command, *answer)
+
+    @property
+    def told(self) -> str:
+        return (self.root / "dev/console").read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FolderMachine:
+    for folder in (
+        "dev",
+        "boot/config",
+        "etc/ssh",
+        "etc/lamplighter",
+        "var/lib/mosquitto",
+        "usr/share/zoneinfo/Europe",
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "dev/console").touch()
+    (tmp_path / "usr/share/zoneinfo/Europe/Rome").touch()
+    (tmp_path / "etc/lamplighter/appliance.toml").write_text('[security]\nenabled = true\n[mqtt]\nhost = "127.0.0.1"\n')
+    (tmp_path / "etc/lamplighter/lamplighter.toml").write_text("# before\n")
+    answers = {"ssh-keygen -q": (0, "", ""), "ssh-keygen -l": (255, "", ""), "lamplighter check": (0, "", "")}
+    return FolderMachine(tmp_path, answers=answers)
+
+
+def put(machine: Machine, name: str, content: str | bytes) -> None:
+    (machine.firmware / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def test_identity_is_made_once(machine: FolderMachine) -> None:
+    make_identity(machine)
+    made = {file: file.read_bytes() for file in machine.root.rglob("*") if file.is_file()}
+    make_identity(machine)
+    assert {file: file.read_bytes() for file in machine.root.rglob("*") if file.is_file()} == made
+
+
+def test_host_name_has_four_hexadecimal_digits(machine: FolderMachine) -> None:
+    make_identity(machine)
+    name = machine.path("/etc/hostname").read_text().strip()
+    assert name.startswith("lamplighter-") and len(name) == 16 and int(name[-4:], 16) >= 0
+    assert f"127.0.1.1 {name}\n" in machine.path("/etc/hosts").read_text()
+
+
+def test_no_two_machines_have_a_secret_in_common() -> None:
+    assert len({password() for _ in range(1000)}) == 1000
+
+
+def test_broker_knows_the_passwords_as_hashes_only(machine: FolderMachine) -> None:
+    make_identity(machine)
+    secrets = {
+        "sensors": json.loads((machine.state / "broker.json").read_text())["sensors"],
+        "gateway": machine.path("/etc/credstore/lamplighter.mqtt-password").read_text().strip(),
+    }
+    passwords = machine.path("/etc/mosquitto/passwords")
+    assert passwords.stat().st_mode & 0o077 == 0
+    for line in passwords.read_text().splitlines():
+        user, rest = line.split(":")
+        _, kind, iterations, salt, derived = rest.split("$")
+        again = hashlib.pbkdf2_hmac("sha512", secrets.pop(user).encode(), base64.b64decode(salt), int(iterations))
+        assert (kind, base64.b64decode(derived)) == ("7", again)
+    assert not secrets
+
+
+def test_secrets_are_readable_for_root_only(machine: FolderMachine) -> None:
+    make_identity(machine)
+    for file in (machine.state / "broker.json", machine.path("/etc/credstore/lamplighter.mqtt-password")):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_each_file_is_taken_once_until_it_is_changed(machine: FolderMachine) -> None:
+    put(machine, "timezone", "Europe/Rome\n")
+    assert take_files(machine)
+    assert machine.path("/etc/localtime").readlink() == Path("/usr/share/zoneinfo/Europe/Rome")
+    told = machine.told
+    assert take_files(machine)
+    assert machine.told == told
+    put(machine, "timezone", "\nEurope/Rome\n")
+    assert take_files(machine)
+    assert machine.told != told
+
+
+@pytest.mark.parametrize("text", [WIRELESS, WIRELESS.replace("\n", "\r\n"), "\ufeff" + WIRELESS])
+def test_wireless_network_is_taken_however_its_lines_end(machine: FolderMachine, text: str) -> None:
+    put(machine, "wpa_supplicant.conf", text)
+    assert take_files(machine)
+    taken = machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf")
+    assert taken.read_text() == WIRELESS
+    assert taken.stat().st_mode & 0o077 == 0
+
+
+def test_public_keys_are_taken(machine: FolderMachine, tmp_path: Path) -> None:
+    keygen = require_command("ssh-keygen")
+    subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    del machine.answers["ssh-keygen -l"]
+    put(machine, "authorized_keys", "# mine\n" + (tmp_path / "key.pub").read_text())
+    assert take_files(machine)
+    assert "ssh-ed25519" in machine.path("/etc/ssh/authorized_keys/root").read_text()
+    assert "1 key for ssh" in machine.told
+
+
+def test_settings_are_merged_over_those_of_the_appliance(machine: FolderMachine) -> None:
+    put(machine, "lamplighter.toml", '[gateway]\nbase_iri = "http://home.example/"\n[mqtt]\nqueue_max = 7\n')
+    assert take_files(machine)
+    merged = tomllib.loads(machine.path("/etc/lamplighter/lamplighter.toml").read_text())
+    assert merged == {
+        "gateway": {"base_iri": "http://home.example/"},
+        "security": {"enabled": True},
+        "mqtt": {"host": "127.0.0.1", "queue_max": 7},
+    }
+
+
+def test_settings_that_the_gateway_refuses_change_nothing(machine: FolderMachine) -> None:
+    trial = machine.path("/etc/lamplighter/lamplighter.trial.toml")
+    machine.answers["lamplighter check"] = (2, "", f"lamplighter: {trial}: no key colour in [gateway]\n")
+    put(machine, "lamplighter.toml", '[gateway]\ncolour = "red"\n')
+    assert not take_files(machine)
+    assert machine.path("/etc/lamplighter/lamplighter.toml").read_text() == "# before\n"
+    assert "MISTAKE in lamplighter.toml: lamplighter.toml: no key colour in [gateway]" in machine.told
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("wpa_supplicant.conf", 'country=IT\nnetwork={\nssid="x"\n', "brackets"),
+        ("wpa_supplicant.conf", "country=IT\n", "no network="),
+        ("wpa_supplicant.conf", 'country=IT\nnetwork={\npsk="long enough"\n}', "no ssid"),
+        ("wpa_supplicant.conf", WIRELESS.replace("country=IT\n", ""), "country=XX"),
+        ("wpa_supplicant.conf", WIRELESS.replace("long enough", "short"), "5 characters"),
+        ("authorized_keys", "", "no key"),
+        ("authorized_keys", "ssh-ed25519 nonsense\n", "line 1 is no public key"),
+        ("authorized_keys", "-----BEGIN OPENSSH PRIVATE KEY-----\n", "private key"),
+        ("timezone", "Europe/Atlantis", "no time zone"),
+        ("timezone", "../../etc/passwd", "no time zone"),
+        ("timezone", b"\xff\xfe\xff", "UTF-8"),
+        ("lamplighter.toml", "colour = 'red'\n", "outside of a table"),
+        ("lamplighter.toml", "[gateway\n", "TOML"),
+        ("lamplighter.toml", "[gateway]\nat = 2026-11-21\n", "gateway.at"),
+        ("lamplighter.toml", "#" * 300_000, "bytes"),
+    ],
+)
+def test_mistakes_are_told_at_each_start_and_change_nothing(
+    machine: FolderMachine, name: str, content: str | bytes, why: str
+) -> None:
+    before = {file: file.read_bytes() for file in machine.path("/etc").rglob("*") if file.is_file()}
+    put(machine, name, content)
+    for count in (1, 2):
+        assert not take_files(machine)
+        mistakes = [line for line in machine.told.splitlines() if f"MISTAKE in {name}: " in line and why in line]
+        assert len(mistakes) == count
+    assert why in machine.path("/run/issue.d/lamplighter.issue").read_text()
+    assert {file: file.read_bytes() for file in machine.path("/etc").rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("name", [*(f"{name}.txt" for name in TAKERS), "id_ed25519.pub"])
+def test_names_that_are_nearly_right_are_told(machine: FolderMachine, name: str) -> None:
+    put(machine, name, "x")
+    assert not take_files(machine)
+    assert f"{name} is not read; did you mean" in machine.told
+
+
+def test_everything_is_told_once(machine: FolderMachine, capsys: pytest.CaptureFixture[str]) -> None:
+    make_identity(machine)
+    machine.answers["lamplighter clients"] = (0, "client_id      operator\nclient_secret  s3cret\n", "")
+    machine.answers["openssl x509"] = (0, "sha256 Fingerprint=AB:CD\n", "")
+    sensors = json.loads((machine.state / "broker.json").read_text())["sensors"]
+    announce(machine)
+    for text in (machine.told, (machine.firmware / CREDENTIALS).read_text()):
+        for secret in ("s3cret", sensors, "SHA-256 AB:CD", ".local:8443", "operator"):
+            assert secret in text
+    assert not (machine.state / "broker.json").exists()
+    assert (machine.state / "announced").exists()
+    said = capsys.readouterr()
+    assert "s3cret" not in said.out + said.err and sensors not in said.out + said.err  # the journal would keep it
+
+
+def test_nothing_counts_as_told_while_the_gateway_does_not_answer(machine: FolderMachine) -> None:
+    make_identity(machine)
+    machine.answers["lamplighter clients"] = (2, "", "lamplighter: no gateway\n")
+    with pytest.raises(OSError, match="no gateway"):
+        announce(machine)
+    assert (machine.state / "broker.json").exists()
+    assert not (machine.state / "announced").exists()
+    assert not (machine.firmware / CREDENTIALS).exists()

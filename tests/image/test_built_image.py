@@ -1,0 +1,307 @@
+"""What can be known of the built image without starting it. What the boards' firmware does with it is emulated nowhere,
+so everything that it reads is looked at here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+
+from gateway.settings import Settings
+from tests.image.conftest import TOP
+from tests.image.virtual_machine import Card, autoboot, config, partitions
+
+pytestmark = pytest.mark.image
+
+COMPRESSED_BYTES_MAX = 350 * 1000 * 1000
+WRITTEN_BYTES_MAX = 2 * 1000 * 1000 * 1000
+BOOTCONFIG, BOOT_A, BOOT_B, SYSTEM_A, SYSTEM_B, DATA = 1, 2, 3, 5, 6, 7
+# By board: its device tree as mainline Linux names it (upstream_kernel=1), and the firmware that its chip starts with.
+BOARDS = {
+    "Pi 3 B": ("bcm2837-rpi-3-b.dtb", "start.elf"),
+    "Pi 3 B+": ("bcm2837-rpi-3-b-plus.dtb", "start.elf"),
+    "Zero 2 W": ("bcm2837-rpi-zero-2-w.dtb", "start.elf"),
+    "Pi 4": ("bcm2711-rpi-4-b.dtb", "start4.elf"),
+    "Pi 400": ("bcm2711-rpi-400.dtb", "start4.elf"),
+    "CM4": ("bcm2711-rpi-cm4-io.dtb", "start4.elf"),
+}
+
+
+@pytest.fixture(scope="module")
+def card(image: Path) -> Card:
+    return Card(image)
+
+
+# --- sizes, sums, partitions ----------------------------------------------------------------------------
+
+
+def test_image_is_within_its_budget(image: Path) -> None:
+    assert image.stat().st_size <= WRITTEN_BYTES_MAX
+    assert image.with_suffix(".img.zst").stat().st_size <= COMPRESSED_BYTES_MAX
+
+
+def test_check_sums_are_right(built: Path) -> None:
+    (sums,) = built.glob("lamplighter-*.sha256")
+    lines = [line.split() for line in sums.read_text().splitlines()]
+    assert {Path(name).suffix for _, name in lines} == {".zst", ".raucb", ".json"}
+    for digest, name in lines:
+        with (built / name).open("rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == digest, name
+
+
+def test_compressed_image_is_the_image(image: Path) -> None:
+    with image.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    summed = hashlib.sha256()
+    command = ["zstd", "-dcq", str(image.with_suffix(".img.zst"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as unpacked:
+        assert unpacked.stdout is not None
+        while block := unpacked.stdout.read(1 << 20):
+            summed.update(block)
+    assert unpacked.returncode == 0
+    assert summed.hexdigest() == digest
+
+
+def test_boot_rom_of_every_board_can_read_the_partitions(image: Path) -> None:
+    found = partitions(image)
+    assert sorted(found) == [1, 2, 3, 4, 5, 6, 7]
+    assert [found[number].type for number in (BOOTCONFIG, BOOT_A, BOOT_B)] == [
+        0x0C
+    ] * 3  # Pi 3 knows no 0xEF, and no GPT
+    ends = [found[number].begin + found[number].size for number in (1, 2, 3, 5, 6, 7)]
+    begins = [found[number].begin for number in (2, 3, 5, 6, 7)]
+    assert all(end <= begin for end, begin in zip(ends, begins, strict=False)), "partitions overlap"
+    assert all(part.begin % (1 << 20) == 0 for number, part in found.items() if number != 4), "not aligned to 1 MiB"
+    assert found[DATA].begin + found[DATA].size <= image.stat().st_size
+
+
+def test_second_slot_is_as_large_and_empty(image: Path) -> None:
+    found = partitions(image)
+    assert (found[BOOT_A].size, found[SYSTEM_A].size) == (found[BOOT_B].size, found[SYSTEM_B].size)
+    with image.open("rb") as file:
+        for number in (BOOT_B, SYSTEM_B):
+            file.seek(found[number].begin)
+            assert not any(file.read(1 << 20)), number
+
+
+def test_data_partition_is_one_that_the_first_start_makes(image: Path) -> None:
+    with image.open("rb") as file:
+        file.seek(partitions(image)[DATA].begin)
+        assert file.read(64).rstrip(b"\0") == b"LAMPLIGHTER-DATA"
+
+
+# --- what the firmware reads ----------------------------------------------------------------------------
+
+
+def test_firmware_is_led_to_the_first_slot(card: Card) -> None:
+    names = card.names(BOOTCONFIG)
+    assert {"autoboot.txt", "bootcode.bin", "README.txt"} <= names
+    assert autoboot(card.read(BOOTCONFIG, "autoboot.txt").decode()) == {"all": BOOT_A, "tryboot": BOOT_B}
+    assert "config.txt" not in names  # the firmware would take it for a boot partition
+
+
+def test_every_file_that_config_txt_names_is_there(card: Card) -> None:
+    names = card.names(BOOT_A)
+    settings = config(card.read(BOOT_A, "config.txt").decode())
+    assert settings["kernel"] in names
+    assert settings["initramfs"].split()[0] in names
+    assert settings["arm_64bit"] == "1"
+    for key in ("device_tree", "overlay_prefix", "os_prefix", "include"):
+        assert key not in settings, f"{key} is not followed by this test"
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_board_has_its_firmware_and_device_tree(card: Card, board: str) -> None:
+    tree, start = BOARDS[board]
+    names = card.names(BOOT_A)
+    assert {tree, start, start.replace("start", "fixup").replace(".elf", ".dat"), "bootcode.bin"} <= names
+    assert card.read(BOOT_A, tree)[:4] == b"\xd0\x0d\xfe\xed"  # the magic number of a device tree
+
+
+def test_kernel_is_one_for_this_processor(card: Card) -> None:
+    assert card.read(BOOT_A, "vmlinuz")[56:60] == b"ARM\x64"
+
+
+def test_root_is_the_partition_beside_it(card: Card, image: Path) -> None:
+    words = card.read(BOOT_A, "cmdline.txt").decode()
+    assert words.count("\n") <= 1  # the firmware reads one line
+    found = dict(word.split("=", 1) for word in words.split() if "=" in word)
+    with image.open("rb") as file:
+        file.seek(440)
+        signature = int.from_bytes(file.read(4), "little")
+        assert found["root"] == f"PARTUUID={signature:08x}-0{SYSTEM_A}"
+        file.seek(partitions(image)[SYSTEM_A].begin)
+        assert file.read(4) == b"hsqs"
+    assert found["rootfstype"] == "squashfs"
+    assert found["rauc.slot"] == "A"
+    assert "ro" in words.split()
+
+
+def test_initramfs_has_what_the_first_start_needs(card: Card) -> None:
+    """The archive behind the packed one: both scripts, and the order that starts them."""
+    initramfs = card.read(BOOT_A, "initrd.img")
+    extra = initramfs[initramfs.rindex(b"070701", 0, initramfs.index(b"scripts/local-bottom", len(initramfs) // 2)) :]
+    for name in (b"scripts/local-premount/appliance", b"scripts/local-bottom/appliance", b"scripts/local-bottom/ORDER"):
+        assert name in extra
+    assert extra.rstrip(b"\0").endswith(b"TRAILER!!!")
+
+
+# --- the system -----------------------------------------------------------------------------------------
+
+
+def elf_machines(folder: Path) -> dict[Path, int]:
+    """The machine of each ELF file."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                head = file.read(20)
+            if head[:4] == b"\x7fELF":
+                found[path] = int.from_bytes(head[18:20], "little")
+    return found
+
+
+def test_application_is_for_this_processor(system: Path) -> None:
+    packages = next(system.glob("usr/lib/lamplighter/lib/python3.*/site-packages"))
+    wheels = sorted(packages.glob("*.dist-info/WHEEL"))
+    assert len(wheels) > 20
+    for wheel in wheels:
+        tags = re.findall(r"^Tag: (\S+)$", wheel.read_text(), re.MULTILINE)
+        assert all(tag.endswith(("-any", "_aarch64")) for tag in tags), (wheel, tags)
+    machines = elf_machines(packages)
+    assert len(machines) > 10
+    assert set(machines.values()) == {183}  # EM_AARCH64
+
+
+def test_application_matches_the_python_that_is_there(system: Path) -> None:
+    (packages,) = system.glob("usr/lib/lamplighter/lib/python3.*/site-packages")
+    version = packages.parent.name
+    assert (system / "usr/bin" / version).exists()
+    assert (system / "usr/bin/lamplighter").read_text().startswith("#!/usr/lib/lamplighter/bin/python")
+    assert list((packages / "engine/__pycache__").glob(f"core.{version.replace('python3.', 'cpython-3')}.pyc"))
+
+
+def test_nothing_in_the_image_tells_machines_apart(system: Path) -> None:
+    assert (system / "etc/machine-id").read_bytes() in (b"", b"uninitialized\n")
+    assert not (system / "var/lib/dbus/machine-id").is_file() or (system / "var/lib/dbus/machine-id").is_symlink()
+    assert not (system / "etc/hostname").exists()
+    assert not list((system / "etc/ssh").glob("ssh_host_*"))
+    assert not (system / "var/lib/systemd/random-seed").exists()
+    for place in ("etc/mosquitto/passwords", "var/lib/lamplighter/security", "etc/ssh/authorized_keys"):
+        assert not (system / place).exists(), place
+    assert not list((system / "etc/credstore").glob("*") if (system / "etc/credstore").exists() else [])
+
+
+def test_no_private_key_is_in_the_image(system: Path) -> None:
+    for folder in ("etc", "root", "home", "usr/lib/lamplighter-appliance", "var/lib"):
+        for path in (system / folder).rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 20:
+                assert b"PRIVATE KEY-----" not in path.read_bytes(), path
+
+
+def test_settings_are_those_of_a_secure_gateway(system: Path) -> None:
+    document = tomllib.loads((system / "etc/lamplighter/lamplighter.toml").read_text())
+    assert document == tomllib.loads((system / "etc/lamplighter/appliance.toml").read_text())
+    settings = msgspec.convert(document, Settings)
+    assert settings.security.enabled
+    assert not settings.security.plain_on_network
+    assert not settings.security.test_identity
+    assert settings.security.registration == "listed"
+    assert settings.mqtt.host == "127.0.0.1"
+
+
+def test_nobody_has_a_password(system: Path) -> None:
+    for line in (system / "etc/shadow").read_text().splitlines():
+        user, password = line.split(":")[:2]
+        assert password.startswith(("*", "!")), user
+
+
+def test_programs_that_act_for_others_are_the_known_ones(system: Path) -> None:
+    found = {
+        str(path.relative_to(system))
+        for path in system.rglob("*")
+        if path.is_file() and not path.is_symlink() and path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)
+    }
+    login = ("chage", "chfn", "chsh", "expiry", "gpasswd", "newgrp", "passwd", "su")
+    known = {f"usr/bin/{name}" for name in (*login, "mount", "ssh-agent", "umount")}
+    known |= {"usr/sbin/unix_chkpwd", "usr/lib/dbus-1.0/dbus-daemon-launch-helper", "usr/lib/openssh/ssh-keysign"}
+    assert found <= known, found - known
+
+
+def test_update_key_is_the_builders(system: Path, built: Path) -> None:
+    assert (system / "etc/rauc/keyring.pem").read_text() == (built / "update-key/certificate.pem").read_text()
+
+
+def test_bundle_is_signed_and_for_this_image(built: Path, tmp_path: Path) -> None:
+    (bundle,) = built.glob("lamplighter-*.raucb")
+    certificate = built / "update-key/certificate.pem"
+    done = subprocess.run(
+        ["rauc", "info", f"--keyring={certificate}", "--output-format=json", str(bundle)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["compatible"] == "lamplighter-pi64"
+    assert {name for image in found["images"] for name in image} == {"boot", "system"}
+    other = tmp_path / "other.pem"
+    subprocess.run(
+        f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=other -out {other} -keyout {tmp_path}/key.pem".split(),
+        capture_output=True,
+        check=True,
+    )
+    refused = subprocess.run(["rauc", "info", f"--keyring={other}", str(bundle)], capture_output=True, check=False)
+    assert refused.returncode != 0
+
+
+# --- the bill of materials ------------------------------------------------------------------------------
+
+
+def test_bill_of_materials_is_complete(built: Path, system: Path) -> None:
+    (file,) = built.glob("lamplighter-*.cdx.json")
+    document = json.loads(file.read_text())
+    purls = {component["purl"] for component in document["components"]}
+    status = (system / "var/lib/dpkg/status").read_text()
+    installed = re.findall(r"^Package: (\S+)\nStatus: install ok installed$", status, re.MULTILINE)
+    assert len(installed) > 100
+    listed = {unquote(purl.split("/")[2].split("@")[0]) for purl in purls if purl.startswith("pkg:deb/")}
+    assert listed >= set(installed)
+    wheels = list(system.glob("usr/lib/lamplighter/lib/python3.*/site-packages/*.dist-info"))
+    assert sum(purl.startswith("pkg:pypi/") for purl in purls) == len(wheels) > 20
+
+
+def test_bill_of_materials_is_cyclonedx(built: Path) -> None:
+    """What the schema of CycloneDX 1.6 asks for of the members that are used."""
+    (file,) = built.glob("lamplighter-*.cdx.json")
+    document = json.loads(file.read_text())
+    assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", document["serialNumber"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", document["metadata"]["timestamp"])
+    assert set(document) == {
+        *("bomFormat", "specVersion", "serialNumber", "version", "metadata", "components", "dependencies")
+    }
+    references = [document["metadata"]["component"]["bom-ref"]]
+    for component in document["components"]:
+        assert set(component) <= {"type", "bom-ref", "name", "version", "purl", "supplier", "licenses"}
+        assert component["type"] == "library" and component["name"] and component["version"]
+        assert re.fullmatch(r"pkg:(deb|pypi)/[^\s]+@[^\s]+", component["purl"]), component["purl"]
+        assert all(set(licence) == {"expression"} for licence in component.get("licenses", []))
+        references.append(component["bom-ref"])
+    assert len(references) == len(set(references))
+    for dependency in document["dependencies"]:
+        assert {dependency["ref"], *dependency["dependsOn"]} <= set(references)
+
+
+def test_version_is_the_projects(image: Path, system: Path) -> None:
+    version = re.search(r'^version = "(.*)"$', (TOP / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert image.name == f"lamplighter-{version[1]}.img"
+    assert f"IMAGE_VERSION={version[1]}\n" in (system / "usr/lib/os-release").read_text()

@@ -1,0 +1,287 @@
+"""The built image on an emulated board: the disk is a card, this module plays the boards' firmware.
+
+What the firmware of a board does is done here from the same files: autoboot.txt on the first partition says which boot
+partition is taken, its config.txt names kernel and initramfs, its cmdline.txt is what the kernel is told. Not emulated:
+bootcode.bin, start*.elf and the device trees; of these the static checks say that they are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+BOOT_S = float(os.environ.get("IMAGE_BOOT_S", "1500"))
+"""How long a start may take. Emulated, on a machine with other work, it is minutes."""
+STEP_S = BOOT_S / 2
+_SECTOR = 512
+
+
+@dataclass(frozen=True)
+class Partition:
+    number: int
+    type: int
+    begin: int  # bytes
+    size: int
+
+
+def partitions(disk: Path) -> dict[int, Partition]:
+    """The partitions of an MBR, with those in its extended one; read here, not by the tool that wrote them."""
+    found: dict[int, Partition] = {}
+    with disk.open("rb") as file:
+
+        def entries(sector: int) -> list[tuple[int, int, int]]:
+            file.seek(sector * _SECTOR)
+            record = file.read(_SECTOR)
+            assert record[510:] == b"\x55\xaa", f"sector {sector} of {disk} is no partition table"
+            rows = (record[446 + 16 * at : 462 + 16 * at] for at in range(4))
+            return [(row[4], *struct.unpack("<II", row[8:])) for row in rows]
+
+        extended = 0
+        for number, (kind, begin, sectors) in enumerate(entries(0), 1):
+            if kind:
+                found[number] = Partition(number, kind, begin * _SECTOR, sectors * _SECTOR)
+            if kind in (0x05, 0x0F):
+                extended = begin
+        number, at = 5, extended
+        while at:
+            (kind, begin, sectors), (following, relative, _), *_ = entries(at)
+            found[number] = Partition(number, kind, (at + begin) * _SECTOR, sectors * _SECTOR)
+            number, at = number + 1, extended + relative if following else 0
+    return found
+
+
+class Card:
+    """A disk image as a card: its FAT partitions are read and written without mounting them."""
+
+    def __init__(self, disk: Path) -> None:
+        self.disk = disk
+
+    def names(self, partition: int) -> set[str]:
+        listed = self._mtools("mdir", partition, "-b", "-/", "::").decode()
+        return {line.strip().removeprefix("::/") for line in listed.splitlines() if line.strip()}
+
+    def read(self, partition: int, name: str) -> bytes:
+        return self._mtools("mtype", partition, f"::{name}")
+
+    def write(self, partition: int, name: str, content: bytes) -> None:
+        self._mtools("mcopy", partition, "-o", "-", f"::{name}", given=content)
+
+    def _mtools(self, program: str, partition: int, *arguments: str, given: bytes | None = None) -> bytes:
+        drive = f"{self.disk}@@{partitions(self.disk)[partition].begin}"
+        done = subprocess.run(
+            [program, "-i", drive, *arguments],
+            input=given,
+            capture_output=True,
+            check=False,
+            env={**os.environ, "MTOOLS_SKIP_CHECK": "1"},
+        )
+        assert done.returncode == 0, f"{program} {arguments}: {done.stderr.decode()}"
+        return done.stdout
+
+
+def autoboot(text: str) -> dict[str, int]:
+    """The boot partition of each section of an autoboot.txt."""
+    found, section = {}, "all"
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line.startswith("boot_partition="):
+            found[section] = int(line.split("=")[1])
+    return found
+
+
+def config(text: str) -> dict[str, str]:
+    """The assignments and directives of a config.txt."""
+    lines = (line.split("#")[0].strip() for line in text.splitlines())
+    return dict(line.replace("initramfs ", "initramfs=").split("=", 1) for line in lines if "=" in line or " " in line)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Machine:
+    """A board with a card. ports: those of the guest, and where they are reached on this machine's loopback."""
+
+    folder: Path
+    image: Path
+    card_bytes: int = 4 << 30
+    ports: dict[int, int] = field(default_factory=lambda: {port: free_port() for port in (22, 80, 1883, 8443, 9443)})
+    starts: int = 0
+    booted: list[int] = field(default_factory=list)
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        disk = self.folder / "card.img"
+        subprocess.run(["cp", "--sparse=always", str(self.image), str(disk)], check=True)
+        with disk.open("r+b") as file:
+            file.truncate(self.card_bytes)
+        self.card = Card(disk)
+        self._key = self.folder / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._key)], check=True)
+        self.card.write(1, "authorized_keys", self._key.with_suffix(".pub").read_bytes())
+
+    @property
+    def console(self) -> str:
+        """Everything that came over the serial line, of all starts."""
+        return "".join(
+            (self.folder / f"console-{number}.log").read_text(errors="replace")
+            for number in range(1, self.starts + 1)
+            if (self.folder / f"console-{number}.log").exists()
+        )
+
+    @property
+    def last_console(self) -> str:
+        """The same, of the last start."""
+        return (self.folder / f"console-{self.starts}.log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Power on: what the firmware does, then the kernel."""
+        assert not self.running
+        slot = autoboot(self.card.read(1, "autoboot.txt").decode())["all"]
+        self.booted.append(slot)
+        self.starts += 1
+        settings = config(self.card.read(slot, "config.txt").decode())
+        names = {"kernel": settings["kernel"], "initrd": settings["initramfs"].split()[0]}
+        for kind, name in names.items():
+            (self.folder / kind).write_bytes(self.card.read(slot, name))
+        told = self.card.read(slot, "cmdline.txt").decode().split()
+        # The emulated board has another serial line; the last console is the one that services write to.
+        told = [*(word for word in told if not word.startswith("console=")), "console=ttyAMA0"]
+        forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{ours}-:{theirs}" for theirs, ours in self.ports.items())
+        self._process = subprocess.Popen(
+            [
+                "qemu-system-aarch64",
+                *("-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "1024", "-accel", "tcg,thread=multi"),
+                *("-kernel", str(self.folder / "kernel"), "-initrd", str(self.folder / "initrd")),
+                *("-append", " ".join(told)),
+                *("-drive", f"file={self.card.disk},format=raw,if=virtio"),
+                *("-netdev", f"user,id=net{forwarded}", "-device", "virtio-net-pci,netdev=net,romfile="),
+                *("-device", "virtio-rng-pci"),
+                *("-display", "none", "-monitor", "none", "-no-reboot"),
+                *("-serial", f"file:{self.folder / f'console-{self.starts}.log'}"),
+            ],
+            stdin=subprocess.DEVNULL,
+        )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def cut_power(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def wait_for_reset(self) -> None:
+        """Until the board resets itself or is off (the emulator ends then)."""
+        assert self._process is not None
+        self._process.wait(BOOT_S)
+
+    def wait(self, what: str, attempt: Callable[[], T | None], limit_s: float = STEP_S) -> T:
+        """Polls until there is an answer."""
+        until = time.monotonic() + limit_s
+        last: Exception | None = None
+        while time.monotonic() < until:
+            assert self.running, f"the machine is off while waiting for {what}\n{self.console[-4000:]}"
+            try:
+                found = attempt()
+            except (OSError, AssertionError, ValueError, subprocess.SubprocessError) as error:
+                found, last = None, error
+            if found is not None:
+                return found
+            time.sleep(2)
+        raise AssertionError(f"no {what} within {limit_s:.0f} s: {last!r}\n{self.console[-4000:]}")
+
+    @property
+    def _ssh_options(self) -> list[str]:
+        options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=60")
+        return ["-i", str(self._key), *(word for option in options for word in ("-o", option))]
+
+    def ssh(self, command: str, *, check: bool = True, limit_s: float = STEP_S) -> str:
+        """What a command says; it runs as root over the network."""
+        done = subprocess.run(
+            ["ssh", *self._ssh_options, "-p", str(self.ports[22]), "root@127.0.0.1", command],
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+        if check or done.returncode == 255:
+            assert done.returncode == 0, f"{command}: {done.returncode} {done.stdout[-2000:]} {done.stderr[-2000:]}"
+        return done.stdout.strip()
+
+    def send(self, file: Path, to: str) -> None:
+        """Copies a file into the machine."""
+        command = ["scp", "-q", *self._ssh_options, "-P", str(self.ports[22]), str(file), f"root@127.0.0.1:{to}"]
+        subprocess.run(command, check=True, timeout=STEP_S)
+
+    def wait_until_up(self) -> None:
+        """Until all that starts has started."""
+        self.wait("login by ssh", lambda: self.ssh("true") or "", BOOT_S)
+        self.wait(
+            "end of the start",
+            lambda: self.ssh("systemctl is-system-running", check=False) in ("running", "degraded") or None,
+            BOOT_S,
+        )
+
+    def credentials(self) -> dict[str, str]:
+        """What the first start has written to the firmware partition, by the words before the values."""
+        text = self.wait("credentials", lambda: self.ssh("cat /boot/config/lamplighter-credentials.txt") or None)
+        rows = re.findall(
+            r"^  (gateway|authority|fingerprint|client id|client secret|MQTT \w+) +(.*?)\r?$", text, re.MULTILINE
+        )
+        return dict(rows)
+
+    def https(
+        self, path: str, content: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, Any] | str]:
+        """An HTTPS request from outside; status and what is answered."""
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        request = urllib.request.Request(f"https://127.0.0.1:{self.ports[8443]}{path}", content, headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+                status, text = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, text = error.code, error.read().decode()
+        with contextlib.suppress(ValueError):
+            return status, json.loads(text)
+        return status, text
+
+    def close(self) -> None:
+        if self.running:
+            self.cut_power()
+        (self.folder / "card.img").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def machine(folder: Path, image: Path) -> Iterator[Machine]:
+    one = Machine(folder, image)
+    try:
+        yield one
+    finally:
+        one.close()

@@ -1,0 +1,269 @@
+"""The package on a real Debian under a real systemd, offline: from its installation until it is purged.
+
+The tests build on each other, in this order: each finds the machine as the one before has left it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.components import require_command
+from tests.systemd.machine import TOP, WORK, Machine, run
+
+pytestmark = pytest.mark.faults
+
+WATCHDOG_S = 8
+SETTINGS = "/etc/lamplighter/lamplighter.toml"
+CONNECTING = """
+import socket, ssl, sys, time
+secure = ssl._create_unverified_context()
+end, answered, refused = time.monotonic() + float(sys.argv[1]), 0, []
+while time.monotonic() < end:
+    try:
+        with socket.create_connection(("127.0.0.1", 8443), timeout=60) as plain:
+            with secure.wrap_socket(plain, server_hostname="localhost") as client:
+                client.sendall(b"GET /ca.pem HTTP/1.1\\r\\nHost: here\\r\\nConnection: close\\r\\n\\r\\n")
+                answered += client.recv(100).startswith(b"HTTP/1.1 200")
+    except ConnectionRefusedError as error:
+        refused.append(str(error))
+    except OSError:
+        pass  # one that was under way when its gateway was killed
+    time.sleep(0.01)
+print(answered, len(refused))
+"""
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    for command in ("systemd-nspawn", "mmdebstrap"):
+        require_command(command)
+    run(str(TOP / "image/deb/build.sh"))
+    return max(
+        (TOP / "build/deb").glob(f"lamplighter_*_{run('dpkg', '--print-architecture').strip()}.deb"),
+        key=os.path.getmtime,
+    )
+
+
+@pytest.fixture(scope="module")
+def machine(package: Path) -> Iterator[Machine]:
+    machine = Machine("services")
+    run("cp", str(package), str(machine.root / "root/lamplighter.deb"))
+    machine.put("/root/connecting.py", CONNECTING)
+    # The units' own minute would be waited for twice.
+    drop_in = f"[Service]\nWatchdogSec={WATCHDOG_S}\n"
+    machine.put("/etc/systemd/system/lamplighter-gateway.service.d/test.conf", drop_in)
+    yield machine
+    machine.end()
+
+
+def all_is_well(machine: Machine) -> bool:
+    units = ("lamplighter-gateway", "lamplighter-coap", "lamplighter-http.socket", "lamplighter-ws.socket")
+    active = all(machine.show(unit, "ActiveState") == "active" for unit in units)
+    return active and machine("systemctl --failed --no-legend") == ""
+
+
+def rows(machine: Machine, query: str) -> list[str]:
+    answer = json.loads(machine(f"lamplighter query '{query}'"))
+    return [binding["o"]["value"] for binding in answer["results"]["bindings"]]
+
+
+NUMBERS = "SELECT ?o { <http://e/s> <http://e/p> ?o } ORDER BY ?o"
+
+
+def insert(machine: Machine, number: int) -> None:
+    machine(f"lamplighter update 'INSERT DATA {{ <http://e/s> <http://e/p> {number} }}'")
+
+
+def test_installed_it_runs(machine: Machine) -> None:
+    machine("dpkg --install /root/lamplighter.deb")
+    machine("systemctl daemon-reload; systemctl restart lamplighter-gateway")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    assert machine.show("lamplighter-gateway", "StatusText").endswith("updates/s, log synced")
+    assert machine.show("lamplighter-gateway", "User") == "lamplighter"
+    # No broker and no destination are named, so these two have nothing to do, which is no failure.
+    assert machine.show("lamplighter-mqtt", "ActiveState") == "inactive"
+    assert machine.code("systemctl start lamplighter-sync") == 0
+    assert machine.show("lamplighter-sync", "Result") == "exec-condition"
+    insert(machine, 1)
+    assert rows(machine, NUMBERS) == ["1"]
+
+
+def test_what_listens_is_what_is_documented(machine: Machine) -> None:
+    listening = machine("cat /proc/net/tcp /proc/net/tcp6").splitlines()
+    ports = {int(line.split()[1].rpartition(":")[2], 16) for line in listening if line.split()[3] == "0A"}
+    assert ports - {1883} == {8443, 9443}  # 1883 is the broker's, on loopback
+    assert machine.code("curl --silent --insecure --fail https://localhost:8443/health") != 0
+    assert (
+        machine.code("su -s /bin/sh nobody -c 'curl -sf --unix-socket /run/lamplighter/http.sock http://x/health'") != 0
+    )
+
+
+def test_lines_are_found_by_their_fields(machine: Machine) -> None:
+    machine.code("curl --silent --insecure https://localhost:8443/health")
+    gateway = machine("cat /var/lib/lamplighter/identity")
+    assert "request_refused" in machine.journal(f"GATEWAY={gateway} REASON=invalid_request")
+    assert "coap subscribed" in machine.journal("--unit=lamplighter-coap ROWS=0")
+    assert machine.journal("--unit=lamplighter-gateway --priority=err") == ""
+
+
+def test_no_connection_is_refused_by_restarts_and_kills(machine: Machine) -> None:
+    connecting = machine.begin("python3 /root/connecting.py 20")
+    machine("systemctl restart lamplighter-gateway")
+    insert(machine, 2)
+    machine("systemctl kill --signal=KILL lamplighter-gateway")
+    insert(machine, 3)  # by a socket that nobody serves just now
+    answered, refused = connecting.communicate(timeout=120)[0].split()
+    assert int(answered) > 20 and refused == "0"
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    assert rows(machine, NUMBERS) == ["1", "2", "3"]
+
+
+def test_a_stopped_gateway_is_started_again(machine: Machine) -> None:
+    before = machine.show("lamplighter-gateway", "MainPID")
+    machine("systemctl kill --signal=STOP lamplighter-gateway")
+
+    def another() -> bool:
+        return machine.show("lamplighter-gateway", "MainPID") not in (before, "0") and all_is_well(machine)
+
+    machine.wait(another, 60, "another process")
+    assert "Watchdog timeout" in machine.journal("--unit=lamplighter-gateway --lines=100")
+    assert rows(machine, NUMBERS) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("unit", ["lamplighter-coap", "lamplighter-gateway"])
+def test_each_service_comes_back(machine: Machine, unit: str) -> None:
+    before = machine.show(unit, "MainPID")
+    machine(f"systemctl kill --signal=KILL {unit}")
+    machine.wait(lambda: machine.show(unit, "MainPID") not in (before, "0") and all_is_well(machine), 60, unit)
+
+
+def test_a_reload_applies_what_is_good_and_refuses_what_is_not(machine: Machine) -> None:
+    before = (machine.root / SETTINGS[1:]).read_text()
+    process = machine.show("lamplighter-gateway", "MainPID")
+    machine.put(SETTINGS, before + "[limits]\nevaluation_ms_max = 0\n")
+    assert machine.code("systemctl reload lamplighter-gateway") != 0
+    assert "limits.evaluation_ms_max" in machine.journal("--unit=lamplighter-gateway --lines=20")
+    machine.put(SETTINGS, before + "[limits]\nevaluation_ms_max = 400\n[log]\nsegment_s_max = 60\n")
+    machine("systemctl reload lamplighter-gateway")
+    machine.wait(lambda: machine.journal("APPLIED=limits.evaluation_ms_max") != "", 10, "the change")
+    assert "need a restart" in machine.journal("KEYS=log.segment_s_max")
+    machine.put(SETTINGS, before)
+    machine("systemctl reload lamplighter-gateway")
+    assert machine.show("lamplighter-gateway", "MainPID") == process
+
+
+def test_readings_come_with_a_password_from_the_credentials(machine: Machine) -> None:
+    machine("mosquitto_passwd -b -c /etc/mosquitto/passwords gateway secret; chown mosquitto /etc/mosquitto/passwords")
+    machine.put(
+        "/etc/mosquitto/conf.d/test.conf",
+        "allow_anonymous false\npassword_file /etc/mosquitto/passwords\nlistener 1883 127.0.0.1\n",
+    )
+    machine("systemctl restart mosquitto")
+    machine.put("/etc/credstore/lamplighter.mqtt-password", "secret\n")
+    (machine.root / "etc/credstore/lamplighter.mqtt-password").chmod(0o600)
+    settings = (machine.root / SETTINGS[1:]).read_text()
+    machine.put(
+        SETTINGS, settings.replace('host = ""', 'host = "127.0.0.1"').replace('username = ""', 'username = "gateway"')
+    )
+    machine("systemctl start lamplighter-mqtt")
+    machine.wait(lambda: "connected" in machine.show("lamplighter-mqtt", "StatusText"), 30, "the broker's connection")
+    machine("mosquitto_pub -h 127.0.0.1 -u gateway -P secret -q 1 -t street/1/presence -m true")
+    asked = "SELECT ?o { ?s <http://www.w3.org/ns/sosa/hasSimpleResult> ?o }"
+    machine.wait(lambda: rows(machine, asked) == ["true"], 20, "the reading")
+    assert machine.code("runuser -u lamplighter -- cat /etc/credstore/lamplighter.mqtt-password") != 0
+
+
+def test_the_log_is_shipped_by_its_timer(machine: Machine) -> None:
+    settings = (machine.root / SETTINGS[1:]).read_text()
+    folder = "/var/lib/lamplighter/shipped"
+    machine.put(SETTINGS, settings.replace('destination = ""', f'destination = "{folder}"'))
+    machine(f"install -d -o lamplighter {folder}")
+    machine("systemctl start lamplighter-sync")
+    assert machine.show("lamplighter-sync", "Result") == "success"
+    assert machine.show("lamplighter-sync.timer", "ActiveState") == "active"
+
+
+def test_an_upgrade_keeps_what_was_edited(machine: Machine, package: Path) -> None:
+    tree = WORK / "next"
+    run("rm", "-rf", str(tree))
+    run("dpkg-deb", "--raw-extract", str(package), str(tree))
+    control = tree / "DEBIAN/control"
+    control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 99"))
+    for name in ("lamplighter.toml", "mapping/street.toml"):
+        file = tree / "etc/lamplighter" / name
+        file.write_text(file.read_text() + "# new\n")
+    run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(machine.root / "root/next.deb"))
+    run("rm", "-rf", str(tree))
+    machine("systemctl disable --now lamplighter-coap 2>&1")
+    process = machine.show("lamplighter-gateway", "MainPID")
+    connecting = machine.begin("python3 /root/connecting.py 20")
+    machine("dpkg --force-confdef --force-confold --install /root/next.deb")
+    assert connecting.communicate(timeout=120)[0].split()[1] == "0"
+    assert 'host = "127.0.0.1"' in (machine.root / SETTINGS[1:]).read_text()
+    assert (machine.root / "etc/lamplighter/mapping/street.toml").read_text().endswith("# new\n")
+    assert machine.show("lamplighter-gateway", "MainPID") not in (process, "0")
+    assert machine.show("lamplighter-coap", "ActiveState") == "inactive", "what was disabled stays so"
+    assert rows(machine, NUMBERS) == ["1", "2", "3"]
+
+
+def test_removing_keeps_the_data_and_purging_does_not(machine: Machine) -> None:
+    run("cp", "-a", str(machine.root / "usr/lib/lamplighter"), str(machine.root / "opt/environment"))
+    machine("dpkg --remove lamplighter 2>&1")
+    assert (machine.root / "var/lib/lamplighter/log").is_dir()
+    machine("dpkg --force-confold --install /root/lamplighter.deb 2>&1")
+    machine.wait(lambda: machine.code("systemctl is-active --quiet lamplighter-gateway") == 0, 60, "the gateway")
+    assert rows(machine, NUMBERS) == ["1", "2", "3"]
+    machine("dpkg --purge lamplighter 2>&1")
+    for path in ("var/lib/lamplighter", "etc/lamplighter", "usr/lib/lamplighter", "run/lamplighter"):
+        assert not (machine.root / path).exists(), path
+    assert machine.code("getent passwd lamplighter") != 0
+    assert machine("find /etc/systemd /usr/lib/systemd -name 'lamplighter*' -not -name '*.service.d'") == ""
+
+
+def test_install_does_the_same_from_an_environment(machine: Machine) -> None:
+    share = machine.root / "opt/environment/share/lamplighter"
+    share.mkdir(parents=True)
+    for name in ("systemd", "mapping", "apps", "lamplighter.toml"):
+        run("cp", "-r", str(TOP / name), str(share / name))
+    command = "/opt/environment/bin/python -P /opt/environment/bin/lamplighter"
+    said = machine(f"{command} install")
+    assert "copy the environment /opt/environment to /usr/lib/lamplighter" in said
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    insert(machine, 4)
+    process = machine.show("lamplighter-gateway", "MainPID")
+    assert "restart" not in machine(f"{command} install")
+    assert machine.show("lamplighter-gateway", "MainPID") == process
+    machine(f"{command} uninstall --purge")
+    assert machine("systemctl list-units --all --no-legend 'lamplighter*'") == ""
+    assert not (machine.root / "var/lib/lamplighter").exists()
+
+
+def test_the_machine_is_as_it_was_before(machine: Machine) -> None:
+    left = subprocess.run(
+        [
+            "find",
+            str(machine.root),
+            "-xdev",
+            "-name",
+            "*lamplighter*",
+            "-not",
+            "-path",
+            "*/root/*",
+            "-not",
+            "-path",
+            "*/dpkg/*",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.splitlines()
+    own = ("/etc/systemd/system/lamplighter-gateway.service.d", "/opt/environment", "/var/log", "/var/tmp", "/tmp")
+    assert [path for path in left if not path.removeprefix(str(machine.root)).startswith(own)] == []

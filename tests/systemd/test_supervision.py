@@ -1,0 +1,356 @@
+"""Processes under a systemd that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.errors import ConfigurationError
+from gateway.adapter_process import AdapterService, Document, turn_s
+from gateway.disk import Disk
+from gateway.gates import Protection, plain_addresses
+from gateway.reload import LIVE, change
+from gateway.settings import Settings
+from gateway.supervision import GatewayService, status_line
+from gateway.systemd import Passed, Supervisor
+from tests.gateway_parts import FakeClock
+from tests.systemd.played import TOP, PlayedSystemd
+
+PLAIN = """
+[gateway]
+durability = "off"
+[http]
+port = {http}
+[websocket]
+port = {ws}
+"""
+
+
+def tcp() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0), backlog=64)
+
+
+def port(listening: socket.socket) -> int:
+    return int(listening.getsockname()[1])
+
+
+def configure(folder: Path, text: str = PLAIN, **ports: int) -> None:
+    (folder / "lamplighter.toml").write_text(text.format(**ports))
+
+
+def asked(at: int, path: str = "/health") -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", at, timeout=20)
+    try:
+        connection.request("GET", path)
+        return json.load(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
+    """One process for the whole story: ready, alive, reloaded, killed, taken up again without a refused connection."""
+    http_socket, ws_socket = tcp(), tcp()
+    configure(tmp_path, http=port(http_socket), ws=port(ws_socket))
+    with PlayedSystemd(tmp_path, ("http", http_socket), ("ws", ws_socket)) as systemd:
+        systemd.start()
+        assert "STATUS=0 subscriptions, 0.0 updates/s, log not synced" in systemd.heard("READY=1")
+        assert asked(port(http_socket))["status"] == "ok"
+        systemd.heard("WATCHDOG=1")
+
+        # Stopped, it is silent; then it goes on.
+        assert systemd.process is not None
+        systemd.process.send_signal(signal.SIGSTOP)
+        systemd.forget()
+        assert systemd.silent_for(1.5, "WATCHDOG")
+        systemd.process.send_signal(signal.SIGCONT)
+        systemd.heard("WATCHDOG=1")
+
+        # What cannot be taken up is refused, and what was before holds.
+        text = PLAIN.format(http=port(http_socket), ws=port(ws_socket))
+        (tmp_path / "lamplighter.toml").write_text(text + "[query]\nrows_max = 0\n")
+        systemd.process.send_signal(signal.SIGHUP)
+        systemd.heard("RELOADING=1")
+        systemd.heard("READY=1")
+        assert "configuration refused, the one before holds" in systemd.output
+        (tmp_path / "lamplighter.toml").write_text(text + "[query]\nconcurrent_max = 1\n[log]\nsegment_s_max = 7\n")
+        systemd.process.send_signal(signal.SIGHUP)
+        systemd.heard("RELOADING=1")
+        systemd.heard("READY=1")
+        assert "applied=query.concurrent_max" in systemd.output
+        assert "need a restart keys=log.segment_s_max" in systemd.output
+
+        # Whoever connects while there is no process waits for the next one.
+        systemd.end(signal.SIGKILL)
+        answers: list[Any] = []
+        waiting = threading.Thread(target=lambda: answers.append(asked(port(http_socket))))
+        waiting.start()
+        time.sleep(0.3)
+        assert not answers
+        systemd.forget()
+        systemd.start()
+        waiting.join(30)
+        assert answers and answers[0]["status"] == "ok"
+        systemd.heard("READY=1")
+        systemd.process.send_signal(signal.SIGTERM)
+        systemd.heard("STOPPING=1")
+        assert systemd.process.wait(20) == 0
+
+
+def test_unix_sockets_that_were_passed_stay(tmp_path: Path) -> None:
+    """Also on Python 3.13, whose servers remove the socket that they were given a path of."""
+    paths = {name: tmp_path / f"{name}.sock" for name in ("http", "ws")}
+    passed = []
+    for name, path in paths.items():
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(path))
+        listening.listen(8)
+        passed.append((name, listening))
+    security = 'enabled = true\nhost = "127.0.0.1"\nhttps_port = 0\nwss_port = 0\n'
+    text = f'[gateway]\ndurability = "off"\n[security]\n{security}socket_folder = "{tmp_path}"\n'
+    configure(tmp_path, text)
+    inodes = {path: path.stat().st_ino for path in paths.values()}
+    with PlayedSystemd(tmp_path, *passed) as systemd:
+        systemd.start()
+        systemd.heard("READY=1")  # its own first query came by the Unix socket
+        assert f"http here      {paths['http']}" in systemd.output
+        assert systemd.end(signal.SIGTERM) == 0
+        assert {path: path.stat().st_ino for path in paths.values()} == inodes
+
+
+def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
+    http_socket, ws_socket, nobody = tcp(), tcp(), tcp()
+    broker = port(nobody)
+    nobody.close()
+    mapping = tmp_path / "mapping"
+    mapping.mkdir()
+    rule = '[[stream]]\ntopic = "street/{post}/presence"\nproperty = "lighting:presence"\npayload = "boolean"\n'
+    (mapping / "street.toml").write_text(rule)
+    configure(
+        tmp_path,
+        PLAIN + f'[mqtt]\nhost = "127.0.0.1"\nport = {broker}\n',
+        http=port(http_socket),
+        ws=port(ws_socket),
+    )
+    with PlayedSystemd(tmp_path, ("http", http_socket), ("ws", ws_socket)) as systemd:
+        systemd.start()
+        systemd.heard("READY=1")
+        other = tmp_path / "adapter"
+        other.mkdir()
+        (other / "lamplighter.toml").symlink_to(tmp_path / "lamplighter.toml")
+        (other / "mapping").symlink_to(mapping)
+        with PlayedSystemd(other, watchdog_s=6) as adapter:
+            adapter.start("-m", "gateway.adapter_process", "mqtt")
+            adapter.heard("WATCHDOG=1")
+            assert f"broker 127.0.0.1:{broker} does not take us yet" in adapter.heard("READY=1")
+            (mapping / "street.toml").write_text(rule.replace("street", "road"))
+            assert adapter.process is not None
+            adapter.process.send_signal(signal.SIGHUP)
+            adapter.heard("RELOADING=1")
+            adapter.heard("READY=1")
+            assert "applied=all, the adapter begins anew" in adapter.output
+            adapter.process.send_signal(signal.SIGHUP)
+            adapter.heard("RELOADING=1")
+            adapter.heard("READY=1")
+            assert "applied=nothing" in adapter.output
+            assert adapter.end(signal.SIGTERM) == 0
+
+
+# --- the parts ---
+
+
+def test_turns_come_three_times_in_what_the_watchdog_waits() -> None:
+    def service(limit_s: float) -> Supervisor:
+        return Supervisor({"WATCHDOG_USEC": str(int(limit_s * 1e6))})
+
+    assert turn_s(service(3)) == 1.0
+    assert turn_s(service(60)) == 10.0
+    assert turn_s(Supervisor({})) == 10.0
+
+
+class StuckRunner:
+    """Takes steps and never finishes one, though the loop turns."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.figures = self
+
+    def status(self) -> dict[str, Any]:
+        return {**FIGURES, "counters": {"updates": 0}}
+
+    def probe(self) -> asyncio.Future[None]:
+        self.asked += 1
+        return asyncio.get_running_loop().create_future()
+
+
+def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.supervision.check_answer", lambda place, path: None)
+    runner: Any = StuckRunner()
+    nothing: Any = None
+    addresses = plain_addresses(Settings(), 8000, 9000)
+
+    async def test() -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+            listening.bind(str(tmp_path / "notify"))
+            service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000"})
+            gateway = GatewayService(service, runner, nothing, addresses, Settings(), None, adapters=False)
+            running = asyncio.ensure_future(gateway.run())
+            await asyncio.sleep(0.3)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            listening.setblocking(False)
+            heard = b""
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    heard += listening.recv(1000)
+            return heard
+
+    heard = asyncio.run(test())
+    assert b"READY=1" in heard
+    assert runner.asked == 1
+    assert b"WATCHDOG" not in heard
+
+
+FIGURES = {"status": "ok", "problems": [], "subscriptions": 12}
+
+
+@pytest.mark.parametrize(
+    ("figures", "rate", "line"),
+    [
+        (FIGURES, 3.14, "12 subscriptions, 3.1 updates/s, log synced"),
+        ({**FIGURES, "subscriptions": 1}, 0, "1 subscription, 0.0 updates/s, log synced"),
+        (
+            {**FIGURES, "status": "refusing", "problems": ["updates are refused: the disk is full"]},
+            0,
+            "updates are refused: the disk is full; 12 subscriptions, 0.0 updates/s",
+        ),
+        (
+            {**FIGURES, "status": "damaged", "problems": ["the change log was damaged", "another"]},
+            1,
+            "another (and 1 more); 12 subscriptions, 1.0 updates/s",
+        ),
+    ],
+)
+def test_the_line_for_people_says_what_matters(figures: dict[str, Any], rate: float, line: str) -> None:
+    assert status_line(figures, rate, "fsync") == line
+
+
+def test_a_change_is_applied_or_waits() -> None:
+    before = Settings()
+    after = msgspec.convert(
+        {"limits": {"evaluation_ms_max": 9, "delta_quads_max": 9}, "gateway": {"data": "x"}, "mqtt": {"host": "b"}},
+        Settings,
+    )
+    found = change(before, after)
+    assert found.applied == ["limits.evaluation_ms_max"]
+    assert found.waiting == ["gateway.data", "limits.delta_quads_max"]
+    assert found.settings.limits.evaluation_ms_max == 9
+    assert found.settings.limits.delta_quads_max == before.limits.delta_quads_max
+    assert found.settings.gateway == before.gateway
+    assert change(before, after, adapters=True).waiting == ["gateway.data", "limits.delta_quads_max", "mqtt.host"]
+    assert change(found.settings, after).applied == []
+
+
+def test_keys_that_are_applied_are_keys() -> None:
+    for table, keys in LIVE.items():
+        assert keys <= set(getattr(Settings(), table).__struct_fields__), table
+
+
+def test_a_process_of_an_adapter_loads_neither_store_nor_gates() -> None:
+    heavy = ("pyoxigraph", "starlette", "cryptography", "gateway.runner", "adapters.mqtt.adapter", "paho")
+    script = f"import sys, gateway.adapter_process; print([name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_adapters_have_the_defaults_of_the_gateway() -> None:
+    own, whole = msgspec.to_builtins(Document()), msgspec.to_builtins(Settings())
+    assert {table: {key: whole[table][key] for key in keys} for table, keys in own.items()} == own
+
+
+class FakeAdapter:
+    """Ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.tried = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.over.wait()
+        raise ConfigurationError("it cannot work")
+
+    def status(self) -> str:
+        return "fine"
+
+
+class FakeClient:
+    connected = True
+
+    async def ask(self, query: str) -> bool:
+        return True
+
+
+def test_an_adapter_that_ends_takes_its_service_with_it() -> None:
+    adapter = FakeAdapter()
+
+    async def test() -> None:
+        client: Any = FakeClient()
+        service = AdapterService(Supervisor({}), client, lambda: 1, lambda part, before: adapter)
+        running = asyncio.ensure_future(service.run(1))
+        await asyncio.sleep(0)
+        adapter.over.set()
+        with pytest.raises(ConfigurationError):
+            await asyncio.wait_for(running, 5)
+
+    asyncio.run(test())
+
+
+# --- listeners ---
+
+
+def protection(folder: Path, **tables: Any) -> Protection:
+    (folder / "data").mkdir(exist_ok=True)
+    return Protection(msgspec.convert(tables, Settings), folder, folder / "data", FakeClock(), Disk())
+
+
+def test_plain_mode_serves_nothing_on_the_network_that_systemd_has_opened(tmp_path: Path) -> None:
+    everywhere = socket.create_server(("0.0.0.0", 0))
+    tables = {"http": {"port": 0}, "websocket": {"port": 0}}
+    with pytest.raises(ConfigurationError, match=r"security\.enabled is false.*disable --now lamplighter-http.socket"):
+        protection(tmp_path, **tables).open([Passed("http", everywhere)])
+    everywhere.close()
+
+
+def test_a_socket_elsewhere_is_served_besides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere = tcp()
+    where = port(elsewhere)
+    gates = protection(tmp_path, http={"port": 0}, websocket={"port": 0}).open([Passed("http", elsewhere)])
+    ports = [listener.port for listener in gates.http]
+    assert ports[0] != where and ports[1] == where
+    assert f":{ports[0]}/" in gates.addresses.query
+    assert "systemd listens elsewhere than http says" in caplog.text
+    for listener in (*gates.http, *gates.websocket):
+        listener.socket.close()
+
+
+def test_a_socket_of_another_name_is_not_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = tcp()
+    gates = protection(tmp_path, http={"port": 0}, websocket={"port": 0}).open([Passed("unknown", other)])
+    assert other.fileno() == -1
+    assert "it needs FileDescriptorName=http or ws" in caplog.text
+    for listener in (*gates.http, *gates.websocket):
+        listener.socket.close()

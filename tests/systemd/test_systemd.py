@@ -1,0 +1,247 @@
+"""What is said to systemd and to the journal, byte by byte."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.mqtt.settings import MqttSettings
+from gateway.adapter_process import with_password
+from gateway.security.audit import refused
+from gateway.systemd import JournalHandler, PrefixFormatter, Supervisor, fields, journal_handler, mark_lines, priority
+
+
+class Listening:
+    """A datagram socket that somebody says something to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(5)
+
+    def heard(self) -> bytes:
+        return self._socket.recv(1 << 20)
+
+    @property
+    def silent(self) -> bool:
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1)
+        except BlockingIOError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def listening(tmp_path: Path) -> Iterator[Listening]:
+    one = Listening(tmp_path / "socket")
+    yield one
+    one.close()
+
+
+def supervisor(listening: Listening, **environment: str) -> Supervisor:
+    return Supervisor({"NOTIFY_SOCKET": str(listening.path), **environment}, pid=7, monotonic=iter(range(100)).__next__)
+
+
+def test_nobody_is_told_where_nobody_asks() -> None:
+    silent = Supervisor({})
+    assert not silent.active
+    silent.ready("fine")
+    silent.alive()
+    assert silent.sockets() == []
+    assert silent.credential("x") is None
+
+
+def test_readiness_and_state_are_told_together(listening: Listening) -> None:
+    supervisor(listening).ready("3 subscriptions\nREADY=0")
+    assert listening.heard() == b"READY=1\nSTATUS=3 subscriptions READY=0"
+
+
+def test_an_unchanged_line_is_told_once(listening: Listening) -> None:
+    service = supervisor(listening)
+    service.status("fine")
+    service.status("fine")
+    assert listening.heard() == b"STATUS=fine"
+    assert listening.silent
+
+
+def test_a_reload_begins_with_the_time(listening: Listening) -> None:
+    supervisor(listening).reloading()
+    first, second = listening.heard().split(b"\n")
+    assert first == b"RELOADING=1"
+    assert second.startswith(b"MONOTONIC_USEC=") and second.partition(b"=")[2].isdigit()
+
+
+def test_abstract_addresses_are_known() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as there:
+        there.bind("\0lamplighter-test")
+        Supervisor({"NOTIFY_SOCKET": "@lamplighter-test"}).stopping("over")
+        assert there.recv(100) == b"STOPPING=1\nSTATUS=over"
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit"),
+    [
+        ({"WATCHDOG_USEC": "60000000"}, 60.0),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "7"}, 60.0),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "8"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({}, None),
+    ],
+)
+def test_watchdog_is_fed_by_whom_it_watches(
+    listening: Listening, environment: dict[str, str], limit: float | None
+) -> None:
+    service = supervisor(listening, **environment)
+    assert service.watchdog_s == limit
+    service.alive()
+    if limit:
+        assert listening.heard() == b"WATCHDOG=1"
+    else:
+        assert listening.silent
+
+
+def test_a_start_that_gets_on_has_the_time_it_needs(listening: Listening) -> None:
+    service = supervisor(listening)
+    for records in range(1, 3001):
+        service.recovering(records)
+    for records in ("1,000", "2,000", "3,000"):
+        assert listening.heard() == b"EXTEND_TIMEOUT_USEC=120000000"
+        assert listening.heard() == f"STATUS=recovering, {records} records so far".encode()
+    assert listening.silent
+
+
+def test_credentials_are_files_of_the_folder_that_systemd_names(tmp_path: Path) -> None:
+    (tmp_path / "lamplighter.mqtt-password").write_text("secret")
+    service = Supervisor({"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert service.credential("lamplighter.mqtt-password") == tmp_path / "lamplighter.mqtt-password"
+    for other in ("other", "", "..", "../x", "/etc/passwd"):
+        assert service.credential(other) is None
+    named = with_password(MqttSettings(host="broker", username="gateway"), service)
+    assert named.password_file == str(tmp_path / "lamplighter.mqtt-password")
+    own = MqttSettings(host="broker", username="gateway", password_file="/etc/mine")
+    assert with_password(own, service) == own
+    assert with_password(MqttSettings(host="broker"), service) == MqttSettings(host="broker")
+
+
+# --- the journal ---
+
+
+def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
+    return logging.LogRecord("gateway.test", level, __file__, 1, message, arguments, None)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "found"),
+    [
+        ("started", (), {}),
+        ("coap device unreachable device=%s resource=%s reason=%s", ("d", "coap://d/r", "no answer"),
+         {"DEVICE": "d", "RESOURCE": "coap://d/r", "REASON": "no answer"}),
+        ("coap command refused resource=%s code=%s", ("coap://d/r", "4.04"), {"DEVICE": "coap://d/r", "CODE": "4.04"}),
+        ("subscription expired spuid=%s", ("s-1",), {"SUBSCRIPTION": "s-1"}),
+        ("delayed update missed id=%s late_s=%.3f", ("t", 1.5), {"TIMER_ID": "t", "LATE_S": "1.500"}),
+        ("update failed id=delayed update %s reason=%s", ("t", "full"), {"ID": "delayed update t", "REASON": "full"}),
+        ("100 %% of %s key=%d", ("x", 3), {"KEY": "3"}),
+        ("a value topic=%s", ("x priority=0 MESSAGE=y",), {"TOPIC": "x priority=0 MESSAGE=y"}),
+        ("mine message=%s priority=%s gateway=%s", ("a", "b", "c"), {}),
+        ("constant mode=listed", (), {}),
+    ],
+)  # fmt: skip
+def test_fields_come_from_the_text_of_the_program(
+    message: str, arguments: tuple[object, ...], found: dict[str, str]
+) -> None:
+    assert fields(record(message, *arguments)) == found
+
+
+def entry(datagram: bytes) -> dict[str, str]:
+    found, rest = {}, datagram
+    while rest:
+        line, _, rest = rest.partition(b"\n")
+        name, equals, value = line.partition(b"=")
+        if not equals:
+            size = int.from_bytes(rest[:8], "little")
+            value, rest = rest[8 : 8 + size], rest[9 + size :]
+        found[name.decode()] = value.decode()
+    return found
+
+
+def test_a_line_goes_to_the_journal_with_its_fields(listening: Listening) -> None:
+    handler = JournalHandler(listening.path)
+    handler.constant["GATEWAY"] = "gw-1"
+    handler.handle(record("mqtt reading dropped topic=%s reason=%s", "a/b", "two\nlines", level=logging.WARNING))
+    handler.close()
+    assert entry(listening.heard()) == {
+        "MESSAGE": "mqtt reading dropped topic=a/b reason=two\nlines",
+        "PRIORITY": "4",
+        "LOGGER": "gateway.test",
+        "SYSLOG_IDENTIFIER": "lamplighter",
+        "GATEWAY": "gw-1",
+        "TOPIC": "a/b",
+        "REASON": "two\nlines",
+    }
+
+
+def test_audit_lines_bring_their_fields(listening: Listening) -> None:
+    handler = JournalHandler(listening.path)
+    logger = logging.getLogger("lamplighter.audit")
+    logger.addHandler(handler)
+    try:
+        refused("denied", client="lamp", operation="update", priority="0", address="::ffff:192.0.2.7")
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+    found = entry(listening.heard())
+    assert (found["CLIENT"], found["OPERATION"], found["PRIORITY"]) == ("lamp", "update", "4")
+    assert found["MESSAGE"].endswith("address=192.0.2.7")
+
+
+def test_a_line_that_is_too_long_is_cut(listening: Listening) -> None:
+    handler = JournalHandler(listening.path)
+    handler.handle(record("long reason=%s", "x" * 300_000))
+    handler.close()
+    found = entry(listening.heard())
+    assert found["MESSAGE"].startswith("long reason=xxx") and found["MESSAGE"].endswith(" ...")
+
+
+def test_without_the_journal_lines_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handler = JournalHandler(tmp_path / "nobody")
+    handler.handle(record("lost", level=logging.ERROR))
+    handler.close()
+    assert capsys.readouterr().err == "<3>lost\n"
+
+
+def test_lines_of_standard_error_carry_their_priority() -> None:
+    assert PrefixFormatter().format(record("one\ntwo")) == "<6>one\n<6>two"
+    assert [priority(level) for level in (10, 20, 30, 40, 50)] == [7, 6, 4, 3, 2]
+
+
+def test_the_journal_is_used_where_standard_error_is_it(tmp_path: Path) -> None:
+    with (tmp_path / "stream").open("w") as stream:
+        status = os.fstat(stream.fileno())
+        here = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+        handler = journal_handler(here, stream.fileno())
+        assert handler is not None
+        handler.close()
+        assert journal_handler({"JOURNAL_STREAM": "1:2"}, stream.fileno()) is None
+        assert journal_handler({}, stream.fileno()) is None
+
+
+def test_lines_are_marked_in_the_journal_only(listening: Listening) -> None:
+    handler = JournalHandler(listening.path)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        mark_lines(GATEWAY="gw-2")
+        assert handler.constant == {"GATEWAY": "gw-2"}
+    finally:
+        root.removeHandler(handler)
+        handler.close()
