@@ -24,6 +24,7 @@ from engine.errors import LimitExceededError, QueueFullError, StoreError
 from engine.sparql import parse_query
 from gateway.reader import Reader
 from gateway.settings import LimitSettings, QuerySettings
+from tests.forks import forks
 from tests.running_gateway import Answer, go, health, hear, http, query, rows, running_gateway, tell, until, update
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,22 +37,8 @@ def triples(count: int) -> str:
     return "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(count)) + "}"
 
 
-def children(process: int | None = None) -> set[int]:
-    """The processes, zombies too, whose parent is this one or another."""
-    parent = str(process or os.getpid())
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = path.read_text()
-        except OSError:
-            continue  # it ended meanwhile
-        if text.rpartition(")")[2].split()[1] == parent:
-            found.add(int(path.parent.name))
-    return found
-
-
 async def no_child() -> bool:
-    return not children()
+    return not forks()
 
 
 def open_files(process: int) -> list[str]:
@@ -133,7 +120,7 @@ def test_too_many_queries_at_once_are_429_and_room_comes_back(tmp_path: Path) ->
             running = [asyncio.create_task(query(at, CROSS)) for _ in range(2)]
 
             async def both_run() -> bool:
-                return len(children()) == 2
+                return len(forks()) == 2
 
             await until(both_run)
             refused = await query(at, ALL)
@@ -188,7 +175,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(tmp_path: Path
                 head = f"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
                 writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
                 assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-                assert len(children()) == 1
+                assert len(forks()) == 1
                 writer.transport.abort()
                 await until(no_child, "the end of the reader")
 
@@ -209,7 +196,7 @@ def test_a_socket_that_closes_takes_its_queries_with_it(tmp_path: Path) -> None:
                     await tell(socket, {"query": {"sparql": CROSS}})
 
                 async def all_run() -> bool:
-                    return len(children()) == 4
+                    return len(forks()) == 4
 
                 await until(all_run)
                 await tell(socket, {"query": {"sparql": "ASK {}", "alias": "fifth"}})
@@ -261,7 +248,7 @@ def test_fifty_queries_leave_no_process_no_descriptor_and_no_zombie(tmp_path: Pa
             assert [answer.status for answer in answers] == [200, 200, 400, 403, 200] * 10
 
             async def as_before() -> bool:
-                return descriptors() <= before and not children()
+                return descriptors() <= before and not forks()
 
             await until(as_before, f"{before} descriptors and no child")
             assert (await health(at))["counters"]["queries"] == 55
@@ -295,10 +282,10 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
             writer.write(f"{head}Content-Type: application/sparql-query\r\n\r\n{CROSS}".encode())
 
             async def runs() -> bool:
-                return len(children(gateway.pid)) == 1
+                return len(forks(gateway.pid)) == 1
 
             await until(runs)
-            [child] = children(gateway.pid)
+            [child] = forks(gateway.pid)
 
             async def only_its_pipe() -> bool:
                 return [name.partition(":")[0] for name in open_files(child)] == ["pipe"]
@@ -369,7 +356,7 @@ def test_a_stream_takes_no_querys_place() -> None:
         with pytest.raises(QueueFullError):
             await count(reader, engine)
         query.abandon()
-        assert children(), "the stream still runs"
+        assert forks(), "the stream still runs"
         stream.abandon()
         await until(no_child)
 
@@ -440,6 +427,7 @@ def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
             await Reader(QuerySettings(), LimitSettings(evaluation_ms_max=50)).trial(signal.pause)
         await asyncio.gather(*(reader_of().trial(lambda: sum(range(2 * 10**6))) for _ in range(4)))
         assert not caplog.records
+        await until(no_child)
 
     go(test)
 
@@ -511,7 +499,7 @@ def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_p
             running = reader.stream(ready_then_waiting)
             chunks = running.chunks()
             await anext(chunks)
-            [child] = children()
+            [child] = forks()
             names = open_files(child)
             assert any(name.endswith(".sst") for name in names)
             assert not [name for name in names if name.endswith((".log", "LOCK", "LOG")) or "MANIFEST" in name]

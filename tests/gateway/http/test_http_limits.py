@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from gateway.gates import Addresses
+from tests.forks import forks
 from tests.running_gateway import TIMEOUT_S, go, http, query, rows, running_gateway, until, update
 
 INSERT = "INSERT DATA { <http://x> <http://p> 1 }"
@@ -49,10 +50,6 @@ async def ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tric
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def children() -> str:
-    return "".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
 
 
 def head(method: str, target: str, *lines: str) -> bytes:
@@ -278,7 +275,7 @@ def test_a_client_that_does_not_read_costs_no_memory_and_is_dropped(tmp_path: Pa
                 async def gone() -> bool:
                     nonlocal most
                     most = max(most, resident_bytes() - before)
-                    return not children()
+                    return not forks()
 
                 await until(gone, "the end of the reader")
                 assert most < 8_000_000
