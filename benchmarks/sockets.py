@@ -19,6 +19,19 @@ _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
 _READ = 256 * 1024
 
 
+def frame(kind: int, payload: bytes, mask: bytes) -> bytes:
+    """A WebSocket frame as a client sends it (RFC 6455, 5.2). mask: four bytes."""
+    size = len(payload)
+    if size < 126:
+        head = struct.pack("!BB", 0x80 | kind, 0x80 | size)
+    elif size < 1 << 16:
+        head = struct.pack("!BBH", 0x80 | kind, 0x80 | 126, size)
+    else:
+        head = struct.pack("!BBQ", 0x80 | kind, 0x80 | 127, size)
+    key = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
+    return head + mask + (int.from_bytes(payload, "big") ^ key).to_bytes(size, "big")
+
+
 class Socket:
     """One WebSocket connection, after its handshake."""
 
@@ -52,16 +65,7 @@ class Socket:
         self._frame(_TEXT, json.dumps(message).encode())
 
     def _frame(self, kind: int, payload: bytes) -> None:
-        size, mask = len(payload), os.urandom(4)
-        if size < 126:
-            head = struct.pack("!BB", 0x80 | kind, 0x80 | size)
-        elif size < 1 << 16:
-            head = struct.pack("!BBH", 0x80 | kind, 0x80 | 126, size)
-        else:
-            head = struct.pack("!BBQ", 0x80 | kind, 0x80 | 127, size)
-        key = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
-        masked = (int.from_bytes(payload, "big") ^ key).to_bytes(size, "big")
-        self._socket.sendall(head + mask + masked)
+        self._socket.sendall(frame(kind, payload, os.urandom(4)))
 
     def hear(self) -> tuple[list[bytes], int]:
         """The messages that are there now, waiting for some bytes at least; when the last bytes arrived, in

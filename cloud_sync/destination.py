@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+from cloud_sync.files import sync_folder
 from engine.errors import ConfigurationError, GatewayError, UpstreamError
 
 PART = ".part"
@@ -152,14 +153,14 @@ class LocalFolder:
                 temporary.rename(path)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
             return True
 
     def put(self, name: str, data: bytes) -> None:
         with errors(f"{self.url}/{name}"):
             path = self._path / checked(name)
             self._written(path, [data]).rename(path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
     def get(self, name: str) -> bytes | None:
         with errors(f"{self.url}/{name}"), absent(), (self._path / checked(name)).open("rb") as file:
@@ -221,12 +222,4 @@ def _make_folder(path: Path) -> None:
             path.mkdir(exist_ok=True)
         except FileExistsError as error:
             raise UpstreamError(f"{path}: there is a file of that name; name another folder") from error
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(path.parent)

@@ -7,12 +7,12 @@ already is compared instead of sent.
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from cloud_sync.files import write_whole
 from engine.change_log import Seal, SegmentName, seal_name, segment_name
 
 Place = tuple[int, int]
@@ -20,7 +20,6 @@ Place = tuple[int, int]
 
 STATUS = "sync.json"
 SHIPPED = "shipped.json"
-_TEMPORARY = ".sync-part"
 
 
 class SentSnapshot(msgspec.Struct, frozen=True):
@@ -88,26 +87,12 @@ def read_status(data: Path) -> Status:
 
 def write_status(data: Path, status: Status) -> None:
     """Raises OSError."""
-    _write(data / STATUS, msgspec.json.encode(status) + b"\n")
+    write_whole(data / STATUS, msgspec.json.encode(status) + b"\n")
 
 
 def write_shipped(data: Path, place: Place) -> None:
     """Raises OSError. The gateway may let go of everything up to there."""
-    _write(data / SHIPPED, msgspec.json.encode(_Shipped(*place)) + b"\n")
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + _TEMPORARY)
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_whole(data / SHIPPED, msgspec.json.encode(_Shipped(*place)) + b"\n")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ unfinished frame, of which it shows all lines and then complains.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, Protocol
 
 import zstandard
 
@@ -21,6 +22,9 @@ CLOSED = b"\x50\x2a\x4d\x18\x04\x00\x00\x00end\n"
 """A skippable frame (RFC 8878, 3.1.2) that ends a file whose writer took its leave: all before it is durable."""
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_MAX = 128 * 1024
+_READ_BYTES = 1024
+"""At once of a whole frame: a block says in four bytes what unpacked are 128 KiB, so this is at most 32 MiB."""
+_WINDOW_MAX = 128 * 1024 * 1024
 _RLE = 1
 
 
@@ -173,3 +177,42 @@ def _blocks(data: bytes, offset: int) -> int:
             offset += header
             within = True
     return count
+
+
+class Content(Protocol):
+    """What bytes can be read from, one part after the other."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def frame_lines(content: Content, line_bytes_max: int, bytes_max: float = inf) -> Iterator[bytes]:
+    """The lines, without their newlines, of what is one frame and ends with it, as sealed segments and snapshots do.
+
+    Raises ValueError for anything else, and for a line, or lines together, of more bytes; OSError.
+    """
+    frame = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompressobj()
+    parts: list[bytes] = []
+    total = size = 0
+    while data := content.read(_READ_BYTES):
+        if frame.eof:
+            raise ValueError("something stands behind its end")
+        try:
+            text = frame.decompress(data)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"it cannot be decompressed: {error}") from error
+        if frame.unused_data:
+            raise ValueError("something stands behind its end")
+        total += len(text)
+        if total > bytes_max:
+            raise ValueError(f"it unpacks to more than {bytes_max} bytes")
+        *whole, rest = text.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*parts, whole[0]])
+            parts, size = [], 0
+        parts.append(rest)
+        size += len(rest)
+        if max([size, *map(len, whole)]) > line_bytes_max:
+            raise ValueError(f"a line is longer than {line_bytes_max} bytes")
+        yield from whole
+    if not frame.eof or size:
+        raise ValueError("it breaks off")

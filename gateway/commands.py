@@ -62,25 +62,26 @@ def add_commands(command: Adder) -> None:
     log = command("log", "read the change log", _show)
     modes = log.add_subparsers(title="what to do", required=True, dest="mode")
 
-    show = _mode(modes, "show", "print records for people", _show)
+    show = add_mode(modes, "show", "print records for people", _show)
     _range(show)
     show.add_argument("--type", help=f"only these types, with commas between them: {', '.join(TYPES)}")
     show.add_argument("--last", type=int, metavar="N", help="the last N only")
     show.add_argument("--json", action="store_true", help="the lines as they are in the log")
 
-    export = _mode(modes, "export", "write records for programs", _export)
+    export = add_mode(modes, "export", "write records for programs", _export)
     export.add_argument("--format", choices=("rdfpatch", "ndjson"), required=True)
     _range(export)
     export.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of printing them")
 
-    restore_at = _mode(modes, "restore", "write the dataset as it was at a record into a file", _restore_at)
+    restore_at = add_mode(modes, "restore", "write the dataset as it was at a record into a file", _restore_at)
     restore_at.add_argument(
         "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
     )
     restore_at.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="FILE.nq or FILE.trig")
 
 
-def _mode(modes: Any, name: str, text: str, function: object) -> argparse.ArgumentParser:
+def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.ArgumentParser:
+    """Declares a command within a command, such as `log show`."""
     parser: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
     for option in ("--config", "--data"):  # they may stand before the mode, too
         parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as of all commands")

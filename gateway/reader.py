@@ -227,8 +227,8 @@ class Reader:
             os.kill(child, signal.SIGKILL)
 
 
-class _StuckError(Exception):
-    """The child will never write again."""
+class StuckError(StoreError):
+    """The child waits for a lock that nobody will let go of; another fork may well succeed."""
 
 
 class _Child:
@@ -315,7 +315,9 @@ class Answer:
                 try:
                     first = await self._read(stream, 1)
                     break
-                except _StuckError:
+                except StuckError:
+                    if self._restarts == self._bounds.restarts_max:
+                        raise
                     transport.close()
                     self._replace()
                     stream, transport = await self._connected()
@@ -335,8 +337,6 @@ class Answer:
                 raise LimitExceededError(self._bounds.hungry)
             if status != 0:
                 raise StoreError(self._bounds.broken)
-        except _StuckError as error:
-            raise StoreError("the answer broke off; the store was busy, try again") from error
         finally:
             transport.close()
             self._child.kill()
@@ -349,17 +349,15 @@ class Answer:
         return stream, transport
 
     async def _read(self, stream: asyncio.StreamReader, size: int) -> bytes:
-        """Some bytes, none at the end. Raises _StuckError."""
+        """Some bytes, none at the end. Raises StuckError."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     return await stream.read(size)
             if self._child.stuck():
-                raise _StuckError
+                raise StuckError("the store was busy; try again")
 
     def _replace(self) -> None:
-        if self._restarts == self._bounds.restarts_max:
-            raise StoreError("the store was busy; try again")
         self._restarts += 1
         logger.debug("reader replaced, which waited for a lock of the store restarts=%d", self._restarts)
         stuck, self._child = self._child, self._started()

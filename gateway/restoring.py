@@ -29,9 +29,10 @@ from engine.delta import QuadDelta, compose
 from engine.errors import ChangeLogError, GatewayError, LimitExceededError, MalformedRequestError, StoreError
 from engine.store import QuadStore
 from engine.terms import Quad, Term
+from engine.zstd_frames import Content
 from gateway.disk import TEMPORARY, Disk
 from gateway.reader import Answer
-from gateway.snapshots import Content, known, read_snapshot
+from gateway.snapshots import known, read_snapshot
 
 KIND = "restore"
 """The cause of the records that a restore brings about; its id is gateway, epoch and sequence of the backup."""

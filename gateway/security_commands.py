@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gateway.commands import Adder, settings_and_data, table
+from gateway.commands import Adder, add_mode, settings_and_data, table
 from gateway.local_call import call
 
 _KINDS = ("read", "write", "subscribe")
@@ -18,32 +17,24 @@ def add_security_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
     clients = command("clients", "list, add, permit and remove the clients of a gateway in secure mode", _list)
     modes = clients.add_subparsers(title="what to do", required=True, dest="mode")
-    listed = _mode(modes, "list", "who has registered or may register, and what each may do", _list)
+    listed = add_mode(modes, "list", "who has registered or may register, and what each may do", _list)
     listed.add_argument("--json", action="store_true", help="print what GET /clients answers")
-    add = _mode(modes, "add", "let a client of that name register itself, once", _add)
+    add = add_mode(modes, "add", "let a client of that name register itself, once", _add)
     _permissions(add)
     add.add_argument("--register", action="store_true", help="register it at once, and print its secret")
-    code = _mode(modes, "code", "print a one-time code with which a client of that name can register", _code)
+    code = add_mode(modes, "code", "print a one-time code with which a client of that name can register", _code)
     _permissions(code)
-    permit = _mode(modes, "permit", "change what a client may do; what is not given stays as it is", _permit)
+    permit = add_mode(modes, "permit", "change what a client may do; what is not given stays as it is", _permit)
     _permissions(permit)
     permit.add_argument("--no-operate", action="store_true", help="no operator any more")
-    remove = _mode(modes, "remove", "end a client's subscriptions and refuse its tokens at once", _remove)
+    remove = add_mode(modes, "remove", "end a client's subscriptions and refuse its tokens at once", _remove)
     for parser in (add, code, permit, remove):
         parser.add_argument("name", help="the client_identity that it registers with")
 
     keys = command("keys", "the keys that tokens are signed with", _rotate)
     key_modes = keys.add_subparsers(title="what to do", required=True, dest="mode")
-    rotate = _mode(key_modes, "rotate", "sign with a new key; tokens that were given stay good", _rotate)
+    rotate = add_mode(key_modes, "rotate", "sign with a new key; tokens that were given stay good", _rotate)
     rotate.add_argument("--revoke", action="store_true", help="no token that was given before is good any more")
-
-
-def _mode(modes: Any, name: str, text: str, function: object) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
-    for option in ("--config", "--data"):  # they may stand before the mode, too
-        parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as of all commands")
-    parser.set_defaults(command=function)
-    return parser
 
 
 def _permissions(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import msgspec
 import zstandard
@@ -20,6 +20,7 @@ import zstandard
 from engine.change_log import Graphs, Part, Record, decode, encode, segment_name
 from engine.errors import ChangeLogError
 from engine.terms import Quad, Term
+from engine.zstd_frames import Content, frame_lines
 from gateway.delayed import DelayedState
 
 KEPT = 2
@@ -30,7 +31,6 @@ Place = tuple[int, int]
 
 LINE_BYTES_MAX = 512 * 1024 * 1024
 """A longer line is no snapshot's."""
-_READ_BYTES = 8 * 1024  # what that unpacks to is bounded
 
 
 def shown(place: Place) -> str:
@@ -82,12 +82,6 @@ def write(out: BinaryIO, head: Record, graphs: Iterable[Term], state: bytes, bat
         stream.write(line(snapshot=Part(number + 1, last=True, quads=count)))
 
 
-class Content(Protocol):
-    """What bytes can be read from, one part after the other."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
 class Known(msgspec.Struct, frozen=True):
     """What a snapshot has besides the dataset.
 
@@ -125,7 +119,7 @@ def _snapshot_records(path: Path, place: Place | None, content: Content | None) 
     number = quads = 0
     whole = False
     try:
-        for line in _lines(path) if content is None else _content_lines(content):
+        for line in _lines(path) if content is None else frame_lines(content, LINE_BYTES_MAX):
             record = decode(line)
             part = record.snapshot
             if whole:
@@ -155,33 +149,7 @@ def _snapshot_records(path: Path, place: Place | None, content: Content | None) 
 
 def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        yield from _content_lines(file)
-
-
-def _content_lines(content: Content) -> Iterator[bytes]:
-    """Lines without newlines. Raises ValueError, also when bytes are missing or left over; OSError."""
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    parts: list[bytes] = []
-    size = 0
-    while data := content.read(_READ_BYTES):
-        if frame.eof:
-            raise ValueError("something stands behind its end")
-        try:
-            text = frame.decompress(data)
-        except zstandard.ZstdError as error:
-            raise ValueError(f"it cannot be decompressed: {error}") from error
-        if frame.unused_data:
-            raise ValueError("something stands behind its end")
-        begin = 0
-        while (end := text.find(b"\n", begin)) >= 0:
-            yield b"".join([*parts, text[begin:end]])
-            parts, size, begin = [], 0, end + 1
-        parts.append(text[begin:])
-        size += len(text) - begin
-        if size > LINE_BYTES_MAX:
-            raise ValueError(f"a line is longer than {LINE_BYTES_MAX} bytes")
-    if not frame.eof or size:
-        raise ValueError("it breaks off")
+        yield from frame_lines(file, LINE_BYTES_MAX)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,32 @@
 """Real components that tests talk to: found on the machine, or the test says what is missing."""
 
+import importlib.util
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
 
 
+def missing(reason: str) -> NoReturn:
+    """Skips the test for want of a real component; where CI=true it fails."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 def require_command(*names: str) -> str:
-    """The path of the first of these commands that is there; else the test is skipped, or fails where CI=true."""
+    """The path of the first of these commands that is there; else the test is `missing` it."""
     for name in names:
         path = shutil.which(name, path=_PLACES)
         if path:
             return path
-    reason = f"none of {', '.join(names)} is installed; tests/install-components.sh says which package has it"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    missing(f"none of {', '.join(names)} is installed; tests/install-components.sh says which package has it")
+
+
+def require_module(name: str) -> None:
+    """The same for a package of Python."""
+    if importlib.util.find_spec(name) is None:
+        missing(f"{name} is not installed; requirements-test.lock has it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import free_port
-from tests.components import require_command
+from tests.components import require_command, require_module
 
 START_TIMEOUT_S = 30.0
 
@@ -31,15 +30,6 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
         except OSError:
             time.sleep(0.05)
     raise AssertionError(f"nothing listens on {port}: {log.read_text()}")
-
-
-def require_module(name: str) -> None:
-    """As `require_command`, for a package of Python."""
-    if importlib.util.find_spec(name) is None:
-        reason = f"{name} is not installed; it is in the extra [test-cloud]"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
 
 
 def weed_command() -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+from benchmarks import sockets
 from tests.properties.sparql_texts import Writer, written_case
 
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
@@ -240,16 +241,7 @@ class Hostile:
 
 
 def frame(kind: int, payload: bytes) -> bytes:
-    """A masked WebSocket frame (RFC 6455, 5.2)."""
-    size, mask = len(payload), b"\x12\x34\x56\x78"
-    if size < 126:
-        head = struct.pack("!BB", 0x80 | kind, 0x80 | size)
-    elif size < 1 << 16:
-        head = struct.pack("!BBH", 0x80 | kind, 0x80 | 126, size)
-    else:
-        head = struct.pack("!BBQ", 0x80 | kind, 0x80 | 127, size)
-    key = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
-    return head + mask + (int.from_bytes(payload, "big") ^ key).to_bytes(size, "big")
+    return sockets.frame(kind, payload, b"\x12\x34\x56\x78")
 
 
 class RawSocket:

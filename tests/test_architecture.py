@@ -14,7 +14,15 @@ ALLOWED = {
     "ontology": set(),
     "engine": {"engine"},
     "adapters": {"adapters", "ontology", "engine.client", "engine.errors", "engine.terms"},
-    "cloud_sync": {"cloud_sync", "ontology", "engine.change_log", "engine.client", "engine.errors", "engine.terms"},
+    "cloud_sync": {
+        "cloud_sync",
+        "ontology",
+        "engine.change_log",
+        "engine.client",
+        "engine.errors",
+        "engine.terms",
+        "engine.zstd_frames",
+    },
     "gateway": {"gateway", "engine", "adapters", "ontology", "cloud_sync"},
 }
 """package -> modules of ours (or whole packages) that it may import."""

@@ -7,7 +7,6 @@ and writing a batch once more replaces it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import msgspec
 
+from cloud_sync.files import write_whole
 from engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -108,17 +108,7 @@ class Lake:
             return
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(target, data)
 
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it is not there."""

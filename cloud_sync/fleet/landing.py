@@ -18,6 +18,7 @@ import zstandard
 
 from cloud_sync.answers import SNAPSHOTS
 from cloud_sync.destination import PART
+from cloud_sync.files import sync_folder
 from cloud_sync.fleet.manifest import (
     ANSWERED_NEVER,
     KNOWN,
@@ -137,7 +138,7 @@ class Landing:
         if released is not None:
             moves.setdefault(incoming, self._incoming())
             moves[f"{QUARANTINE}/{_reason_file(released.file)}"] = self._incoming()
-        _sync_folder(self._lake / INCOMING)
+        sync_folder(self._lake / INCOMING)
         with self._manifest.transaction():
             if segment is not None:
                 self._manifest.take_in(segment, ranges, path, at)
@@ -198,7 +199,7 @@ class Landing:
         answered = ANSWERED_NEVER if bad.kind == NEWER else UNANSWERED
         found = Object(version, sha256, QUARANTINED, str(bad), at, answered)
         moves = {incoming: f"{QUARANTINE}/{file}", reason: f"{QUARANTINE}/{_reason_file(file)}"}
-        _sync_folder(self._lake / INCOMING)
+        sync_folder(self._lake / INCOMING)
         with self._manifest.transaction():
             self._manifest.quarantine(Quarantined(file, path, sha256, bad.kind, str(bad), at, seal))
             self._manifest.plan_moves(moves)
@@ -219,7 +220,7 @@ class Landing:
             folders.add(path.parent)
             self._moved.append(source)
         for folder in folders:
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def _incoming(self) -> str:
         """A free name in `incoming/`, relative to the lake."""
@@ -254,11 +255,3 @@ def _compressed(content: Iterable[bytes]) -> Iterator[bytes]:
     for line in content:
         yield compressor.compress(line + b"\n")
     yield compressor.flush()
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
-import zstandard
 
 from cloud_sync.answers import SnapshotSeal
 from engine.change_log import VERSION, Gap, Record, Seal, decode
 from engine.errors import ConfigurationError
+from engine.zstd_frames import frame_lines
 
 Range = tuple[int, int]
 """First and last sequence, both in it."""
@@ -29,9 +29,6 @@ GATEWAY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 NEWER, CHAIN, CONFLICT = "newer", "chain", "conflict"
 
 TYPES = frozenset({"commit", "timer", "cancel", "subscribe", "unsubscribe", "gap"})
-_READ_BYTES = 1024
-"""At once: a block of zstd says in four bytes what unpacked are 128 KiB, so this is at most 32 MiB."""
-_WINDOW_MAX = 128 * 1024 * 1024
 
 
 class Bad(Exception):
@@ -165,33 +162,11 @@ def records(path: Path, bounds: Bounds) -> Iterator[Record]:
 
 def lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
     """The lines of a file that is one zstd frame, without their newlines. Raises Bad."""
-    frame = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompressobj()
-    parts: list[bytes] = []
-    total = size = 0
     with path.open("rb") as file:
-        while data := file.read(_READ_BYTES):
-            if frame.eof:
-                raise Bad("something stands behind its end")
-            try:
-                text = frame.decompress(data)
-            except zstandard.ZstdError as error:
-                raise Bad(f"it cannot be decompressed: {error}") from error
-            if frame.unused_data:
-                raise Bad("something stands behind its end")
-            total += len(text)
-            if total > bounds.content_bytes_max:
-                raise Bad(f"it unpacks to more than {bounds.content_bytes_max} bytes")
-            *whole, rest = text.split(b"\n")
-            if whole:
-                whole[0] = b"".join([*parts, whole[0]])
-                parts, size = [], 0
-            parts.append(rest)
-            size += len(rest)
-            if max([size, *map(len, whole)]) > bounds.line_bytes_max:
-                raise Bad(f"a line is longer than {bounds.line_bytes_max} bytes")
-            yield from whole
-    if not frame.eof or size:
-        raise Bad("it breaks off")
+        try:
+            yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
+        except ValueError as error:
+            raise Bad(str(error)) from error
 
 
 def _agrees(seal: Seal) -> bool:

@@ -97,6 +97,17 @@ class Bodies:
         return Call(meant, _text(form, meant), form)
 
 
+async def small_body(request: Request, bytes_max: int) -> bytes:
+    """The whole body of a request that has no reason to be large. Raises LimitExceededError."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > bytes_max:
+            raise LimitExceededError(f"the body of this request has {bytes_max} bytes at most")
+        parts.append(part)
+    return b"".join(parts)
+
+
 def content_type(request: Request) -> str:
     """The media type of a body, in lower case; "" where none is said.
 

@@ -9,8 +9,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.errors import ConfigurationError, LimitExceededError, MalformedRequestError, UnauthorizedError
+from engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
 from gateway.http.answers import json_answer
+from gateway.http.calls import small_body
 from gateway.http.places import Need, Place
 from gateway.security.audit import audit
 from gateway.security.callers import Caller
@@ -132,13 +133,8 @@ def _checked(permissions: Permissions | None) -> Permissions | None:
 
 
 async def _body(request: Request, struct: type[_T]) -> _T:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise LimitExceededError(f"a request has {BODY_BYTES_MAX} bytes at most here")
-        parts.append(part)
+    body = await small_body(request, BODY_BYTES_MAX)
     try:
-        return msgspec.json.decode(b"".join(parts), type=struct)
+        return msgspec.json.decode(body, type=struct)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequestError(f"the body: {error}") from error

@@ -12,9 +12,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.errors import LimitExceededError, MalformedRequestError, UnauthorizedError
+from engine.errors import MalformedRequestError, UnauthorizedError
 from gateway.http.answers import JSON, json_answer
-from gateway.http.calls import FORM, fields
+from gateway.http.calls import FORM, fields, small_body
 from gateway.http.places import Need, Place
 from gateway.security.callers import Caller
 
@@ -47,7 +47,7 @@ class OAuth:
     async def register(self, request: Request, caller: Caller) -> Response:
         authorization = self._configured()
         _check_json(request)
-        identity, code = _registration(await _body(request))
+        identity, code = _registration(await small_body(request, BODY_BYTES_MAX))
         credentials = await authorization.register(identity, code, _address(request))
         members = {
             "client_id": credentials.client_id,
@@ -103,16 +103,6 @@ def _check_json(request: Request) -> None:
         raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400)
 
 
-async def _body(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise LimitExceededError(f"a registration has {BODY_BYTES_MAX} bytes at most")
-        parts.append(part)
-    return b"".join(parts)
-
-
 def _registration(body: bytes) -> tuple[str, str | None]:
     """Identity and one-time code; members that are not asked for are ignored. Raises UnauthorizedError."""
     try:
@@ -159,7 +149,7 @@ def _basic(headers: list[str]) -> tuple[str, str]:
 
 async def _form_credentials(request: Request) -> tuple[str, str]:
     """Those of a standard request (RFC 6749, 2.3.1 and 4.4.2). Raises RequestError."""
-    form = fields(await _body(request))
+    form = fields(await small_body(request, BODY_BYTES_MAX))
 
     def one(name: str) -> str | None:
         values = form.get(name, [])

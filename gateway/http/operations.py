@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.change_log import SUFFIX
-from engine.errors import LimitExceededError, QueueFullError
+from engine.errors import QueueFullError
 from gateway.http.answers import json_answer, streamed
+from gateway.http.calls import small_body
 from gateway.http.sparql import cause
 from gateway.metrics import MEDIA_TYPE, prometheus_text
 from gateway.reader import Answer
@@ -33,11 +34,7 @@ class Operations:
 
     async def echo(self, request: Request, caller: Caller) -> Response:
         """The request as it came (SEPA protocol 1.1), so that a client sees what it sends, but no credentials."""
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > ECHO_BYTES_MAX:
-                raise LimitExceededError(f"a body of {ECHO_BYTES_MAX} bytes at most is echoed")
+        body = await small_body(request, ECHO_BYTES_MAX)
         headers = {name: value for name, value in request.headers.items() if name != "authorization"}
         return json_answer(
             {"method": request.method, "protocol": "HTTP", "headers": headers, "body": body.decode(errors="replace")}

@@ -203,6 +203,21 @@ def _read_or_none(path: Path) -> _Pair | None:
         return None
 
 
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    """What a key is for: an authority's signs certificates, a device's connections."""
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def _new_authority() -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own, so that the authorities of several gateways can be told apart.
@@ -212,21 +227,10 @@ def _new_authority() -> _Pair:
             x509.NameAttribute(NameOID.COMMON_NAME, f"Lamplighter authority {x509.random_serial_number():x}"[:38]),
         ]
     )
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
     certificate = (
         _builder(name, name, key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
     return _Pair(key, certificate)
@@ -234,23 +238,12 @@ def _new_authority() -> _Pair:
 
 def _new_device(authority: _Pair, names: Sequence[x509.GeneralName]) -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, socket.gethostname()[:_CN_CHARACTERS_MAX])])
     issuer = authority.key.public_key()
     certificate = (
         _builder(subject, authority.certificate.subject, key)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)

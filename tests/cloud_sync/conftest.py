@@ -1,7 +1,5 @@
 """One Spark session for all tests of the fleet: starting it takes longer than most of them."""
 
-import importlib.util
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,7 +7,7 @@ import pytest
 
 from cloud_sync.fleet.lake import Lake
 from tests.cloud_sync.small_lake import SmallFleet, small_fleet
-from tests.components import require_command
+from tests.components import require_command, require_module
 from tests.destinations import s3 as s3
 
 if TYPE_CHECKING:
@@ -20,10 +18,7 @@ if TYPE_CHECKING:
 def spark() -> Iterator["SparkSession"]:
     """A session of two cores and little memory."""
     require_command("java")
-    if importlib.util.find_spec("pyspark") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("pyspark is not installed; it is in the extra [cloud]")
-        pytest.skip("pyspark is not installed; it is in the extra [cloud]")
+    require_module("pyspark")
     from cloud_sync.fleet.session import session
 
     settings = {

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from engine.terms import Bag
 from gateway.gates import Addresses
 from gateway.log_writer import LogWriter
 from tests.brokers import free_port
+from tests.held_disk import HeldDisk
 from tests.running_gateway import TIMEOUT_S, ask, go, health, http, rows, running_gateway, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -278,14 +278,10 @@ def test_after_a_restart_subscriptions_begin_anew_and_requests_go_on(tmp_path: P
 def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, asked = threading.Event(), threading.Event()
-
-    def slow_sync(descriptor: int) -> None:
-        asked.set()
-        assert disk.wait(20)
+    disk = HeldDisk(monkeypatch)
 
     def finish(log: LogWriter) -> None:
-        disk.set()
+        disk.release()
         log.close()
 
     async def test() -> None:
@@ -293,9 +289,9 @@ def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
             client = EngineClient(at.subscribe)
             await client.__aenter__()
             assert await client.update(insert("a")) == UpdateAnswer(1, None)
-            monkeypatch.setattr("gateway.log_writer.os.fdatasync", slow_sync)
+            disk.hold()
             pending = asyncio.create_task(client.update(FRESH))
-            assert await asyncio.to_thread(asked.wait, 20)  # it is in the log, and will not be answered
+            assert await asyncio.to_thread(disk.asked.wait, 20)  # it is in the log, and will not be answered
             monkeypatch.setattr("gateway.log_writer.LogWriter.finish", finish)
         async with running_gateway(tmp_path, **ports(at)) as again:
             assert await pending == UpdateAnswer(2, None)

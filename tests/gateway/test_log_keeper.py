@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,11 +17,13 @@ from engine.terms import Quad
 from engine.zstd_frames import FrameReader
 from gateway import retention
 from gateway.disk import Disk
+from gateway.log_keeper import Taken
 from gateway.log_reader import Segment, seal_of, segments
+from gateway.reader import StuckError
 from gateway.runner import Runner
 from gateway.sealing import seal, unsealed
 from gateway.settings import LogSettings, Settings
-from gateway.snapshots import newest, read_snapshot, snapshots
+from gateway.snapshots import newest, read_snapshot, snapshots, write
 from tests.gateway_parts import FakeClock, dump, gateway, records, runner_over, update
 from tests.gateway_parts import lines as lines_of
 
@@ -91,6 +95,50 @@ def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(tmp_pat
             snapshot.path.unlink()
         async with gateway(tmp_path, clock, settings=SMALL) as runner:
             assert (dump(runner), runner.delayed_updates()) == (before, delayed)
+
+    asyncio.run(scenario())
+
+
+def test_a_snapshot_whose_fork_waits_for_a_lock_is_taken_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a thread of a store on disk may hold one while the process is forked."""
+    monkeypatch.setattr("gateway.reader._LOOK_S", 0.01)
+    lock = threading.Lock()
+    stuck_forks = [2, 9]
+    forks = 0
+
+    def written(*arguments: Any) -> None:
+        with lock:
+            write(*arguments)
+
+    async def scenario() -> None:
+        nonlocal forks
+        async with gateway(tmp_path, settings=SMALL) as runner:
+            take = runner.take_snapshot
+
+            def taken() -> asyncio.Future[Taken]:
+                nonlocal forks
+                forks += 1
+                if forks > stuck_forks[0] and lock.locked():
+                    lock.release()
+                return take()
+
+            monkeypatch.setattr("gateway.runner.write", written)
+            monkeypatch.setattr(runner, "take_snapshot", taken)
+            lock.acquire()
+            await insert(runner, 0, 2)
+            await runner.log_keeper.take_snapshot()
+            assert (forks, runner.log_keeper.snapshot) == (3, (1, 2))
+            forks = 0
+            del stuck_forks[0]
+            lock.acquire()
+            await insert(runner, 2, 1)
+            with pytest.raises(StuckError):
+                await runner.log_keeper.take_snapshot()
+            assert (forks, runner.log_keeper.snapshot) == (6, (1, 2))
+            lock.release()
+        assert [snapshot.place for snapshot in snapshots(folder(tmp_path))] == [(1, 2)]
 
     asyncio.run(scenario())
 

@@ -8,7 +8,6 @@ import json
 import os
 import socket as sockets
 import struct
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from websockets.frames import CloseCode
 
 from gateway.gates import Addresses
 from gateway.websocket_gate import MESSAGE_BYTES_MAX
+from tests.held_disk import HeldDisk
 from tests.running_gateway import TIMEOUT_S, ask, go, health, hear, running_gateway, tell, until, update
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
@@ -134,14 +134,11 @@ def test_nothing_more_is_read_from_a_client_that_has_too_much_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.websocket_gate.UNDER_WAY_BYTES_MAX", 1000)
-    disk = threading.Event()
-
-    def slow_sync(descriptor: int) -> None:
-        assert disk.wait(TIMEOUT_S)
+    disk = HeldDisk(monkeypatch)
 
     async def test() -> None:
         async with running_gateway(tmp_path, gateway={"durability": "fsync"}) as at, connect(at.subscribe) as socket:
-            monkeypatch.setattr("gateway.disk.os.fdatasync", slow_sync)
+            disk.hold()
             try:
                 texts = [f"INSERT DATA {{ <http://s{n}> <http://p> '{'x' * 600}' }}" for n in range(20)]
                 for number, text in enumerate(texts):  # in one go, each with an answer
@@ -151,7 +148,7 @@ def test_nothing_more_is_read_from_a_client_that_has_too_much_under_way(
                         await (await other.ping())
                 assert (await health(at))["queue"] <= 2
             finally:
-                disk.set()
+                disk.release()
             told = [(await hear(socket))["updated"] for _ in texts]
             assert told == [{"alias": str(n), "sequence": n + 1} for n in range(20)]
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import socket as sockets
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.gates import Addresses
+from tests.held_disk import HeldDisk
 from tests.running_gateway import (
     TIMEOUT_S,
     ask,
@@ -385,11 +385,7 @@ def test_subscriptions_end_with_their_socket_however_it_ends(tmp_path: Path) -> 
 def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, asked = threading.Event(), threading.Event()
-
-    def slow_sync(descriptor: int) -> None:
-        asked.set()
-        assert disk.wait(20)
+    disk = HeldDisk(monkeypatch)
 
     async def test() -> None:
         tables: dict[str, dict[str, object]] = {
@@ -397,10 +393,10 @@ def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
             "websocket": {"connections_max": 1},
         }
         async with running_gateway(tmp_path, **tables) as at:
-            monkeypatch.setattr("gateway.disk.os.fdatasync", slow_sync)
+            disk.hold()
             try:
                 slow = asyncio.create_task(update(at, insert("a")))
-                assert await asyncio.to_thread(asked.wait, 20)
+                assert await asyncio.to_thread(disk.asked.wait, 20)
                 async with connect(at.subscribe) as gone:
                     await tell(gone, {"subscribe": {"sparql": ALL}})
 
@@ -414,7 +410,7 @@ def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
                 await until(is_gone)
                 assert not slow.done()
             finally:
-                disk.set()
+                disk.release()
             assert (await slow).status == 200
 
             async def ended() -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.components import require_command
+from tests.components import missing, require_command
 from tests.systemd.machine import TOP, WORK, Machine, run
 
 pytestmark = pytest.mark.faults
@@ -42,7 +42,7 @@ print(answered, len(refused))
 @pytest.fixture(scope="module")
 def package() -> Path:
     if os.geteuid() != 0:
-        pytest.skip("needs root")
+        missing("systemd-nspawn and mmdebstrap need root")
     for command in ("systemd-nspawn", "mmdebstrap"):
         require_command(command)
     run(str(TOP / "image/deb/build.sh"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from itertools import product
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import pytest
 
 from gateway.gates import Addresses
+from tests.held_disk import HeldDisk
 from tests.running_gateway import FORM, go, health, http, query, rows, running_gateway, until, update
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
@@ -489,19 +489,15 @@ def test_answers_and_errors_carry_the_origin_that_asked_and_only_then(tmp_path: 
 def test_a_full_queue_is_429_and_nothing_is_answered_before_it_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, asked = threading.Event(), threading.Event()
-
-    def slow_sync(descriptor: int) -> None:
-        asked.set()
-        assert disk.wait(20)
+    disk = HeldDisk(monkeypatch)
 
     async def test() -> None:
         limits = {"durability": "fsync", "queue_max": 1}
         async with running_gateway(tmp_path, gateway=limits) as at:
-            monkeypatch.setattr("gateway.disk.os.fdatasync", slow_sync)
+            disk.hold()
             try:
                 first = asyncio.create_task(update(at, "INSERT DATA { <http://1> <http://p> 1 }"))
-                assert await asyncio.to_thread(asked.wait, 20)
+                assert await asyncio.to_thread(disk.asked.wait, 20)
                 second = asyncio.create_task(update(at, "INSERT DATA { <http://2> <http://p> 2 }"))
 
                 async def second_waits() -> bool:
@@ -514,7 +510,7 @@ def test_a_full_queue_is_429_and_nothing_is_answered_before_it_is_durable(
                 assert not first.done()
                 assert not second.done()
             finally:
-                disk.set()
+                disk.release()
             assert ((await first).status, (await second).status) == (200, 200)
             assert await subjects(at, ALL) == ["http://1", "http://2"]
             assert (await health(at))["counters"]["queue_full"] == 2
