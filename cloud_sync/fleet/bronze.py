@@ -44,11 +44,10 @@ def records(lines: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     def quads(name: str) -> Column:
-        # A quarter faster than one function that makes a struct of each quad: those are not compiled, zipping is.
-        return F.arrays_zip(*(terms(name, place).alias(part) for place, part in enumerate("spog"))).alias(name)
+        def quad(terms: Column) -> Column:
+            return F.struct(*(F.get(terms, F.lit(place)).alias(name) for place, name in enumerate("spog")))
 
-    def terms(name: str, place: int) -> Column:
-        return F.transform(name, lambda quad: F.get(quad, F.lit(place)))
+        return F.transform(name, quad).alias(name)
 
     whole = F.col("v") == VERSION
     for name in ("epoch", "seq", "ts", "type"):
