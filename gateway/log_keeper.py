@@ -19,7 +19,7 @@ from gateway import retention
 from gateway.clock import Clock
 from gateway.disk import TEMPORARY
 from gateway.log_writer import LogWriter
-from gateway.reader import Answer, StuckError
+from gateway.reader import Answer, again_if_stuck
 from gateway.sealing import seal, superseded, unsealed
 from gateway.settings import LogSettings
 from gateway.snapshots import KEPT, snapshots
@@ -30,8 +30,6 @@ PAUSE_S = 1.0
 LOOK_TURNS = 60
 """The files are looked at that often in any case; a log of a gigabyte has some thousand."""
 _AGAIN_S = 10.0
-_SNAPSHOT_RESTARTS_MAX = 5
-"""How often another fork is tried, of a later moment, when the store's own threads were in the way of one."""
 
 
 @dataclass(frozen=True)
@@ -156,13 +154,7 @@ class LogKeeper:
             await self._take_snapshot()
 
     async def _take_snapshot(self) -> None:
-        for restarts in range(_SNAPSHOT_RESTARTS_MAX + 1):
-            try:
-                await self._take_one_snapshot()
-                break
-            except StuckError:
-                if restarts == _SNAPSHOT_RESTARTS_MAX:
-                    raise
+        await again_if_stuck(self._take_one_snapshot)
 
     async def _take_one_snapshot(self) -> None:
         disk, folder = self._log.disk, self._log.data / "snapshots"

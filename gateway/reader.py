@@ -21,12 +21,12 @@ import os
 import resource
 import signal
 import warnings
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, TypeVar
 
 import msgspec
 import pyoxigraph as ox
@@ -70,6 +70,8 @@ _TRIAL_WAIT = 20
 _LOOK_S = 0.25
 """How long nothing comes from a reader until it is looked at; the second look decides whether it is stuck."""
 _RESTARTS_MAX = 5
+
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,8 @@ class Reader:
     def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
         """What a work writes in a fork, which has the dataset as it is now. It is nothing that a client asked for.
 
-        Whoever iterates gets StoreError where it breaks off, whatever `work` raised; the same may succeed later.
+        Whoever iterates gets StoreError where it breaks off, whatever `work` raised; the same may succeed later. A
+        stuck one is not replaced, since its moment has gone: see `again_if_stuck`.
         """
 
         def streamed(out: BinaryIO) -> None:
@@ -229,6 +232,15 @@ class Reader:
 
 class StuckError(StoreError):
     """The child waits for a lock that nobody will let go of; another fork may well succeed."""
+
+
+async def again_if_stuck(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    """The outcome of a work that has a stream written and reads it; of another stream, of a later moment, when the
+    store's own threads were in the way of one. Raises StuckError when they are in the way again and again."""
+    for _ in range(_RESTARTS_MAX):
+        with suppress(StuckError):
+            return await work()
+    return await work()
 
 
 class _Child:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import random
 import socket
 import subprocess
 import tempfile
@@ -18,14 +19,28 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.components import require_command
 
-START_TIMEOUT_S = 30.0
-PUBLISH_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
+PUBLISH_TIMEOUT_S = 60.0
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+_PORTS = range(10000, 32000)  # below those that the system gives to clients, which come and go during a test
+_ports_given: set[int] = set()
+_chance = random.SystemRandom()  # tests side by side, and Hypothesis, seed the other one alike
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    """A port of 127.0.0.1 that nothing listens on; no two calls in one process give the same."""
+    while True:
+        port = _chance.choice(_PORTS)
+        if port in _ports_given:
+            continue
+        with socket.socket(type=kind) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _ports_given.add(port)
+        return port
 
 
 class Mosquitto:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.brokers import free_port
 from tests.components import require_command
 
 SERVER_COMMANDS = ("coap-server-notls", "coap-server")
@@ -17,23 +17,9 @@ PING = b"\x40\x00\x00\x01"
 """An empty confirmable message, which every endpoint answers with a reset (RFC 7252 section 4.3)."""
 
 
-_PORTS = range(20000, 32000)  # below those that the system gives to clients, which come and go during a test
-_ports_given: set[int] = set()
-
-
 def free_udp_port() -> int:
     """A port of 127.0.0.1 that nothing listens on; no two calls in one process give the same."""
-    while True:
-        port = random.choice(_PORTS)
-        if port in _ports_given:
-            continue
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _ports_given.add(port)
-        return port
+    return free_port(socket.SOCK_DGRAM)
 
 
 class LibcoapServer:
@@ -59,7 +45,7 @@ class LibcoapServer:
         assert self._process is None
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(self._command, stdin=quiet, stdout=quiet, stderr=quiet)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 self.stop()
@@ -75,7 +61,7 @@ class LibcoapServer:
     def get(self, path: str) -> str:
         """What a GET with libcoap's client prints: the content, or "" while there is no such resource."""
         answer = subprocess.run(
-            [self._client, "-v", "3", "-B", "5", self.uri(path)], capture_output=True, timeout=20, check=True
+            [self._client, "-v", "3", "-B", "5", self.uri(path)], capture_output=True, timeout=60, check=True
         )
         complaint = answer.stderr.decode().strip()
         if complaint and not complaint.startswith("4.04"):

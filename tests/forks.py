@@ -1,9 +1,17 @@
-"""Which forks of a process there are: readers, trials, snapshots."""
+"""Which forks of a process there are: readers, trials, snapshots; and forks that wait for a lock for ever."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from gateway.reader import Answer, Reader
 
 
 def forks(process: int | None = None) -> set[int]:
@@ -21,3 +29,32 @@ def forks(process: int | None = None) -> set[int]:
         except OSError:
             continue  # it ended meanwhile
     return found
+
+
+async def forks_gone(before: set[int]) -> None:
+    """Waits for the end of the forks that were not there before: a gateway that closes kills its own, and whoever looks
+    for forks later in this process is not to find them."""
+    while forks() - before:
+        await asyncio.sleep(0.005)
+
+
+def stuck_streams(monkeypatch: pytest.MonkeyPatch, count: int) -> list[bool]:
+    """From now on the first so many streams wait for a lock for ever, as when a thread of a store on disk holds one
+    while the process is forked. Returns a list that has a member for each stream: whether it is one of those."""
+    held = threading.Lock()
+    held.acquire()
+    begun: list[bool] = []
+    stream = Reader.stream
+
+    def begin(reader: Reader, work: Callable[[BinaryIO], None]) -> Answer:
+        begun.append(len(begun) < count)
+
+        def waiting(out: BinaryIO) -> None:
+            held.acquire()
+            work(out)
+
+        return stream(reader, waiting if begun[-1] else work)
+
+    monkeypatch.setattr("gateway.reader._LOOK_S", 0.01)
+    monkeypatch.setattr(Reader, "stream", begin)
+    return begun

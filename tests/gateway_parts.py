@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import zstandard
 
@@ -25,6 +26,7 @@ from gateway.log_writer import LogWriter
 from gateway.request_ids import Accepted
 from gateway.runner import Runner, UpdateCall
 from gateway.settings import Durability, Settings
+from tests.forks import forks, forks_gone
 
 TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side
 START = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
@@ -89,16 +91,20 @@ def runner_over(
 @asynccontextmanager
 async def running(runner: Runner, *, orderly: bool = False) -> AsyncIterator[Runner]:
     """A recovered Runner at work; ends as a killed process does, with nothing written, or orderly. Its log is closed
-    then."""
+    then. The log keeper takes its turns when the test says so: one that came by itself after a second would find a
+    test on a slow machine in the middle of what it does to the files."""
+    before = forks()
     task = asyncio.create_task(runner.run())
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            await idle(runner)
-            yield runner
+        with mock.patch("gateway.log_keeper.PAUSE_S", 24 * 3600.0):
+            async with asyncio.timeout(TIMEOUT_S):
+                await idle(runner)
+                yield runner
     finally:
         task.cancel()
         results = await asyncio.gather(task, return_exceptions=True)
         runner.close(orderly=orderly)
+        await asyncio.wait_for(forks_gone(before), TIMEOUT_S)
     if not isinstance(results[0], asyncio.CancelledError):
         raise AssertionError("the runner ended by itself") from results[0]
 

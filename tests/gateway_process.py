@@ -17,7 +17,7 @@ from typing import Any
 from tests.brokers import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 
 
 class GatewayProcess:
@@ -63,7 +63,7 @@ class GatewayProcess:
         """Sends a signal and waits; the exit code."""
         assert self._process and self._process.stdout
         self._process.send_signal(number)
-        code = self._process.wait(20)
+        code = self._process.wait(60)
         self._process.stdout.close()
         self._process = None
         return code
@@ -77,16 +77,16 @@ class GatewayProcess:
         return [{name: member["value"] for name, member in row.items()} for row in bindings]
 
     def delayed(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/delayed", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/delayed", timeout=60) as answer:
             return list(json.load(answer)["delayed"])
 
     def _call(self, path: str, fields: dict[str, str]) -> dict[str, Any]:
         body = urllib.parse.urlencode(fields).encode()
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{path}", body, timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{path}", body, timeout=60) as answer:
             return dict(json.load(answer))
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_s: float = 10.0, what: str = "the condition") -> float:
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 30.0, what: str = "the condition") -> float:
     """Waits until the condition holds; the wall-clock time at which it did. Fails the test when it never does."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

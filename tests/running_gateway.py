@@ -20,6 +20,7 @@ from gateway.gates import Addresses
 from gateway.log_writer import Recovery
 from gateway.service import Configuration, run_gateway
 from gateway.settings import Settings
+from tests.forks import forks, forks_gone
 
 TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side
 FORM = "application/x-www-form-urlencoded"
@@ -48,6 +49,7 @@ async def running_gateway(folder: Path, **tables: Mapping[str, object]) -> Async
     def ready(addresses: Addresses, recovery: Recovery) -> None:
         served.set_result(addresses)
 
+    before = forks()
     gateway = asyncio.create_task(run_gateway(configuration, stop, ready, adapters=False))
     try:
         waited: list[asyncio.Future[Any]] = [gateway, served]
@@ -57,7 +59,10 @@ async def running_gateway(folder: Path, **tables: Mapping[str, object]) -> Async
         yield served.result()
     finally:
         stop.set()
-        await gateway
+        try:
+            await gateway
+        finally:
+            await asyncio.wait_for(forks_gone(before), TIMEOUT_S)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def console(pattern: str) -> list[tuple[str, str]]:
 def run(command: str, http_port: str) -> str:
     words = shlex.split(command.replace("8000", http_port))
     words[0] = require_command(words[0])
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=20).stdout
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def shape(value: Any) -> Any:

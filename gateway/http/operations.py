@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,8 +15,8 @@ from gateway.http.answers import json_answer, streamed
 from gateway.http.calls import small_body
 from gateway.http.sparql import cause
 from gateway.metrics import MEDIA_TYPE, prometheus_text
-from gateway.reader import Answer
-from gateway.restoring import difference, received
+from gateway.reader import Answer, again_if_stuck
+from gateway.restoring import Restored, difference, received
 from gateway.runner import Runner
 from gateway.security.callers import Caller
 
@@ -76,28 +78,36 @@ class Operations:
             raise QueueFullError("another backup is under way; try a little later")
         self._backing_up = True
         try:
-            taken = await self._runner.take_snapshot()
-            head = taken.head
-            name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
-            headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-            return await streamed(request, self._backup(taken.content), "application/zstd", headers)
+            return await again_if_stuck(lambda: self._begun_backup(request))
         except BaseException:
             self._backing_up = False
             raise
 
+    async def _begun_backup(self, request: Request) -> Response:
+        taken = await self._runner.take_snapshot()
+        head = taken.head
+        name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return await streamed(request, self._backup(taken.content), "application/zstd", headers)
+
     async def _backup(self, answer: Answer) -> AsyncGenerator[bytes, None]:
-        try:
-            async for chunk in answer.chunks():
-                yield chunk
-        finally:
-            self._backing_up = False
+        async with aclosing(answer.chunks()) as chunks:
+            first = await anext(chunks, b"")  # without it there is no answer yet, and `backup` goes on
+            try:
+                yield first
+                async for chunk in chunks:
+                    yield chunk
+            finally:
+                self._backing_up = False
 
     async def restore(self, request: Request, caller: Caller) -> Response:
         log = self._runner.log
         async with received(log.disk, log.data / "snapshots", request.stream()) as path:
-            answer = await self._runner.begin_restore(path)
-            try:
-                restored = await self._runner.restore(await difference(answer))
-            finally:
-                self._runner.end_restore()
-        return json_answer(restored)
+            return json_answer(await again_if_stuck(lambda: self._restored(path)))
+
+    async def _restored(self, path: Path) -> Restored:
+        answer = await self._runner.begin_restore(path)
+        try:
+            return await self._runner.restore(await difference(answer))
+        finally:
+            self._runner.end_restore()

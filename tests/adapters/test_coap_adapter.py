@@ -26,7 +26,7 @@ from tests.coap_peers import LibcoapServer, free_udp_port, libcoap_server
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 QUICK = CoapSettings(ack_timeout_s=0.2, answer_timeout_s=5, retry_min_s=0.01, retry_max_s=0.1)
-WAIT_S = 20
+WAIT_S = 60
 Row = tuple[Term, Term, Term]
 
 
@@ -43,6 +43,7 @@ class Gateway:
     sequence: int = -1
     queries: list[str] = field(default_factory=list)
     _notifications: asyncio.Queue[Notification | GatewayError] = field(default_factory=asyncio.Queue)
+    _waiting: bool = False
 
     def whole(self, *rows: Row) -> None:
         """The first notification, or that after an interruption."""
@@ -53,13 +54,19 @@ class Gateway:
         self.sequence += 1
         self._notifications.put_nowait(Notification("spuid", self.sequence, self._bag(added), self._bag(removed)))
 
+    def all_taken(self) -> bool:
+        """Whether the adapter waits for the next notification, and so has seen all before it."""
+        return self._notifications.empty() and self._waiting
+
     def fail(self, error: GatewayError) -> None:
         self._notifications.put_nowait(error)
 
     async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
         self.queries.append(sparql)
         while True:
+            self._waiting = True
             notification = await self._notifications.get()
+            self._waiting = False
             if isinstance(notification, GatewayError):
                 raise notification
             yield notification
@@ -86,6 +93,7 @@ class Lamps:
     received: list[tuple[str, str]] = field(default_factory=list)
     requests: list[aiocoap.Message] = field(default_factory=list)
     answer_delay_s: float = 0
+    busy: asyncio.Event | None = None  # until it is set nothing is answered
     code: aiocoap.Code = aiocoap.CHANGED
     answering: int = 0
     requests_max: int = 0
@@ -124,6 +132,8 @@ class _Lamp(aiocoap.resource.Resource):  # type: ignore[misc]  # the library shi
         lamps.requests_max = max(lamps.requests_max, lamps.answering)
         try:
             await asyncio.sleep(lamps.answer_delay_s)  # how long the device takes
+            if lamps.busy is not None:
+                await lamps.busy.wait()
         finally:
             lamps.answering -= 1
         return aiocoap.Message(code=lamps.code)
@@ -288,12 +298,14 @@ def test_a_change_that_is_taken_back_before_its_turn_sends_nothing() -> None:
         async with lamps_running() as lamps, adapter_running(gateway):
             gateway.whole(lamps.row("1", "ON"))
             await until(lambda: len(gateway.updates) == 1)
-            lamps.answer_delay_s = 0.2
+            lamps.busy = asyncio.Event()
             gateway.change(added=[lamps.row("2", "ON")])
-            await until(lambda: lamps.answering == 1)  # the device is busy
+            await until(lambda: lamps.answering == 1)
             gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
             await until(lambda: len(workers()) == 2)
             gateway.change(added=[lamps.row("1", "ON")], removed=[lamps.row("1", "OFF")])
+            await until(gateway.all_taken)
+            lamps.busy.set()
             await until(lambda: workers() == [])
             assert lamps.received == [("1", "ON"), ("2", "ON")]
 
@@ -457,11 +469,13 @@ def test_an_answer_to_a_state_that_is_out_of_date_is_awaited_before_the_newest_i
     async def scenario() -> None:
         gateway = Gateway()
         async with lamps_running() as lamps, adapter_running(gateway):
-            lamps.answer_delay_s = 0.2
+            lamps.busy = asyncio.Event()
             gateway.whole(lamps.row("1", "ON"))
             await until(lambda: lamps.answering == 1)
             gateway.change(added=[lamps.row("1", "DIM")], removed=[lamps.row("1", "ON")])
             gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "DIM")])
+            await until(gateway.all_taken)
+            lamps.busy.set()
             await until(lambda: len(gateway.updates) == 2)
             assert lamps.states("1") == ["ON", "OFF"]
             assert lamps.requests_max == 1

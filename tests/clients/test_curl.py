@@ -35,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
 
 def curl(gateway: GatewayProcess, path: str, *arguments: str) -> Answer:
     url = f"http://127.0.0.1:{gateway.http_port}{path}"
-    command = [require_command("curl"), "--silent", "--show-error", "--include", "--max-time", "10", *arguments, url]
+    command = [require_command("curl"), "--silent", "--show-error", "--include", "--max-time", "60", *arguments, url]
     head, _, body = subprocess.run(command, check=True, capture_output=True, text=True).stdout.partition("\n\n")
     first, *lines = head.splitlines()
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

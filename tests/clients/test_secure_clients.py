@@ -55,7 +55,7 @@ def ended(client: Peer, name: str) -> None:
 
 
 def ask(gateway: SecureGateway, path: str, body: str, headers: dict[str, str]) -> tuple[int, dict[str, object]]:
-    connection = http_client.HTTPSConnection(gateway.host, HTTPS_PORT, context=gateway.trust(), timeout=10)
+    connection = http_client.HTTPSConnection(gateway.host, HTTPS_PORT, context=gateway.trust(), timeout=60)
     try:
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
@@ -106,9 +106,9 @@ def test_a_client_renews_its_token_by_itself_whatever_it_asks_for(gateway: Secur
 
 def renews_its_token(client: Peer, gateway: SecureGateway, name: str) -> None:
     old = client.call("login")["token"]["access_token"]
+    assert status_of(gateway, old) == 200
     client.call("subscribe", name=name, sparql=ALL)  # its unsubscribe will have the token of now
     assert client.notification(name)["sequence"] == 0
-    assert status_of(gateway, old) == 200
     wait_for(lambda: status_of(gateway, old) == 401, what="the end of a token that lives 5 s")
 
     client.call("forge", token=old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,7 +165,7 @@ def test_the_status_for_people(site: Site, capsys: pytest.CaptureFixture[str]) -
     assert site.sync("status") == 0
     after = capsys.readouterr().out
     assert "sent          up to 1/9\n" in after
-    assert "last success  0 s ago\n" in after
+    assert re.search(r"^last success  \d+ s ago$", after, re.MULTILINE)
 
 
 def test_the_status_tells_what_went_wrong(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +176,7 @@ def test_the_status_tells_what_went_wrong(site: Site, capsys: pytest.CaptureFixt
         error == f"lamplighter: {site.folder}/none: there is no such folder; make it, or mount what should be there\n"
     )
     assert site.sync("status") == 0
-    assert "last error    0 s ago: " in capsys.readouterr().out
+    assert re.search(r"^last error    \d+ s ago: ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_lamplighter_and_the_light_process_say_the_same(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ def demo(seconds: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_demo_lights_lamps_and_puts_them_out() -> None:
-    played = demo("9")
+    played = demo("14")  # the first lamp goes out after 5 s where nothing else is to do
     assert played.returncode == 0, played.stdout + played.stderr
     assert "lamp 1 is ON" in played.stdout
     assert "lamp 1 is OFF" in played.stdout

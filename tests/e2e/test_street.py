@@ -6,7 +6,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,9 @@ from tests.components import require_command
 from tests.gateway_parts import records
 from tests.gateway_process import GatewayProcess, wait_for
 
-OFF_AFTER_S = 2.0
+OFF_AFTER_S = 5.0
+SOON_S = 10.0
+"""How late a busy machine may be."""
 BASE = "http://lamplighter.local/"
 
 
@@ -47,14 +51,19 @@ def gateway(tmp_path: Path, broker: Mosquitto, device: LibcoapServer) -> Iterato
 
 
 def publish(broker: Mosquitto, present: bool) -> float:
-    """Publishes a presence reading as a sensor would; the time at which the broker had it."""
-    command = require_command("mosquitto_pub")
+    """Publishes a presence reading as a sensor would; the time before that. The broker has it on return."""
+    command, begun = require_command("mosquitto_pub"), time.time()
     subprocess.run(
         [command, "-h", "127.0.0.1", "-p", str(broker.port), "-q", "1", "-t", "street/1/presence", "-m", str(present)],
         check=True,
-        timeout=10,
+        timeout=60,
     )
-    return time.time()
+    return begun
+
+
+def moment(delayed: dict[str, Any]) -> datetime:
+    """When a delayed update is due."""
+    return datetime.fromisoformat(delayed["due"])
 
 
 def test_lamp_goes_on_with_presence_and_off_after_the_delay(
@@ -64,12 +73,13 @@ def test_lamp_goes_on_with_presence_and_off_after_the_delay(
     wait_for(lambda: device.get("lamp") == "ON", what="the lamp ON")
     left = publish(broker, False)
     off = wait_for(lambda: device.get("lamp") == "OFF", what="the lamp OFF")
-    assert OFF_AFTER_S - 0.3 <= off - left <= OFF_AFTER_S + 1
-    rows = gateway.rows(
+    assert OFF_AFTER_S - 0.1 <= off - left <= OFF_AFTER_S + SOON_S
+    query = (
         "PREFIX sosa: <http://www.w3.org/ns/sosa/> SELECT ?result WHERE "
         f"{{ ?a a sosa:Actuation ; sosa:madeByActuator <{BASE}lamp/1> ; sosa:hasSimpleResult ?result }}"
     )
-    assert rows == [{"result": "OFF"}]
+    # The lamp shows it before the gateway has its acknowledgement.
+    wait_for(lambda: gateway.rows(query) == [{"result": "OFF"}], what="the record of the lamp OFF, alone")
     causes = {record.cause for record in records(gateway.folder / "data")}
     assert {Cause("mqtt", "street/1/presence"), Cause("coap", device.uri("lamp"))} <= causes
 
@@ -87,7 +97,7 @@ def test_presence_in_between_keeps_the_lamp_on(
     assert device.get("lamp") == "ON"
     left = publish(broker, False)
     off = wait_for(lambda: device.get("lamp") == "OFF", what="the lamp OFF")
-    assert off - left >= OFF_AFTER_S - 0.3
+    assert off - left >= OFF_AFTER_S - 0.1
 
 
 def test_delayed_update_survives_sigkill(broker: Mosquitto, device: LibcoapServer, gateway: GatewayProcess) -> None:
@@ -95,11 +105,14 @@ def test_delayed_update_survives_sigkill(broker: Mosquitto, device: LibcoapServe
     wait_for(lambda: device.get("lamp") == "ON", what="the lamp ON")
     left = publish(broker, False)
     wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+    [before] = gateway.delayed()
     gateway.end(signal.SIGKILL)
     gateway.start()
-    assert len(gateway.delayed()) == 1
+    [after] = gateway.delayed()
+    assert after["id"] == before["id"]
+    assert abs(moment(after) - moment(before)) < timedelta(seconds=0.1), "it does not begin anew"
     off = wait_for(lambda: device.get("lamp") == "OFF", what="the lamp OFF")
-    assert OFF_AFTER_S - 0.3 <= off - left <= OFF_AFTER_S + 1
+    assert OFF_AFTER_S - 0.1 <= off - left <= OFF_AFTER_S + SOON_S
 
 
 def test_temperature_is_one_live_observation(broker: Mosquitto, gateway: GatewayProcess) -> None:
@@ -108,7 +121,7 @@ def test_temperature_is_one_live_observation(broker: Mosquitto, gateway: Gateway
         subprocess.run(
             [command, "-p", str(broker.port), "-h", "127.0.0.1", "-q", "1", "-t", "street/7/temperature", "-m", value],
             check=True,
-            timeout=10,
+            timeout=60,
         )
     query = (
         "PREFIX sosa: <http://www.w3.org/ns/sosa/> SELECT ?value WHERE { ?o sosa:hasSimpleResult ?value ; "

@@ -33,10 +33,9 @@ def insert(subject: str) -> str:
     return f"INSERT DATA {{ <http://{subject}> <http://p> 1 }}"
 
 
-def ports(at: Addresses) -> dict[str, dict[str, int]]:
-    """Settings for a gateway in the place of this one."""
-    found = {"http": at.query, "websocket": at.subscribe}
-    return {name: {"port": int(url.rpartition(":")[2].partition("/")[0])} for name, url in found.items()}
+def ports() -> dict[str, dict[str, int]]:
+    """Settings for a gateway that another one will take the place of."""
+    return {name: {"port": free_port()} for name in ("http", "websocket")}
 
 
 async def following(notifications: AsyncIterator[Notification]) -> Notification:
@@ -255,14 +254,15 @@ def test_requests_wait_for_a_gateway_that_is_not_there_yet(tmp_path: Path) -> No
 
 def test_after_a_restart_subscriptions_begin_anew_and_requests_go_on(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+        where = ports()
+        async with running_gateway(tmp_path, **where) as at:
             client = EngineClient(at.subscribe)
             await client.__aenter__()
             notifications = client.subscribe(ALL)
             assert (await following(notifications)).sequence == 0
             await client.update(insert("a"))
             assert (await following(notifications)).sequence == 1
-        async with running_gateway(tmp_path, **ports(at)) as again:
+        async with running_gateway(tmp_path, **where) as again:
             fresh = await following(notifications)
             assert (fresh.sequence, subjects(fresh), len(fresh.removed)) == (0, ["<http://a>"], 0)
             await client.update(insert("b"))
@@ -285,15 +285,16 @@ def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
         log.close()
 
     async def test() -> None:
-        async with running_gateway(tmp_path, gateway={"durability": "fsync"}) as at:
+        where = ports()
+        async with running_gateway(tmp_path, gateway={"durability": "fsync"}, **where) as at:
             client = EngineClient(at.subscribe)
             await client.__aenter__()
             assert await client.update(insert("a")) == UpdateAnswer(1, None)
             disk.hold()
             pending = asyncio.create_task(client.update(FRESH))
-            assert await asyncio.to_thread(disk.asked.wait, 20)  # it is in the log, and will not be answered
+            assert await asyncio.to_thread(disk.asked.wait, 60)  # it is in the log, and will not be answered
             monkeypatch.setattr("gateway.log_writer.LogWriter.finish", finish)
-        async with running_gateway(tmp_path, **ports(at)) as again:
+        async with running_gateway(tmp_path, **where) as again:
             assert await pending == UpdateAnswer(2, None)
             assert len(await rows(again, ALL)) == 2
             assert (await health(again))["sequence"] == 2
@@ -316,7 +317,7 @@ def test_closing_the_client_ends_what_waits_and_what_comes_after(tmp_path: Path)
                 await task
         for request in (client.update(insert("a")), client.query(ALL), anext(client.subscribe(ALL))):
             with pytest.raises(UpstreamError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(TIMEOUT_S):
                     await request
 
     go(test)
@@ -405,7 +406,8 @@ def test_each_notification_comes_once_however_often_the_connection_breaks(tmp_pa
 
 def test_after_a_restart_of_the_gateway_a_kept_subscription_goes_on(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+        where = ports()
+        async with running_gateway(tmp_path, **where) as at:
             client = EngineClient(at.subscribe)
             await client.__aenter__()
             notifications = client.subscribe(ALL, keep="PT10M")
@@ -415,7 +417,7 @@ def test_after_a_restart_of_the_gateway_a_kept_subscription_goes_on(tmp_path: Pa
             await client.update(insert("1"))
             spuid = await numbered(notifications, 1, 1)
             await client.update(insert("2"))
-        async with running_gateway(tmp_path, **ports(at)):
+        async with running_gateway(tmp_path, **where):
             await client.update(insert("3"))
             assert await numbered(notifications, 2, 3) == spuid
             # What three solutions there are is not the same for sure, so this one begins anew.

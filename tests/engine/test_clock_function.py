@@ -1,7 +1,7 @@
 """The clock function in updates, queries and subscriptions (design 4.10)."""
 
 from datetime import UTC, datetime, timedelta
-from time import perf_counter
+from time import thread_time
 
 import pytest
 
@@ -132,6 +132,6 @@ def test_many_calls_under_a_long_prologue_take_no_time() -> None:
     """Each name was looked up by itself, so that these took half a minute in the gateway's loop."""
     names = [f"g:clock{number}()" for number in range(1000)]
     text = f"PREFIX x: <x:{'a' * 2_000_000}> {PREFIX}SELECT (({' + '.join(names)} + g:clock()) AS ?t) {{}}"
-    begun = perf_counter()
+    begun = thread_time()
     assert query_at(text, START).endswith(f"g:clock999() + {microseconds(START)}) AS ?t) {{}}")
-    assert perf_counter() - begun < 5
+    assert thread_time() - begun < 5

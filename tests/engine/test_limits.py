@@ -55,6 +55,12 @@ def test_nested_data_is_refused(nested: str) -> None:
         Engine().update(f"INSERT DATA {{ {nested} }}")
 
 
+def test_what_only_looks_like_values_does_not_make_data_of_patterns() -> None:
+    text = "BASE <x:> SELECT * { (?s <VALUES()&&b> ?p) <a:p> ?o . { " + "?s ?p ?o . " * 200 + "} }"
+    with pytest.raises(LimitExceededError, match="patterns"):
+        Engine().query(text)
+
+
 def test_triples_beside_each_other_are_not_nested() -> None:
     triples = " ".join(f"<< <a:s> <a:p> {number} >> <a:q> <<( <a:s> <a:p> 1 )>> ." for number in range(NESTING_MAX))
     assert Engine().update(f"INSERT DATA {{ {triples} }}").added

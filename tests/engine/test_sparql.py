@@ -166,6 +166,7 @@ def test_a_subscription_that_only_oxigraph_can_cut_up_is_refused() -> None:
         "?s<urn:a&&'>?o SERVICE e:x {} #'\n",
         "?s e:a\u3001\\' ?o SERVICE e:x {} #'\n",
         '?s ?p <<?a?b#>>"""\n?c>> SERVICE e:x {} #"""\n',
+        "?s ?p (?a <x:'>) . SERVICE e:x {} #')\n",
     ],
 )
 def test_no_other_endpoint_is_asked_however_that_is_spelt(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +202,29 @@ def test_what_only_looks_like_a_service_is_none(text: str) -> None:
         '?s ?p <<?a?b#>>"""\n?c>> FILTER(NESTED) #"""\n}',
         "ASK { ?s<urn:a&&'>?o FILTER(NESTED) #'\n}",
         "ASK { FILTER(?a <x:)&&b> (?c <x:)&&b> NESTED) }",
+        "ASK { ?s ?p (?a <x:'>) FILTER(NESTED) #')\n}",
     ],
 )
 def test_nesting_that_would_end_the_process_is_not_hidden(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.sparql._EMPTY", None)
     with pytest.raises((LimitExceededError, RequestSyntaxError)):
         parse_query(text.replace("NESTED", f"{'(' * 300}1{')' * 300}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ASK { ?s ?p (?a <x:'> 'b') }", "this < may compare or begin an IRI"),
+        ('ASK { ?s ?p "x }', "a string that begins here does not end"),
+        ("ASK { ?s ?p \\u0041 }", "does not belong here"),
+    ],
+)
+def test_a_text_that_oxigraph_might_cut_elsewhere_is_not_given_to_it(
+    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.sparql._EMPTY", None)
+    with pytest.raises(RequestSyntaxError, match=told):
+        parse_query(text)
 
 
 def test_a_form_that_only_oxigraph_reads_is_refused() -> None:

@@ -26,6 +26,7 @@ from gateway.restoring import Difference, Restored, difference
 from gateway.runner import Runner
 from gateway.settings import DelayedSettings, LogSettings, Settings
 from gateway.verification import verify
+from tests.forks import forks, stuck_streams
 from tests.gateway_parts import (
     START,
     FakeClock,
@@ -41,7 +42,7 @@ from tests.gateway_parts import (
     update,
 )
 from tests.properties.sparql_texts import Script, Writer
-from tests.running_gateway import go, health, hear, http, running_gateway, tell
+from tests.running_gateway import go, health, hear, http, running_gateway, tell, until
 from tests.running_gateway import update as http_update
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
@@ -471,16 +472,59 @@ def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: 
         asyncio.run(scenario(writes))
 
 
-def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(tmp_path: Path) -> None:
+def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+
+    def waits(*arguments: Any) -> None:
+        while not go_on.exists():
+            pass  # one that sleeps is not told from one that waits for a lock wherever the kernel hides that
+        writing.write(*arguments)
+
     async def scenario() -> None:
+        monkeypatch.setattr("gateway.runner.write", waits)
         async with running_gateway(tmp_path) as addresses:
             url = addresses.query.removesuffix("/query") + "/backup"
-            for number in range(20):
-                await http_update(addresses, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
-            answers = await asyncio.gather(*(http(url) for _ in range(5)))
-            statuses = sorted(answer.status for answer in answers)
-            assert statuses[0] == 200 and statuses[-1] == 429
+            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            first = asyncio.create_task(http(url))
+
+            async def begun() -> bool:
+                return bool(forks())
+
+            await until(begun)
+            assert [answer.status for answer in await asyncio.gather(*(http(url) for _ in range(3)))] == [429] * 3
+            go_on.touch()
+            assert (await first).status == 200
             assert (await http(url)).status == 200
+
+    go(scenario)
+
+
+def test_backup_and_restore_go_on_with_another_fork_when_one_waits_for_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running_gateway(tmp_path) as addresses:
+            url = addresses.query.removesuffix("/query")
+            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            begun = stuck_streams(monkeypatch, 2)
+            answer = await http(f"{url}/backup")
+            assert (answer.status, begun) == (200, [True, True, False])
+            assert backup.save(tmp_path / "b", [answer.body]).quads == 1
+            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
+            begun = stuck_streams(monkeypatch, 2)
+            done = await http(f"{url}/restore", "POST", answer.body)
+            assert (done.status, begun) == (200, [True, True, False])
+            assert (done.json["removed"], (await health(addresses))["quads"]) == (1, 1)
+
+            begun = stuck_streams(monkeypatch, 12)
+            refused = [await http(f"{url}/backup"), await http(f"{url}/restore", "POST", answer.body)]
+            assert len(begun) == 12
+            for one in refused:
+                assert one.status == 500 and "try again" in one.json["error_description"]
+            assert (await http(f"{url}/backup")).status == 200, "neither stands in the way of the next one"
+            assert (await http(f"{url}/restore", "POST", answer.body)).status == 200
 
     go(scenario)
 

@@ -58,7 +58,7 @@ def base(at: Addresses) -> str:
 
 @asynccontextmanager
 async def filled(folder: Path) -> AsyncIterator[Addresses]:
-    async with running_gateway(folder) as at:
+    async with running_gateway(folder, query={"concurrent_max": 32}) as at:  # commands side by side
         assert (await update(at, HOSTILE)).status == 200
         yield at
 

@@ -122,12 +122,12 @@ def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Pa
         assert second.returncode == 2
         assert "another gateway is using it" in second.stderr
         first.send_signal(signal.SIGTERM)
-        _, errors = first.communicate(timeout=20)
+        _, errors = first.communicate(timeout=60)
         assert first.returncode == 0
         assert "Traceback" not in errors
     finally:
         first.kill()
-        first.communicate(timeout=20)
+        first.communicate(timeout=60)
 
 
 def test_the_version_is_told() -> None:

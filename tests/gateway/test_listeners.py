@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigurationError
-from gateway.listeners import tcp_listener, unix_listener
+from gateway.listeners import passed_listener, tcp_listener, unix_listener
 from gateway.service import allow_files
 from gateway.settings import HttpSettings, Settings, WebsocketSettings
 
@@ -34,15 +34,19 @@ def test_a_port_that_is_taken_is_named() -> None:
         tcp_listener("http", "127.0.0.1", listener.port, 1000)
 
 
+@pytest.mark.parametrize("passed", [False, True], ids=["its own", "passed by systemd"])
 def test_more_connections_than_a_gate_may_have_take_no_files(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, passed: bool
 ) -> None:
     """A gate counts its connections when their TLS handshake is over; thousands without one had all files."""
     monkeypatch.setattr("gateway.listeners.HANDSHAKES_MAX", 1)
-    listener = tcp_listener("http", "127.0.0.1", 0, 1)
+    if passed:
+        listener = passed_listener(socket.create_server(("127.0.0.1", 0)), 1)
+    else:
+        listener = tcp_listener("http", "127.0.0.1", 0, 1)
 
     def connected() -> socket.socket:
-        return socket.create_connection(("127.0.0.1", listener.port), timeout=5)
+        return socket.create_connection(("127.0.0.1", listener.port), timeout=60)
 
     with closing(listener.socket), closing(connected()), closing(connected()):
         first, second = listener.socket.accept()[0], listener.socket.accept()[0]

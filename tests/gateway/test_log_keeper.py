@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,13 +15,13 @@ from engine.terms import Quad
 from engine.zstd_frames import FrameReader
 from gateway import retention
 from gateway.disk import Disk
-from gateway.log_keeper import Taken
 from gateway.log_reader import Segment, seal_of, segments
 from gateway.reader import StuckError
 from gateway.runner import Runner
 from gateway.sealing import seal, unsealed
 from gateway.settings import LogSettings, Settings
-from gateway.snapshots import newest, read_snapshot, snapshots, write
+from gateway.snapshots import newest, read_snapshot, snapshots
+from tests.forks import stuck_streams
 from tests.gateway_parts import FakeClock, dump, gateway, records, runner_over, update
 from tests.gateway_parts import lines as lines_of
 
@@ -102,42 +100,17 @@ def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(tmp_pat
 def test_a_snapshot_whose_fork_waits_for_a_lock_is_taken_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a thread of a store on disk may hold one while the process is forked."""
-    monkeypatch.setattr("gateway.reader._LOOK_S", 0.01)
-    lock = threading.Lock()
-    stuck_forks = [2, 9]
-    forks = 0
-
-    def written(*arguments: Any) -> None:
-        with lock:
-            write(*arguments)
-
     async def scenario() -> None:
-        nonlocal forks
         async with gateway(tmp_path, settings=SMALL) as runner:
-            take = runner.take_snapshot
-
-            def taken() -> asyncio.Future[Taken]:
-                nonlocal forks
-                forks += 1
-                if forks > stuck_forks[0] and lock.locked():
-                    lock.release()
-                return take()
-
-            monkeypatch.setattr("gateway.runner.write", written)
-            monkeypatch.setattr(runner, "take_snapshot", taken)
-            lock.acquire()
+            begun = stuck_streams(monkeypatch, 2)
             await insert(runner, 0, 2)
             await runner.log_keeper.take_snapshot()
-            assert (forks, runner.log_keeper.snapshot) == (3, (1, 2))
-            forks = 0
-            del stuck_forks[0]
-            lock.acquire()
+            assert (begun, runner.log_keeper.snapshot) == ([True, True, False], (1, 2))
+            begun = stuck_streams(monkeypatch, 9)
             await insert(runner, 2, 1)
             with pytest.raises(StuckError):
                 await runner.log_keeper.take_snapshot()
-            assert (forks, runner.log_keeper.snapshot) == (6, (1, 2))
-            lock.release()
+            assert (begun, runner.log_keeper.snapshot) == (6 * [True], (1, 2))
         assert [snapshot.place for snapshot in snapshots(folder(tmp_path))] == [(1, 2)]
 
     asyncio.run(scenario())

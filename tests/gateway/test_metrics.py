@@ -87,7 +87,9 @@ def test_the_client_in_python_is_told_the_class(tmp_path: Path) -> None:
     go(test)
 
 
-def test_health_and_metrics_count_the_classes(tmp_path: Path) -> None:
+def test_health_and_metrics_count_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.runner.PAUSE_S", 3600.0)  # the auditor counts its rounds
+
     async def test() -> None:
         async with subscribed(tmp_path) as (at, _):
             counted = {"telescoped": 1, "seeded": 1, "re-evaluated": 2}

@@ -60,7 +60,7 @@ def state(process: int) -> str:
 
 def test_a_runaway_query_is_killed_at_its_time_limit_while_updates_go_on(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running_gateway(tmp_path, query={"time_ms_max": 300}) as at:
+        async with running_gateway(tmp_path, query={"time_ms_max": 1000}) as at:
             await update(at, triples(2000))
             runaway = asyncio.create_task(query(at, CROSS))
             done = 0
@@ -69,8 +69,8 @@ def test_a_runaway_query_is_killed_at_its_time_limit_while_updates_go_on(tmp_pat
                 done += not runaway.done()
             answer = await runaway
             assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
-            assert "query.time_ms_max = 300" in answer.json["error_description"]
-            assert done >= 10, "updates hardly went on beside the query"
+            assert "query.time_ms_max = 1000" in answer.json["error_description"]
+            assert done >= 5, "updates hardly went on beside the query"
             assert await no_child()
 
     go(test)
@@ -102,7 +102,8 @@ def test_an_answer_may_have_as_many_rows_as_the_limit_and_no_more(tmp_path: Path
 )
 def test_a_query_that_hoards_memory_is_ended_and_the_gateway_is_not(tmp_path: Path, text: str) -> None:
     async def test() -> None:
-        async with running_gateway(tmp_path, query={"memory_bytes_max": 30_000_000, "rows_max": 10**9}) as at:
+        limits = {"memory_bytes_max": 30_000_000, "rows_max": 10**9, "time_ms_max": 110_000}
+        async with running_gateway(tmp_path, query=limits) as at:
             await update(at, triples(2000))
             answer = await query(at, text)
             assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
@@ -210,9 +211,9 @@ def test_a_socket_that_closes_takes_its_queries_with_it(tmp_path: Path) -> None:
 
 def test_a_client_that_reads_too_slowly_does_not_keep_a_process(tmp_path: Path) -> None:
     async def test() -> None:
-        limits = {"time_ms_max": 1500, "rows_max": 10**9}
+        limits = {"time_ms_max": 3000, "rows_max": 10**9}  # most of it is for a busy machine's first row
         async with running_gateway(tmp_path, query=limits) as at:
-            await update(at, triples(600))
+            await update(at, triples(400))
             raw = sockets.socket()
             raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
             raw.setblocking(False)
@@ -292,7 +293,7 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
 
             await until(only_its_pipe, "a reader with nothing but its pipe")
             gateway.send_signal(signal.SIGKILL)
-            gateway.wait(20)
+            gateway.wait(60)
 
             async def ended() -> bool:
                 return state(child) in "XZ"
@@ -301,7 +302,7 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
             writer.transport.abort()
         finally:
             gateway.kill()
-            gateway.wait(20)
+            gateway.wait(60)
             assert gateway.stdout
             gateway.stdout.close()
         again, url = started()
@@ -310,7 +311,7 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
             assert json.loads(answer.body)["results"]["bindings"][0]["n"]["value"] == "2000"
         finally:
             again.terminate()
-            assert again.wait(20) == 0
+            assert again.wait(60) == 0
             assert again.stdout
             again.stdout.close()
 

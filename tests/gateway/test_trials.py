@@ -191,7 +191,7 @@ def test_a_costly_update_is_refused_with_the_limit_and_others_go_on_meanwhile(tm
             answer = await costly
             assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
             assert "limits.evaluation_ms_max = 300" in answer.json["error_description"]
-            assert done >= 10, "updates hardly went on beside the trial"
+            assert done >= 3, "updates hardly went on beside the trial"
             assert await rows(at, "SELECT ?s { ?s <http://q> ?o }") == []
             assert (await health(at))["trials"] == 1
 

@@ -396,7 +396,7 @@ def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
             disk.hold()
             try:
                 slow = asyncio.create_task(update(at, insert("a")))
-                assert await asyncio.to_thread(disk.asked.wait, 20)
+                assert await asyncio.to_thread(disk.asked.wait, 60)
                 async with connect(at.subscribe) as gone:
                     await tell(gone, {"subscribe": {"sparql": ALL}})
 
@@ -563,16 +563,20 @@ def test_connections_are_limited(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def slow_client(at: Addresses) -> AsyncIterator[ClientConnection]:
-    """A client whose machine takes in very little that it does not read."""
+    """A client whose machine takes in very little that it does not read. It sends no pings, whose answers it would not
+    read either."""
     raw = sockets.socket()
     raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
     raw.setblocking(False)
     port = int(at.subscribe.rpartition(":")[2].partition("/")[0])
     await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
-    async with connect(at.subscribe, sock=raw, max_size=None, max_queue=1, close_timeout=1) as socket:
+    async with connect(
+        at.subscribe, sock=raw, max_size=None, max_queue=1, close_timeout=1, ping_interval=None
+    ) as socket:
         yield socket
 
 
+SLOW = {"outbox_bytes_max": 1_000_000, "ping_s": 600}  # who does not read sees no pings, and takes its time
 CHANGE_ALL = "DELETE { ?s ?p ?o } INSERT { ?s ?p '%s' } WHERE { ?s ?p ?o }"
 
 
@@ -598,7 +602,7 @@ def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_go_on(t
         await update(at, insert("end"))
         assert change(await notification(socket))[0] == [{"s": "http://end", "o": "1"}]
 
-    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 1_000_000})
+    with_socket(test, tmp_path, websocket=SLOW)
 
 
 def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path: Path) -> None:
@@ -623,7 +627,7 @@ def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path:
             assert known == [{"s": "http://a", "o": "end"}]
             assert sequence < 61
 
-    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 1_000_000})
+    with_socket(test, tmp_path, websocket=SLOW)
 
 
 # --- resuming ---------------------------------------------------------------------------------------
@@ -831,7 +835,7 @@ def test_a_resumable_client_that_is_too_slow_is_disconnected_with_nothing_compos
         assert re.search("no longer retained|no subscription of this client", fresh["reset"])
         assert change(fresh)[0] == [{"s": "http://a", "o": "9" * 100_000}]
 
-    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 1_000_000})
+    with_socket(test, tmp_path, websocket=SLOW)
 
 
 def test_much_that_was_missed_at_once_is_no_reason_to_be_disconnected(tmp_path: Path) -> None:
@@ -913,7 +917,7 @@ def test_malformed_updates_neither_notify_nor_stall(tmp_path: Path) -> None:
                 bad = [publisher("DELETE { oops", 400) for _ in range(4)]
                 await asyncio.gather(*good, *bad)
 
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(TIMEOUT_S):
                 assert await events_of(at, 4, publish) == 68
 
     go(test)

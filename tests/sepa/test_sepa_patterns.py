@@ -20,8 +20,6 @@ from tests.sepa.fixture import (
     run,
 )
 
-LIMIT_S = 10.0
-
 
 def profile(broker: Broker) -> Jsap:
     texts = {"ALL": ALL_ROWS, "RANDOM": RANDOM_ROWS, "RANDOM1": RANDOM1_ROWS, "VAIMEE": VAIMEE_ROWS}
@@ -40,7 +38,7 @@ def test_produce(broker: Broker) -> None:
             assert answer is not None
         assert len(await broker.rows(RANDOM_ROWS)) == 1
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_subscribe_and_results(broker: Broker) -> None:
@@ -53,7 +51,7 @@ def test_subscribe_and_results(broker: Broker) -> None:
             assert await broker.subscriptions() == before + 1
         assert await broker.subscriptions() == before  # the unsubscribe was confirmed
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_notification(broker: Broker) -> None:
@@ -65,7 +63,7 @@ def test_notification(broker: Broker) -> None:
             await producer.update()
             assert (await anext(events)).sequence == 1
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_aggregation(broker: Broker) -> None:
@@ -93,7 +91,7 @@ def test_aggregation(broker: Broker) -> None:
                     assert (event.sequence, len(event.added), len(event.removed)) == (number, 1, 0)
                 aggregating.cancel()
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_generic_client_single_subscribe(broker: Broker) -> None:
@@ -104,7 +102,7 @@ def test_generic_client_single_subscribe(broker: Broker) -> None:
             assert (await anext(events)).sequence == 1
             await events.aclose()
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_generic_client_double_subscribe(broker: Broker) -> None:
@@ -122,7 +120,7 @@ def test_generic_client_double_subscribe(broker: Broker) -> None:
                 await events.aclose()
                 assert await broker.subscriptions() == before + left
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 async def opened(client: GenericClient, name: str) -> AsyncGenerator[Notification, None]:

@@ -21,22 +21,20 @@ from tests.sepa.fixture import (
     subscribers,
 )
 
-LIMIT_S = 5.0
-
 
 def test_delete_all_with_check(broker: Broker) -> None:
     async def test() -> None:
         await broker.updates(VAIMEE, DELETE_ALL)
         assert await broker.rows(COUNT) == [{"n": "0"}]
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_update(broker: Broker) -> None:
     async def test() -> None:
         assert (await broker.update(VAIMEE)).status == 200
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_malformed_update(broker: Broker) -> None:
@@ -44,14 +42,14 @@ def test_malformed_update(broker: Broker) -> None:
         answer = await broker.update(WRONG)
         assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_query(broker: Broker) -> None:
     async def test() -> None:
         assert await broker.rows(ALL_ROWS) == []
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_malformed_query(broker: Broker) -> None:
@@ -59,7 +57,7 @@ def test_malformed_query(broker: Broker) -> None:
         answer = await broker.query(WRONG)
         assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_update_and_query(broker: Broker) -> None:
@@ -67,7 +65,7 @@ def test_update_and_query(broker: Broker) -> None:
         await broker.updates(VAIMEE, VAIMEE)
         assert len(await broker.rows(VAIMEE_ROWS)) == 1
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_subscribe(broker: Broker) -> None:
@@ -75,7 +73,7 @@ def test_subscribe(broker: Broker) -> None:
         async with subscribers(broker, VAIMEE_ROWS) as [one]:
             assert (await events_in_all([one]), one.confirmations) == (1, 1)
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_notify(broker: Broker) -> None:
@@ -85,7 +83,7 @@ def test_notify(broker: Broker) -> None:
             assert (await events_in_all([one]), one.confirmations) == (2, 1)
             assert len(one.events[1]["addedResults"]["results"]["bindings"]) == 1
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 # --- WebSocket ----------------------------------------------------------------------------------------
@@ -98,7 +96,7 @@ def test_connect_and_close(broker: Broker) -> None:
                 pass
             assert socket.close_code == 1000
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_subscribe_and_results(broker: Broker) -> None:
@@ -108,7 +106,7 @@ def test_subscribe_and_results(broker: Broker) -> None:
             assert one.spuid.startswith("sepa://subscription/")
             assert len(one.events[0]["addedResults"]["results"]["bindings"]) == 1
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_subscribe_and_unsubscribe(broker: Broker) -> None:
@@ -119,7 +117,7 @@ def test_subscribe_and_unsubscribe(broker: Broker) -> None:
             await one.socket.send(json.dumps({"unsubscribe": {"spuid": one.spuid}}))
             assert (await one.hear())["error"] == "sid_not_found"  # and no notification before it
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_wrong_subscribe(broker: Broker) -> None:
@@ -129,7 +127,7 @@ def test_wrong_subscribe(broker: Broker) -> None:
             error = json.loads(await socket.recv())
             assert (error["alias"], error["status_code"]) == ("wrong", 400)
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)
 
 
 def test_a_normal_close_is_answered_by_one(broker: Broker) -> None:
@@ -143,4 +141,4 @@ def test_a_normal_close_is_answered_by_one(broker: Broker) -> None:
                 assert closed.rcvd.code == 1000
             await closing
 
-    run(broker, test, LIMIT_S)
+    run(broker, test)

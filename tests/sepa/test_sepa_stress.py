@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
 
 import pytest
 
@@ -60,7 +59,7 @@ def test_notify_nx2n_with_malformed_updates(broker: Broker) -> None:
             await asyncio.gather(publish(broker, 4, 4, RANDOM), *[mislead() for _ in range(4)])
             assert await events_in_all(found) == 68
 
-    run(broker, test, limit_s=5)
+    run(broker, test)
 
 
 def test_notify_3nx2n(broker: Broker) -> None:
@@ -81,8 +80,8 @@ def test_update_heavy_load(broker: Broker) -> None:
     run(broker, test)
 
 
-@pytest.mark.parametrize(("rounds", "limit_s"), [(10, 10), (100, 60)])
-def test_aggregation(broker: Broker, rounds: int, limit_s: float) -> None:
+@pytest.mark.parametrize("rounds", [10, 100])
+def test_aggregation(broker: Broker, rounds: int) -> None:
     async def aggregate(trigger: Subscriber) -> None:
         for _ in range(rounds):
             assert "notification" in await trigger.hear()
@@ -101,7 +100,7 @@ def test_aggregation(broker: Broker, rounds: int, limit_s: float) -> None:
             assert await events_in_all([consumer, aggregator]) - 2 == 2 * rounds
             assert await broker.subscriptions() == before
 
-    run(broker, test, limit_s)
+    run(broker, test)
 
 
 def test_huge_x100(broker: Broker) -> None:
@@ -131,9 +130,7 @@ def test_subscribe_and_update_race_detection(broker: Broker) -> None:
 @pytest.mark.parametrize("times", [100, 1000])
 def test_produce(broker: Broker, times: int) -> None:
     async def test() -> None:
-        started = perf_counter()
         await broker.updates(*[RANDOM] * times)
-        assert perf_counter() - started < 60
 
     run(broker, test)
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class PlayedSystemd:

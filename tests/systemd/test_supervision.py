@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -26,7 +27,9 @@ from gateway.reload import LIVE, change
 from gateway.settings import Settings
 from gateway.supervision import GatewayService, status_line
 from gateway.systemd import Passed, Supervisor
+from tests.brokers import free_port
 from tests.gateway_parts import FakeClock
+from tests.running_gateway import TIMEOUT_S, until
 from tests.systemd.played import TOP, PlayedSystemd
 
 PLAIN = """
@@ -52,7 +55,7 @@ def configure(folder: Path, text: str = PLAIN, **ports: int) -> None:
 
 
 def asked(at: int, path: str = "/health") -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", at, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", at, timeout=60)
     try:
         connection.request("GET", path)
         return json.load(connection.getresponse())
@@ -73,6 +76,7 @@ def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
         # Stopped, it is silent; then it goes on.
         assert systemd.process is not None
         systemd.process.send_signal(signal.SIGSTOP)
+        os.waitpid(systemd.process.pid, os.WUNTRACED)  # until it has stopped
         systemd.forget()
         assert systemd.silent_for(1.5, "WATCHDOG")
         systemd.process.send_signal(signal.SIGCONT)
@@ -106,7 +110,7 @@ def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
         systemd.heard("READY=1")
         systemd.process.send_signal(signal.SIGTERM)
         systemd.heard("STOPPING=1")
-        assert systemd.process.wait(20) == 0
+        assert systemd.process.wait(60) == 0
 
 
 def test_unix_sockets_that_were_passed_stay(tmp_path: Path) -> None:
@@ -131,9 +135,8 @@ def test_unix_sockets_that_were_passed_stay(tmp_path: Path) -> None:
 
 
 def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
-    http_socket, ws_socket, nobody = tcp(), tcp(), tcp()
-    broker = port(nobody)
-    nobody.close()
+    http_socket, ws_socket = tcp(), tcp()
+    broker = free_port()  # nobody is there
     mapping = tmp_path / "mapping"
     mapping.mkdir()
     rule = '[[stream]]\ntopic = "street/{post}/presence"\nproperty = "lighting:presence"\npayload = "boolean"\n'
@@ -208,15 +211,22 @@ def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
             listening.bind(str(tmp_path / "notify"))
             service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000"})
             gateway = GatewayService(service, runner, nothing, addresses, Settings(), None, adapters=False)
-            running = asyncio.ensure_future(gateway.run())
-            await asyncio.sleep(0.3)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
             listening.setblocking(False)
             heard = b""
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    heard += listening.recv(1000)
+
+            async def ready() -> bool:
+                nonlocal heard
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        heard += listening.recv(1000)
+                return b"READY=1" in heard and runner.asked > 0
+
+            running = asyncio.ensure_future(gateway.run())
+            await until(ready)
+            await asyncio.sleep(0.3)  # ten times what the watchdog waits
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await ready()
             return heard
 
     heard = asyncio.run(test())
@@ -314,7 +324,7 @@ def test_an_adapter_that_ends_takes_its_service_with_it() -> None:
         await asyncio.sleep(0)
         adapter.over.set()
         with pytest.raises(ConfigurationError):
-            await asyncio.wait_for(running, 5)
+            await asyncio.wait_for(running, TIMEOUT_S)
 
     asyncio.run(test())
 

@@ -497,7 +497,7 @@ def test_a_full_queue_is_429_and_nothing_is_answered_before_it_is_durable(
             disk.hold()
             try:
                 first = asyncio.create_task(update(at, "INSERT DATA { <http://1> <http://p> 1 }"))
-                assert await asyncio.to_thread(disk.asked.wait, 20)
+                assert await asyncio.to_thread(disk.asked.wait, 60)
                 second = asyncio.create_task(update(at, "INSERT DATA { <http://2> <http://p> 2 }"))
 
                 async def second_waits() -> bool:

@@ -74,7 +74,7 @@ def test_openssl_verifies_chain_and_host_and_old_protocols_are_refused(gateway: 
             input="",
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
 
@@ -94,7 +94,7 @@ def test_curl_trusts_the_authority_and_nothing_else(gateway: SecureGateway, full
 
     def get(*options: object) -> subprocess.CompletedProcess[str]:
         url = f"https://localhost:{gateway.port}/secure/query?query=ASK%20%7B%7D"
-        return subprocess.run([curl, "-sS", *map(str, options), url], capture_output=True, text=True, timeout=20)
+        return subprocess.run([curl, "-sS", *map(str, options), url], capture_output=True, text=True, timeout=60)
 
     done = get("--cacert", gateway.authority, "-H", f"Authorization: {full}")
     assert json.loads(done.stdout)["boolean"] is True, done.stderr
@@ -103,7 +103,7 @@ def test_curl_trusts_the_authority_and_nothing_else(gateway: SecureGateway, full
 
 def test_no_plain_text_is_spoken_on_the_network(gateway: SecureGateway) -> None:
     for port in (gateway.port, gateway.socket_port):
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
             plain.sendall(b"GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b"HTTP" not in plain.recv(100)
 

@@ -32,7 +32,7 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
     words[0] = require_command(words[0])
     if words[0].endswith("curl"):
         words.insert(1, "-sS")
-    return subprocess.run(words, cwd=gateway.folder, capture_output=True, text=True, check=True, timeout=20).stdout
+    return subprocess.run(words, cwd=gateway.folder, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
