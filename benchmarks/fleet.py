@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import report
-from benchmarks.fleet_peer import peer_costs
+from benchmarks.fleet_peer import MEMORY, peer_costs
 from benchmarks.measuring import Cost, machine, target
 from cloud_sync.fleet import tables
 from cloud_sync.fleet.bronze import await_end, ingest
@@ -206,7 +206,7 @@ def _summary(runs: Sequence[Run], warm_up: Run, started: Cost, memory: float) ->
         fits.append([name, f"{fixed:.1f}", f"{slope * 1e6:.2f}", f"{1 / slope / 1e3:.0f}", f"{off * 100:.0f} %"])
     off = line_fit([(run.quads, run.cpu()) for run in runs])[2]
     last = runs[-1]
-    peers = [["DuckDB, 2 threads, in memory", "CPU s", "wall s", "K quads/core-s", "Spark's CPU s", "times"]]
+    peers = [[f"DuckDB, 2 threads, {MEMORY}", "CPU s", "wall s", "K quads/core-s", "Spark's CPU s", "times"]]
     for name, cost in last.peer.items():
         ours = last.cpu({"read segments": "bronze"}.get(name, name))
         peers.append(
