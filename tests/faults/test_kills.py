@@ -21,8 +21,9 @@ def test_everything_has_one_effect_across_kills() -> None:
     tally = asyncio.run(run_streets(KILLS, seed))
     print(tally)
     assert tally.kills.total() >= KILLS
-    for place in (APPLY, RELEASE, MOMENT, "sync log", "write log", "write log temporary", "write snapshots temporary"):
+    for place in (APPLY, RELEASE, MOMENT, "sync log", "write log", "write log temporary"):
         assert tally.kills[place] > 0, place
+    assert any(place.endswith("snapshots temporary") for place in tally.kills)
     assert tally.updates > 10 * KILLS
     assert tally.delayed > KILLS
     assert tally.reactions > KILLS
