@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fleet test-faults demo-fleet deb image test-image soak lint format bench bench-fleet lock clean
+.PHONY: help run test test-fleet test-faults demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,16 @@ image: $(VENV)/run.stamp ## the image of an SD card, as root: build/image/lampli
 test-image: $(VENV)/test.stamp ## look at the image that `make image` made, and start it on an emulated board
 	@sh tests/install-components.sh
 	@sh tests/image/install-emulator.sh
+	@sh tests/image/fetch-schema.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m image tests/image $(ARGS)
+	@test -n "$(ARGS)" || image/if-changed.sh --done
+
+test-image-pi3: $(VENV)/test.stamp ## the same image on an emulated Pi 3: half an hour for one start
+	@sh tests/image/install-emulator.sh
+	@$(BIN)/python -m pytest -m image tests/image/started_pi3.py $(ARGS)
+
+image-if-changed: $(VENV)/test.stamp ## for CI: image and test-image, if the base is not the one that was tested (image/tested)
+	@image/if-changed.sh
 
 demo-fleet: $(VENV)/test.stamp ## a fleet through real S3, Spark and every job, checked against what happened
 	@sh tests/install-components.sh

@@ -56,6 +56,7 @@ genimage --loglevel 0 --rootpath "$parts/root" --tmppath "$parts/tmp" --inputpat
 mv "$parts/output/lamplighter.img" "$output.img"
 
 zstd -q -T0 -10 -f "$output.img" -o "$output.img.zst"
+python3 "$here/manifest.py" "$output.img" "$version" > "$output.rpi-imager-manifest"
 
 # The same system as a bundle, for `lamplighter update`. RAUC checks the signature, and each block as it is read.
 mkdir "$parts/bundle"

@@ -3,7 +3,7 @@
 #
 #   base    Debian packages of all layers (base/), emulated, kept under a hash of what it is made from
 #   layers  layer/*: packages, rootfs-overlay/ copied over the tree, customize.sh run on it, in this order
-#   image   slots and partitions (assemble.sh), without mounting anything and without loop devices
+#   image   slots and partitions (assemble.sh), without mounting anything and without loop devices; the manifest
 #
 # Has to be root, on Debian 12 or 13. Use: image/build.sh [device]; devices are in config/. LAMPLIGHTER_DEB names a
 # package that is already built.
@@ -28,7 +28,7 @@ step "what the builder needs"
 sh "$here/install-builder.sh"
 
 packages=$(sed 's/#.*//' "$here"/layer/*/packages | tr -s ' \n' ' ')
-hash=$(cat "$here"/base/* "$here/config/$device.sh" "$here"/layer/*/packages | sha256sum | cut -c 1-16)
+hash=$("$here/base-hash.sh" "$device")
 base=$work/base-$hash.tar
 mkdir -p "$work"
 if [ -f "$base" ]; then
@@ -57,12 +57,18 @@ if [ -z "$deb" ]; then
 fi
 [ -f "$deb" ] || { echo "image: make deb has made no package for $ARCHITECTURE" >&2; exit 1; }
 
+native_python=$work/python-$SUITE-$PYTHON_VERSION
+if [ ! -d "$native_python" ]; then
+    step "Python $PYTHON_VERSION for this machine, which compiles"
+    sh "$here/native-python.sh" "$native_python"
+fi
+
 step "the tree"
 tree=$work/tree
 rm -rf "$tree"
 mkdir -p "$tree"
 tar -x -f "$base" -C "$tree" --numeric-owner --xattrs --xattrs-include='*'
-export tree deb device version work here top
+export tree deb device version work here top native_python
 for layer in "$here"/layer/*/; do
     step "layer $(basename "$layer")"
     if [ -d "$layer/rootfs-overlay" ]; then

@@ -210,6 +210,25 @@ def test_everything_is_told_once(machine: FolderMachine, capsys: pytest.CaptureF
     assert "s3cret" not in said.out + said.err and sensors not in said.out + said.err  # the journal would keep it
 
 
+def test_operator_that_nobody_was_told_of_is_made_anew(machine: FolderMachine) -> None:
+    """The power went between the registration and the announcement."""
+
+    class Interrupted(FolderMachine):
+        def run(self, *command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+            if command[:3] == ("lamplighter", "clients", "add") and not self.asked[:1]:
+                self.asked.append(command)
+                return subprocess.CompletedProcess(command, 1, "", "lamplighter: there is a client operator already\n")
+            return super().run(*command, given=given)
+
+    make_identity(machine)
+    machine.answers["lamplighter clients"] = (0, "client_id      operator\nclient_secret  s3cret\n", "")
+    machine.answers["openssl x509"] = (0, "sha256 Fingerprint=AB:CD\n", "")
+    interrupted = Interrupted(machine.root, answers=machine.answers)
+    announce(interrupted)
+    assert [command[2] for command in interrupted.asked if command[0] == "lamplighter"] == ["add", "remove", "add"]
+    assert "s3cret" in machine.told
+
+
 def test_nothing_counts_as_told_while_the_gateway_does_not_answer(machine: FolderMachine) -> None:
     make_identity(machine)
     machine.answers["lamplighter clients"] = (2, "", "lamplighter: no gateway\n")

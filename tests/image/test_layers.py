@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
+import os
 import re
+import shutil
 import subprocess
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+import user_ids
 from appliance.identity import BROKER_USERS
 from appliance.machine import Machine
 from appliance.slots import BOOT_PARTITIONS, HEALTHY_FOR_S, UNHEALTHY_AFTER_S, autoboot, backend, health, on_trial
+from manifest import manifest
 
 from gateway.settings import Settings
 from tests.components import require_command
@@ -76,6 +82,110 @@ def test_partitions_are_named_alike_everywhere() -> None:
         "slot.system.1": "06",
         "slot.boot.1": f"0{BOOT_PARTITIONS['B']}",
     }
+
+
+# --- the same owners in every image ---------------------------------------------------------------------
+
+IDS = "user lamplighter 988\nuser mosquitto 100\ngroup lamplighter 988\ngroup mosquitto 103\n"
+
+
+def packages_took(tree: Path, lamplighter: int, mosquitto: int) -> None:
+    (tree / "etc").mkdir(exist_ok=True)
+    users = f"root:x:0:0::/root:/bin/sh\nlamplighter:x:{lamplighter}:{lamplighter}:::\nmosquitto:x:{mosquitto}:103:::\n"
+    (tree / "etc/passwd").write_text(users)
+    (tree / "etc/group").write_text(f"root:x:0:\nlamplighter:x:{lamplighter}:\nmosquitto:x:103:\n")
+
+
+def test_users_get_the_same_numbers_whatever_packages_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages_took(tmp_path, lamplighter=100, mosquitto=988)  # the other way round: one takes what the other leaves
+    owned = {"keys": (100, 100), "queue": (988, 103), "passwd": (0, 0)}
+    for name in owned:
+        (tmp_path / name).touch()
+    lstat = Path.lstat
+
+    def owned_by(path: Path) -> os.stat_result:
+        fields = list(lstat(path))
+        fields[4:6] = owned.get(path.name, (0, 0))
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "lstat", owned_by)  # who is not root can give nothing away
+    given: dict[str, tuple[int, int]] = {}
+    monkeypatch.setattr(os, "chown", lambda path, user, group, **_: given.update({path.name: (user, group)}))
+    user_ids.renumber(tmp_path, user_ids.table(IDS))
+    assert user_ids.present(tmp_path) == user_ids.table(IDS)
+    assert given == {"keys": (988, 988), "queue": (100, 103)}
+    assert "lamplighter:x:988:988:" in (tmp_path / "etc/passwd").read_text()
+
+
+def test_user_without_a_number_ends_the_build(tmp_path: Path) -> None:
+    packages_took(tmp_path, lamplighter=988, mosquitto=100)
+    with (tmp_path / "etc/passwd").open("a") as file:
+        file.write("newcomer:x:102:103:::\n")
+    with pytest.raises(ValueError, match="newcomer"):
+        user_ids.renumber(tmp_path, user_ids.table(IDS))
+
+
+def test_no_two_users_have_one_number() -> None:
+    ids = user_ids.table((IMAGE / "layer/90-user-ids/ids").read_text())
+    assert {"lamplighter", "mosquitto"} <= set(ids.users) & set(ids.groups)
+    with pytest.raises(AssertionError, match="one number"):
+        user_ids.table(IDS + "user somebody 988\n")
+
+
+# --- for Raspberry Pi Imager ----------------------------------------------------------------------------
+
+
+def test_imager_is_told_what_it_writes(tmp_path: Path) -> None:
+    image = tmp_path / "lamplighter-1.img"
+    image.write_bytes(b"image")
+    image.with_name("lamplighter-1.img.zst").write_bytes(b"zst")
+    (entry,) = manifest(image, "1", datetime(2026, 11, 21, tzinfo=UTC))["os_list"]
+    # What Imager's schema requires of an entry.
+    required = {"name", "description", "icon", "url", "extract_size", "extract_sha256", "image_download_size"}
+    assert {*required, "release_date", "devices"} <= set(entry)
+    assert (entry["extract_size"], entry["extract_sha256"]) == (5, hashlib.sha256(b"image").hexdigest())
+    assert (entry["image_download_size"], entry["image_download_sha256"]) == (3, hashlib.sha256(b"zst").hexdigest())
+    assert entry["url"] == f"{image.as_uri()}.zst"
+    assert entry["release_date"] == "2026-11-21"
+    assert entry["init_format"] == "none"  # Imager's own customisation is read by nothing here
+    assert not [device for device in entry["devices"] if "32bit" in device or device.startswith("pi5")]
+
+
+def test_imager_is_told_where_the_image_will_be(tmp_path: Path) -> None:
+    image = tmp_path / "lamplighter-1.img"
+    image.touch()
+    image.with_name("lamplighter-1.img.zst").touch()
+    document = manifest(image, "1", datetime(2026, 11, 21, tzinfo=UTC), "https://example.org/a.zst")
+    assert document["os_list"][0]["url"] == "https://example.org/a.zst"
+
+
+# --- when CI builds it ----------------------------------------------------------------------------------
+
+
+def test_image_is_built_in_ci_when_its_base_has_changed(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    shutil.copytree(IMAGE, image, ignore=shutil.ignore_patterns("__pycache__", "tested"))
+    (image / "tested").write_text("nothing\n")
+    make = tmp_path / "bin/make"
+    make.parent.mkdir()
+    make.write_text('#!/bin/sh\necho "make $1"\n')
+    make.chmod(0o755)
+
+    def said(*arguments: str) -> str:
+        environment = {**os.environ, "PATH": f"{make.parent}:{os.environ['PATH']}"}
+        command = ["sh", str(image / "if-changed.sh"), *arguments]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert "make image\nmake test-image\n" in said()
+    said("--done")
+    assert "not built, since its base" in said()
+    (image / "layer/45-first-boot/customize.sh").write_text("after")
+    assert "not built, since its base" in said()
+    for name in ("base/build.sh", "config/pi64.sh", "layer/40-broker/packages"):
+        (image / name).write_text("after")
+        assert "make image\nmake test-image\n" in said()
+        said("--done")
+        assert "not built, since its base" in said()
 
 
 # --- which system starts next ---------------------------------------------------------------------------

@@ -105,9 +105,13 @@ def test_root_is_read_only(board: Machine) -> None:
     assert board.ssh("findmnt -n -o OPTIONS /boot/config").startswith("ro")
 
 
+def state_is_on_the_card(board: Machine) -> bool:
+    folders = ("lamplighter", "mosquitto", "systemd")
+    return all(board.ssh(f"findmnt -n -o FSTYPE --target /var/lib/{folder}") == "ext4" for folder in folders)
+
+
 def test_what_runs_writes_where_it_lasts_or_in_memory(board: Machine) -> None:
-    for folder in ("lamplighter", "mosquitto", "systemd"):
-        assert board.ssh(f"findmnt -n -o FSTYPE --target /var/lib/{folder}") == "ext4"
+    assert state_is_on_the_card(board)
     assert board.ssh("findmnt -n -o FSTYPE --target /var/log") == "overlay"
     assert board.ssh("ls -A /var/log/journal 2> /dev/null", check=False) == ""
     assert int(board.ssh("journalctl --disk-usage | grep -o '[0-9.]*M' | tr -d M | cut -d. -f1") or "0") <= 48
@@ -147,6 +151,22 @@ def test_start_waits_for_neither_network_nor_time(board: Machine) -> None:
     # The broker's unit names the former; nothing holds it up.
     assert board.ssh("systemctl is-enabled systemd-networkd-wait-online.service", check=False) == "masked"
     assert board.ssh("systemctl is-active time-sync.target", check=False) == "inactive"
+
+
+def test_gateway_knows_whether_the_clock_is_synchronised(board: Machine) -> None:
+    """The kernel is told that it is; the board has no time server. adjtimex(2): modes, status, and the errors in it."""
+    health = (
+        "import json, socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/lamplighter/http.sock'); "
+        "s.sendall(b'GET /health HTTP/1.0\\r\\n\\r\\n'); "
+        "print(json.loads(s.makefile('rb').read().split(b'\\r\\n\\r\\n')[1])['clock_trusted'])"
+    )
+    synchronised = (
+        "import ctypes, struct; clock = ctypes.create_string_buffer(512); struct.pack_into('I', clock, 0, 0x1C); "
+        "print(ctypes.CDLL(None).adjtimex(clock))"
+    )
+    assert board.ssh(f'python3 -c "{health}"') == "False"
+    assert board.ssh(f'python3 -c "{synchronised}"') != "-1"
+    assert board.ssh(f'python3 -c "{health}"') == "True"
 
 
 # --- the network ----------------------------------------------------------------------------------------
@@ -307,6 +327,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_under_load(board: Mach
     assert len(acknowledged) >= 40
     board.start()
     board.wait_until_up()
+    assert state_is_on_the_card(board)  # at the second start, too
     client = board.wait("the gateway", lambda: Client(board, secrets))  # the same secrets hold
     rows = client.rows("SELECT ?n { ?n lighting:hasStatus 'SENT' }")
     kept = {int(row["n"].rsplit("/", 1)[1]) for row in rows}

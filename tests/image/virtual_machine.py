@@ -127,9 +127,11 @@ class Machine:
     image: Path
     card_bytes: int = 4 << 30
     ports: dict[int, int] = field(default_factory=lambda: {port: free_port() for port in (22, 80, 1883, 8443, 9443)})
+    pi3: bool = False  # the emulated Pi 3 itself, which has no network and is slower, in place of a generic board
     starts: int = 0
     booted: list[int] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
+    _connection: subprocess.Popen[bytes] | None = None  # which the others share: to make one takes seconds, emulated
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +156,7 @@ class Machine:
     @property
     def last_console(self) -> str:
         """The same, of the last start."""
-        return (self.folder / f"console-{self.starts}.log").read_text(errors="replace")
+        return self._log.read_text(errors="replace")
 
     def start(self) -> None:
         """Power on: what the firmware does, then the kernel."""
@@ -164,26 +166,45 @@ class Machine:
         self.starts += 1
         settings = config(self.card.read(slot, "config.txt").decode())
         names = {"kernel": settings["kernel"], "initrd": settings["initramfs"].split()[0]}
+        if self.pi3:
+            names["dtb"] = "bcm2837-rpi-3-b.dtb"  # the firmware takes it by the board that it runs on
         for kind, name in names.items():
             (self.folder / kind).write_bytes(self.card.read(slot, name))
         told = self.card.read(slot, "cmdline.txt").decode().split()
-        # The emulated board has another serial line; the last console is the one that services write to.
-        told = [*(word for word in told if not word.startswith("console=")), "console=ttyAMA0"]
-        forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{ours}-:{theirs}" for theirs, ours in self.ports.items())
+        board = self._pi3(told) if self.pi3 else self._generic_board(told)
         self._process = subprocess.Popen(
             [
-                "qemu-system-aarch64",
-                *("-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "1024", "-accel", "tcg,thread=multi"),
+                *("qemu-system-aarch64", "-accel", "tcg,thread=multi"),
                 *("-kernel", str(self.folder / "kernel"), "-initrd", str(self.folder / "initrd")),
-                *("-append", " ".join(told)),
-                *("-drive", f"file={self.card.disk},format=raw,if=virtio"),
-                *("-netdev", f"user,id=net{forwarded}", "-device", "virtio-net-pci,netdev=net,romfile="),
-                *("-device", "virtio-rng-pci"),
                 *("-display", "none", "-monitor", "none", "-no-reboot"),
-                *("-serial", f"file:{self.folder / f'console-{self.starts}.log'}"),
+                *board,
             ],
             stdin=subprocess.DEVNULL,
         )
+
+    def _generic_board(self, told: list[str]) -> list[str]:
+        # It has another serial line; the last console is the one that services write to.
+        told = [*(word for word in told if not word.startswith("console=")), "console=ttyAMA0"]
+        forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{ours}-:{theirs}" for theirs, ours in self.ports.items())
+        return [
+            *("-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "1024", "-append", " ".join(told)),
+            *("-drive", f"file={self.card.disk},format=raw,if=virtio"),
+            *("-netdev", f"user,id=net{forwarded}", "-device", "virtio-net-pci,netdev=net,romfile="),
+            *("-device", "virtio-rng-pci", "-serial", f"file:{self._log}"),
+        ]
+
+    def _pi3(self, told: list[str]) -> list[str]:
+        # No screen. Its watchdog counts in the time of the machine that emulates, which may leave it no time.
+        told = [*(word for word in told if word != "console=tty0"), "systemd.watchdog_sec=0"]
+        return [
+            *("-M", "raspi3b", "-dtb", str(self.folder / "dtb"), "-append", " ".join(told)),
+            *("-drive", f"file={self.card.disk},format=raw,if=sd"),
+            *("-serial", "null", "-serial", f"file:{self._log}"),  # the second one is ttyS1
+        ]
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / f"console-{self.starts}.log"
 
     @property
     def running(self) -> bool:
@@ -193,11 +214,19 @@ class Machine:
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        self._disconnect()
 
     def wait_for_reset(self) -> None:
         """Until the board resets itself or is off (the emulator ends then)."""
         assert self._process is not None
         self._process.wait(BOOT_S)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection.wait()
+            self._connection = None
 
     def wait(self, what: str, attempt: Callable[[], T | None], limit_s: float = STEP_S) -> T:
         """Polls until there is an answer."""
@@ -217,7 +246,8 @@ class Machine:
     @property
     def _ssh_options(self) -> list[str]:
         options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=60")
-        return ["-i", str(self._key), *(word for option in options for word in ("-o", option))]
+        shared = ("ServerAliveInterval=30", f"ControlPath={self.folder / 'ssh'}")
+        return ["-i", str(self._key), *(word for option in (*options, *shared) for word in ("-o", option))]
 
     def ssh(self, command: str, *, check: bool = True, limit_s: float = STEP_S) -> str:
         """What a command says; it runs as root over the network."""
@@ -240,6 +270,13 @@ class Machine:
     def wait_until_up(self) -> None:
         """Until all that starts has started."""
         self.wait("login by ssh", lambda: self.ssh("true") or "", BOOT_S)
+        (self.folder / "ssh").unlink(missing_ok=True)  # of a start before
+        self._connection = subprocess.Popen(
+            ["ssh", "-M", "-N", *self._ssh_options, "-p", str(self.ports[22]), "root@127.0.0.1"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self.wait(
             "end of the start",
             lambda: self.ssh("systemctl is-system-running", check=False) in ("running", "degraded") or None,
@@ -279,8 +316,8 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machine(folder: Path, image: Path) -> Iterator[Machine]:
-    one = Machine(folder, image)
+def machine(folder: Path, image: Path, *, pi3: bool = False) -> Iterator[Machine]:
+    one = Machine(folder, image, pi3=pi3)
     try:
         yield one
     finally:

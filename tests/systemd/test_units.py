@@ -137,7 +137,8 @@ def test_what_the_gateway_asks_of_the_kernel_is_allowed_to_it() -> None:
     niced, so @resources must not be taken away."""
     for name in ("gateway", "sync"):
         text = (UNITS / f"lamplighter-{name}.service").read_text()
-        assert "SystemCallFilter=@system-service adjtimex clock_adjtime\n" in text
+        # The last word counts, and @privileged has these calls in it.
+        assert re.findall(r"^SystemCallFilter=(.*)$", text, re.MULTILINE)[-1] == "adjtimex clock_adjtime"
         assert "ProtectClock" not in re.sub(r"^#.*$", "", text, flags=re.M)
     gateway = (UNITS / "lamplighter-gateway.service").read_text()
     assert "AF_NETLINK" in gateway

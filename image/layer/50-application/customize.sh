@@ -2,7 +2,7 @@
 # The application, from its package. $1: the tree.
 set -eu
 tree=$1
-: "${deb:?}" "${PYTHON_VERSION:?}" # build.sh says
+: "${deb:?}" "${native_python:?}" "${PYTHON_VERSION:?}" # build.sh says
 
 # Scripts of the package run in the tree, emulated; nothing is started there.
 cp "$deb" "$tree/tmp/lamplighter.deb"
@@ -14,10 +14,14 @@ unshare --mount sh -euc '
     mount --bind /dev "$1/dev"
     mount -t proc proc "$1/proc"
     chroot "$1" dpkg --install /tmp/lamplighter.deb
-    # A read-only root never writes byte code, and without it a start takes twice as long.
-    chroot "$1" "/usr/bin/python$2" -m compileall -q -j 0 --invalidation-mode unchecked-hash \
-        /usr/lib/lamplighter /usr/lib/lamplighter-appliance
-' sh "$tree" "$PYTHON_VERSION"
+' sh "$tree"
+# A read-only root never writes byte code, and without it a start takes twice as long. unchecked-hash: times do not matter.
+# shellcheck disable=SC2016
+unshare --mount sh -euc '
+    mount --bind "$1" "$2/mnt"
+    chroot "$2" "/usr/bin/python$3" -m compileall -q --invalidation-mode unchecked-hash -s /mnt -p / \
+        /mnt/usr/lib/lamplighter /mnt/usr/lib/lamplighter-appliance
+' sh "$tree" "$native_python" "$PYTHON_VERSION"
 rm "$tree/usr/sbin/policy-rc.d" "$tree/tmp/lamplighter.deb"
 
 # What the package says of a gateway on any machine, and what is so on this one: the appliance's settings.

@@ -45,8 +45,10 @@ def announce(machine: Machine) -> None:
 
 def _operator_secret(machine: Machine) -> str:
     everything = ("--read", "*", "--write", "*", "--subscribe", "*", "--operate")
-    machine.run("lamplighter", "clients", "remove", OPERATOR)  # of a start that was interrupted
     done = machine.run("lamplighter", "clients", "add", OPERATOR, "--register", *everything)
+    if done.returncode:  # there is one, of a start that was interrupted; nobody was told its secret
+        machine.run("lamplighter", "clients", "remove", OPERATOR)
+        done = machine.run("lamplighter", "clients", "add", OPERATOR, "--register", *everything)
     found = re.search(r"^client_secret\s+(\S+)$", done.stdout, re.MULTILINE)
     if done.returncode or found is None:
         raise OSError(f"the operator could not be registered: {first_line(done.stderr)}")

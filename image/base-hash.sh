@@ -1,0 +1,6 @@
+#!/bin/sh
+# What the base of a device is made from, as a hash: base/, the device, and the packages of all layers.
+# Use: image/base-hash.sh DEVICE
+set -eu
+cd "$(dirname "$0")"
+cat base/* "config/$1.sh" layer/*/packages | sha256sum | cut -c 1-16

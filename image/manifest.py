@@ -1,0 +1,54 @@
+"""A manifest for Raspberry Pi Imager 2: it offers the image for the boards that it starts, and checks what it writes.
+
+`init_format` is none: what Imager would write to the card (its "customisation") is not read by this image; the files
+on the firmware partition are. A file's address is where it was made; IMAGE_URL= says where it will be.
+
+Use: python3 manifest.py IMAGE VERSION > lamplighter.rpi-imager-manifest
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+# What Imager calls the boards: Zero 2 W goes with the 3, and 400 and CM4 with the 4.
+DEVICES = ["pi3-64bit", "pi4-64bit"]
+
+
+def manifest(image: Path, version: str, moment: datetime, url: str = "") -> dict[str, Any]:
+    """The whole document. image: the one that is not compressed; the compressed one is beside it."""
+    compressed = image.with_name(f"{image.name}.zst")
+    return {
+        "os_list": [
+            {
+                "name": f"Lamplighter {version}",
+                "description": "Semantic edge gateway: MQTT, SPARQL and CoAP. For Pi 3, Zero 2 W, 4, 400 and CM4.",
+                "icon": "icons/use_custom.png",
+                "url": url or compressed.resolve().as_uri(),
+                "extract_size": image.stat().st_size,
+                "extract_sha256": _digest(image),
+                "image_download_size": compressed.stat().st_size,
+                "image_download_sha256": _digest(compressed),
+                "release_date": moment.strftime("%Y-%m-%d"),
+                "devices": DEVICES,
+                "architecture": "armv8",
+                "init_format": "none",
+            }
+        ]
+    }
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    when = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
+    json.dump(manifest(Path(sys.argv[1]), sys.argv[2], when, os.environ.get("IMAGE_URL", "")), sys.stdout, indent=1)
+    print()
