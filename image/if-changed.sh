@@ -9,15 +9,16 @@ set -eu
 cd "$(dirname "$0")/.."
 
 now=$(image/base-hash.sh pi64)
+tested=$(cat image/tested 2> /dev/null || echo none)
 if [ "${1:-}" = --done ]; then
     echo "$now" > image/tested
     exit 0
 fi
-if [ "$now" = "$(cat image/tested)" ]; then
+if [ "$now" = "$tested" ]; then
     echo "image: not built, since its base $now was tested (image/tested)"
     exit 0
 fi
-echo "image: its base $now is another one than was tested, $(cat image/tested)"
+echo "image: its base $now is another one than was tested, $tested"
 make image
 # What takes longest is left to `make test-image` by hand: each unit stopped in three ways, updates, reset.
 make test-image ARGS="-k 'not recovers and not update and not bundle and not reset and not second_machine'"
