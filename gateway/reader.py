@@ -316,8 +316,16 @@ class Answer:
 
     def _started(self) -> _Child:
         child = self._fork()
-        child.status.add_done_callback(lambda _: self._limit.cancel() if child is self._child else None)
+        child.status.add_done_callback(self._ended)
         return child
+
+    def _ended(self, _: asyncio.Future[int]) -> None:
+        self._limit.cancel()
+
+    def _let_go(self, child: _Child) -> None:
+        """Ends a child, and does not wait for it: until it is reaped it would keep this answer, and so the store."""
+        child.status.remove_done_callback(self._ended)
+        child.kill()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         self._iterated = True
@@ -351,7 +359,8 @@ class Answer:
                 raise StoreError(self._bounds.broken)
         finally:
             transport.close()
-            self._child.kill()
+            self._limit.cancel()
+            self._let_go(self._child)
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
         loop = asyncio.get_running_loop()
@@ -372,8 +381,8 @@ class Answer:
     def _replace(self) -> None:
         self._restarts += 1
         logger.debug("reader replaced, which waited for a lock of the store restarts=%d", self._restarts)
-        stuck, self._child = self._child, self._started()
-        stuck.kill()
+        self._let_go(self._child)
+        self._child = self._started()
 
     def _expire(self) -> None:
         if not self._child.status.done():
@@ -382,7 +391,8 @@ class Answer:
 
     def abandon(self) -> None:
         """Ends a reader whose answer nobody will ask for."""
-        self._child.kill()
+        self._limit.cancel()
+        self._let_go(self._child)
         if not self._iterated:
             self._iterated = True
             os.close(self._child.source)

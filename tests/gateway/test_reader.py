@@ -11,6 +11,7 @@ import socket as sockets
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -388,6 +389,31 @@ def test_a_reader_that_waits_for_a_lock_for_ever_is_replaced(caplog: pytest.LogC
         asyncio.get_running_loop().call_later(0.01, lock.release)  # here; the child's is its own
         await reader_of().trial(lock.acquire)
         assert "restarts=1" in caplog.text
+        await until(no_child)
+
+    go(test)
+
+
+def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take its time to end, and a store on disk cannot be opened again as long as somebody has it."""
+    left: list[gateway.reader._Child] = []
+    monkeypatch.setattr(gateway.reader._Child, "kill", lambda child: left.append(child))
+    lock = threading.Lock()
+
+    class Store:
+        def read(self) -> None:
+            lock.acquire()
+
+    async def test() -> None:
+        store = Store()
+        known = weakref.ref(store)
+        lock.acquire()
+        asyncio.get_running_loop().call_later(0.01, lock.release)
+        await reader_of().trial(store.read)
+        del store
+        assert known() is None
+        [stuck] = [child for child in left if not child.status.done()]
+        os.kill(stuck._number, signal.SIGKILL)
         await until(no_child)
 
     go(test)
