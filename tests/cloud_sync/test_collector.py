@@ -344,13 +344,21 @@ def test_of_what_is_too_large_the_beginning_is_kept(fleet: Fleet) -> None:
     assert fleet.quarantined() == {f"gw-1/{LOG[0].stem}{SUFFIX}": f"it has more than {len(LOG[0].data) - 1} bytes"}
 
 
-def test_a_bomb_is_not_unpacked(fleet: Fleet) -> None:
-    data, seal = _sealed(zstandard.ZstdCompressor(level=3).compress(bytes(50_000_000)))
+@pytest.mark.parametrize(
+    ("content", "bounds", "told"),
+    [
+        (bytes(50_000_000), Bounds(line_bytes_max=1_000_000), "a line is longer than 1000000 bytes"),
+        (b"\n" * 50_000_000, Bounds(content_bytes_max=1_000_000), "it unpacks to more than 1000000 bytes"),
+    ],
+    ids=["one line", "many lines"],
+)
+def test_a_bomb_is_not_unpacked(fleet: Fleet, content: bytes, bounds: Bounds, told: str) -> None:
+    data, seal = _sealed(zstandard.ZstdCompressor(level=3).compress(content))
     (fleet.source / "gw-1").mkdir()
     (fleet.source / "gw-1" / f"{LOG[0].stem}{SUFFIX}").write_bytes(data)
     (fleet.source / "gw-1" / f"{LOG[0].stem}.json").write_bytes(seal)
-    fleet.collect(bounds=Bounds(line_bytes_max=1_000_000))
-    assert fleet.quarantined() == {f"gw-1/{LOG[0].stem}{SUFFIX}": "a line is longer than 1000000 bytes"}
+    fleet.collect(bounds=bounds)
+    assert fleet.quarantined() == {f"gw-1/{LOG[0].stem}{SUFFIX}": told}
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a\nb", "gw 1", "x" * 101])
