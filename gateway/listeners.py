@@ -15,6 +15,7 @@ from engine.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 BACKLOG = 256
+"""Connections that wait to be accepted. asyncio listens again on what it serves, with 100 unless it is told."""
 HANDSHAKES_MAX = 100
 """Connections beside those that a gate may have: they are in their handshake, or are told that there are too many."""
 

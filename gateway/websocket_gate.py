@@ -47,7 +47,7 @@ from engine.protocol import (
 )
 from engine.sparql import query_outline
 from engine.terms import Bag
-from gateway.listeners import HANDSHAKES_MAX, Listener
+from gateway.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from gateway.outbox import Numbering, Outbox
 from gateway.reader import Answer
 from gateway.request_ids import Accepted
@@ -438,6 +438,7 @@ async def websocket_gate(
             server = serve(
                 handle,
                 sock=listener.socket,
+                backlog=BACKLOG,
                 ssl=listener.tls,
                 ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
                 process_request=check,

@@ -18,7 +18,7 @@ from gateway.http.graph_store import METHODS, GraphStore
 from gateway.http.operations import Operations
 from gateway.http.places import Application, Need, Place
 from gateway.http.sparql import Sparql
-from gateway.listeners import Listener
+from gateway.listeners import BACKLOG, Listener
 from gateway.runner import Runner
 from gateway.security.gatekeeper import Gatekeeper
 from gateway.settings import HttpSettings
@@ -104,6 +104,7 @@ async def _server(
     return await asyncio.get_running_loop().create_server(
         lambda: Connection(config, state, settings, listener),
         sock=listener.socket,
+        backlog=BACKLOG,
         ssl=listener.tls,
         ssl_handshake_timeout=None if listener.tls is None else settings.idle_s,
     )
