@@ -2,5 +2,6 @@
 # What the base of a device is made from, as a hash: base/, the device, and the packages of all layers.
 # Use: image/base-hash.sh DEVICE
 set -eu
+export LC_ALL=C  # the order of names
 cd "$(dirname "$0")"
 cat base/* "config/$1.sh" layer/*/packages | sha256sum | cut -c 1-16
