@@ -15,9 +15,10 @@ from engine.errors import ConfigurationError
 
 SUFFIX = ".raucb"
 _SLOTS = Path("/etc/rauc/system.conf")
+_TRIAL = Path("/run/appliance/trial")
 
 
-def install_bundle(bundle: Path, slots: Path = _SLOTS) -> int:
+def install_bundle(bundle: Path, slots: Path = _SLOTS, trial: Path = _TRIAL) -> int:
     """Installs an update bundle; returns RAUC's exit code. Raises ConfigurationError where there are no slots."""
     if not slots.exists():
         raise ConfigurationError(
@@ -27,6 +28,11 @@ def install_bundle(bundle: Path, slots: Path = _SLOTS) -> int:
         raise ConfigurationError(f"{bundle}: there is no such file")
     if os.geteuid() != 0:
         raise ConfigurationError(f"{bundle}: only root can install a system; use sudo")
+    if trial.exists():
+        raise ConfigurationError(
+            f"{bundle}: the running system is on trial, and the other one is what it goes back to; wait until it stays "
+            "(journalctl -u appliance-health), or restart to go back"
+        )
     done = subprocess.run(["rauc", "install", str(bundle.resolve())], check=False)
     if done.returncode:
         print(f"lamplighter: {bundle} was not installed, and nothing has changed", file=sys.stderr)

@@ -19,3 +19,11 @@ def test_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
     slots.touch()
     with pytest.raises(ConfigurationError, match="no such file"):
         install_bundle(tmp_path / "lamplighter.raucb", slots)
+
+
+def test_nothing_is_installed_during_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    for name in ("system.conf", "trial", "lamplighter.raucb"):
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigurationError, match="on trial.*wait until it stays"):
+        install_bundle(tmp_path / "lamplighter.raucb", tmp_path / "system.conf", tmp_path / "trial")

@@ -34,6 +34,9 @@ class FolderMachine(Machine):
         answer = self.answers.get(" ".join(command[:2]))
         if answer is None:
             return super().run(*command, given=given)
+        if command[:2] == ("ssh-keygen", "-q") and not answer[0]:
+            for name in (command[-1], f"{command[-1]}.pub"):
+                Path(name).write_text(f"{Path(name).name} of this machine\n")
         return subprocess.CompletedProcess(command, *answer)
 
     @property
@@ -45,6 +48,8 @@ class FolderMachine(Machine):
 def machine(tmp_path: Path) -> FolderMachine:
     for folder in (
         "dev",
+        "run",
+        "usr/lib",
         "boot/config",
         "etc/ssh",
         "etc/lamplighter",
@@ -56,6 +61,7 @@ def machine(tmp_path: Path) -> FolderMachine:
     (tmp_path / "usr/share/zoneinfo/Europe/Rome").touch()
     (tmp_path / "etc/lamplighter/appliance.toml").write_text('[security]\nenabled = true\n[mqtt]\nhost = "127.0.0.1"\n')
     (tmp_path / "etc/lamplighter/lamplighter.toml").write_text("# before\n")
+    (tmp_path / "usr/lib/os-release").write_text("IMAGE_VERSION=1\n")
     answers = {"ssh-keygen -q": (0, "", ""), "ssh-keygen -l": (255, "", ""), "lamplighter check": (0, "", "")}
     return FolderMachine(tmp_path, answers=answers)
 
@@ -69,6 +75,28 @@ def test_identity_is_made_once(machine: FolderMachine) -> None:
     made = {file: file.read_bytes() for file in machine.root.rglob("*") if file.is_file()}
     make_identity(machine)
     assert {file: file.read_bytes() for file in machine.root.rglob("*") if file.is_file()} == made
+
+
+@pytest.mark.parametrize("left", ["nothing", "its public half", "an empty file"])
+def test_host_key_that_a_power_cut_left_is_made_again(machine: FolderMachine, left: str) -> None:
+    """A name can be on the card before the content is: the key is whole, or is made."""
+    key = machine.path("/etc/ssh/ssh_host_ed25519_key")
+    if left == "its public half":
+        key.with_name(f"{key.name}.pub").write_text("of another key\n")
+    elif left == "an empty file":
+        key.touch()
+    make_identity(machine)
+    assert key.read_text() == "key of this machine\n"
+    assert key.stat().st_mode & 0o077 == 0
+    assert key.with_name(f"{key.name}.pub").read_text() == "key.pub of this machine\n"
+    assert not [*machine.path("/run").iterdir()]
+
+
+def test_machine_starts_without_ssh_when_no_key_can_be_made(machine: FolderMachine) -> None:
+    machine.answers["ssh-keygen -q"] = (1, "", "no random numbers\n")
+    make_identity(machine)
+    assert "no ssh host key could be made: no random numbers" in machine.told
+    assert machine.path("/etc/mosquitto/passwords").exists()
 
 
 def test_host_name_has_four_hexadecimal_digits(machine: FolderMachine) -> None:
@@ -155,6 +183,58 @@ def test_settings_that_the_gateway_refuses_change_nothing(machine: FolderMachine
     assert "MISTAKE in lamplighter.toml: lamplighter.toml: no key colour in [gateway]" in machine.told
 
 
+def test_settings_are_merged_anew_when_an_update_brings_others(machine: FolderMachine) -> None:
+    """And when it goes back: the two systems share the settings that were merged."""
+    put(machine, "lamplighter.toml", "[mqtt]\nqueue_max = 7\n")
+    assert take_files(machine)
+    machine.path("/etc/lamplighter/appliance.toml").write_text("[mqtt]\nqueue_max = 9\nport = 1884\n")
+    assert take_files(machine)
+    settings = machine.path("/etc/lamplighter/lamplighter.toml")
+    assert tomllib.loads(settings.read_text()) == {"mqtt": {"queue_max": 7, "port": 1884}}
+
+
+def test_settings_are_checked_anew_by_another_version(machine: FolderMachine) -> None:
+    put(machine, "lamplighter.toml", "[mqtt]\nqueue_max = 7\n")
+    assert take_files(machine)
+    machine.path("/usr/lib/os-release").write_text("IMAGE_VERSION=2\n")
+    machine.answers["lamplighter check"] = (2, "", "lamplighter: no key queue_max in [mqtt]\n")
+    assert not take_files(machine)
+    assert "MISTAKE in lamplighter.toml: no key queue_max in [mqtt]" in machine.told
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"timezone": 7}', "7"])
+def test_damaged_list_of_what_was_taken_costs_nothing(machine: FolderMachine, damage: str) -> None:
+    machine.state.mkdir(parents=True)
+    (machine.state / "files.json").write_text(damage)
+    put(machine, "timezone", "Europe/Rome\n")
+    assert take_files(machine)
+    told = machine.told
+    assert take_files(machine) and machine.told == told
+
+
+@pytest.mark.parametrize("fault", [OSError(5, "Input/output error"), subprocess.TimeoutExpired("lamplighter", 300)])
+def test_whatever_goes_wrong_with_a_file_the_machine_starts(
+    machine: FolderMachine, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def fail(machine: Machine, text: str) -> str:
+        raise fault
+
+    monkeypatch.setitem(TAKERS, "lamplighter.toml", fail)
+    put(machine, "lamplighter.toml", "")
+    put(machine, "timezone", "Europe/Rome")
+    assert not take_files(machine)
+    assert f"MISTAKE in lamplighter.toml: it was not taken: {fault!r}" in machine.told
+    assert machine.path("/etc/timezone").read_text() == "Europe/Rome\n"
+
+
+@pytest.mark.parametrize("secret", ["pa{ss#wo}}rd", "closing}only", "{{{{{{{{", "# 12345678"])
+def test_password_of_a_wireless_network_may_have_any_characters(machine: FolderMachine, secret: str) -> None:
+    text = WIRELESS.replace("long enough", secret).replace("country=IT", "country=IT # where it is {")
+    put(machine, "wpa_supplicant.conf", text)
+    assert take_files(machine), machine.told
+    assert machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf").read_text() == text
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
@@ -163,14 +243,18 @@ def test_settings_that_the_gateway_refuses_change_nothing(machine: FolderMachine
         ("wpa_supplicant.conf", 'country=IT\nnetwork={\npsk="long enough"\n}', "no ssid"),
         ("wpa_supplicant.conf", WIRELESS.replace("country=IT\n", ""), "country=XX"),
         ("wpa_supplicant.conf", WIRELESS.replace("long enough", "short"), "5 characters"),
+        ("wpa_supplicant.conf", WIRELESS.replace("long enough", "é" * 32), "64 characters"),
         ("authorized_keys", "", "no key"),
         ("authorized_keys", "ssh-ed25519 nonsense\n", "line 1 is no public key"),
         ("authorized_keys", "-----BEGIN OPENSSH PRIVATE KEY-----\n", "private key"),
         ("timezone", "Europe/Atlantis", "no time zone"),
         ("timezone", "../../etc/passwd", "no time zone"),
         ("timezone", b"\xff\xfe\xff", "UTF-8"),
+        ("timezone", "A" * 400, "no time zone"),
         ("lamplighter.toml", "colour = 'red'\n", "outside of a table"),
         ("lamplighter.toml", "[gateway\n", "TOML"),
+        ("lamplighter.toml", f"[gateway]\nat = {'9' * 9000}\n", "TOML"),
+        ("lamplighter.toml", f"[gateway]\nat = {'[' * 9000}\n", "TOML"),
         ("lamplighter.toml", "[gateway]\nat = 2026-11-21\n", "gateway.at"),
         ("lamplighter.toml", "#" * 300_000, "bytes"),
     ],
@@ -188,7 +272,7 @@ def test_mistakes_are_told_at_each_start_and_change_nothing(
     assert {file: file.read_bytes() for file in machine.path("/etc").rglob("*") if file.is_file()} == before
 
 
-@pytest.mark.parametrize("name", [*(f"{name}.txt" for name in TAKERS), "id_ed25519.pub"])
+@pytest.mark.parametrize("name", [*(f"{name}.txt" for name in TAKERS), "id_ed25519.pub", "factory-reset.txt"])
 def test_names_that_are_nearly_right_are_told(machine: FolderMachine, name: str) -> None:
     put(machine, name, "x")
     assert not take_files(machine)
@@ -208,6 +292,18 @@ def test_everything_is_told_once(machine: FolderMachine, capsys: pytest.CaptureF
     assert (machine.state / "announced").exists()
     said = capsys.readouterr()
     assert "s3cret" not in said.out + said.err and sensors not in said.out + said.err  # the journal would keep it
+
+
+@pytest.mark.parametrize("radio", [True, False])
+def test_board_without_the_radio_that_was_set_up_says_so(machine: FolderMachine, radio: bool) -> None:
+    make_identity(machine)
+    machine.answers["lamplighter clients"] = (0, "client_id      operator\nclient_secret  s3cret\n", "")
+    machine.answers["openssl x509"] = (0, "sha256 Fingerprint=AB:CD\n", "")
+    put(machine, "wpa_supplicant.conf", WIRELESS)
+    assert take_files(machine)
+    machine.path("/sys/class/net/wlan0" if radio else "/sys/class/net/eth0").mkdir(parents=True)
+    announce(machine)
+    assert ("no wireless network that the system knows" in machine.told) is not radio
 
 
 def test_operator_that_nobody_was_told_of_is_made_anew(machine: FolderMachine) -> None:

@@ -207,7 +207,7 @@ def starts(machine: Machine) -> dict[str, int]:
 
 
 def initramfs(machine: Machine) -> None:
-    """What scripts/local-premount/appliance does with the two files."""
+    """What scripts/local-top/appliance does with the two files."""
     good = machine.firmware / "autoboot.good"
     if good.exists() and good.read_bytes():
         (machine.firmware / "autoboot.txt").write_bytes(good.read_bytes())
@@ -267,6 +267,33 @@ def test_what_rauc_asks(machine: Machine, capsys: pytest.CaptureFixture[str]) ->
     assert backend(machine, ["get-state", "B"]) == 0
     assert capsys.readouterr().out.strip() == "bad"
     assert backend(machine, ["something"]) == 1
+
+
+def test_slot_that_is_overwritten_is_not_what_starts(machine: Machine) -> None:
+    """A second update before the first one was tried."""
+    backend(machine, ["set-primary", "B"])
+    assert backend(machine, ["set-state", "B", "bad"]) == 0  # RAUC begins with it
+    assert starts(machine)["all"] == 2
+    initramfs(machine)
+    assert not on_trial(machine)
+
+
+def test_nothing_overwrites_what_a_trial_goes_back_to(machine: Machine) -> None:
+    backend(machine, ["set-primary", "B"])
+    initramfs(machine)
+    machine.path("/proc/cmdline").write_text("rauc.slot=B\n")
+    assert backend(machine, ["set-state", "A", "bad"]) == 1
+    assert starts(machine)["all"] == 2
+    assert on_trial(machine)
+    assert backend(machine, ["set-state", "B", "good"]) == 0
+    assert backend(machine, ["set-state", "A", "bad"]) == 0
+    assert starts(machine)["all"] == 3
+
+
+def test_word_for_the_running_system_does_not_cancel_an_update(machine: Machine) -> None:
+    backend(machine, ["set-primary", "B"])
+    assert backend(machine, ["set-state", "A", "good"]) == 0  # `rauc status mark-good`
+    assert starts(machine)["all"] == 3
 
 
 def test_no_secret_is_in_the_source() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from appliance.slots import autoboot
 
 from tests.coap_peers import libcoap_server
 from tests.components import require_command
@@ -398,12 +399,28 @@ def test_update_that_hangs_is_tried_once(board: Machine, built: Path) -> None:
     board.wait_until_up()
 
 
+def test_system_that_cannot_be_read_is_tried_once(board: Machine) -> None:
+    """Its initramfs finds no root and gives up; by then the mark of the trial is gone."""
+    reset(board)
+    board.card.overwrite(5, bytes(1 << 20))
+    board.card.write(1, "autoboot.good", board.card.read(1, "autoboot.txt"))
+    board.card.write(1, "autoboot.txt", autoboot("A").encode())
+    board.start()
+    assert board.booted[-1] == 2
+    board.wait_for_reset()
+    assert "on trial" in board.last_console
+    board.start()
+    assert board.booted[-1] == 3
+    board.wait_until_up()
+
+
 # --- the end, and the next one --------------------------------------------------------------------------
 
 
-def test_factory_reset_wipes_everything(board: Machine, secrets: dict[str, str]) -> None:
-    board.ssh(
-        "mount -o remount,rw /boot/config && touch /boot/config/factory-reset && mount -o remount,ro /boot/config"
+def test_factory_reset_wipes_everything_once(board: Machine, secrets: dict[str, str]) -> None:
+    board.ssh(  # a folder, which some make in place of a file
+        "mount -o remount,rw /boot/config && mkdir /boot/config/factory-reset && touch /boot/config/factory-reset/x && "
+        "mount -o remount,ro /boot/config"
     )
     name = board.ssh("hostname")
     restart(board)
@@ -412,10 +429,16 @@ def test_factory_reset_wipes_everything(board: Machine, secrets: dict[str, str])
         assert again[kind] != secrets[kind], kind
     assert board.ssh("hostname") != name
     assert not Client(board, again).rows("SELECT ?n { ?n lighting:hasStatus 'SENT' }")
+    assert not [name for name in board.card.names(1) if name.startswith("factory-reset")]
 
 
 def test_second_machine_has_other_secrets(image: Path, tmp_path: Path, secrets: dict[str, str]) -> None:
+    """The power went in its first start, too, when all of a file system was there but the superblock, which is last."""
+    begun = tmp_path / "begun"
+    begun.touch()
+    subprocess.run([require_command("mke2fs"), "-q", "-t", "ext4", "-L", "lamplighter-new", begun, "16M"], check=True)
     with machine(tmp_path / "second", image) as second:
+        second.card.overwrite(7, bytes(2048) + begun.read_bytes()[2048:])
         second.start()
         second.wait_until_up()
         others = second.credentials()

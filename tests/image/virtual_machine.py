@@ -82,6 +82,12 @@ class Card:
     def write(self, partition: int, name: str, content: bytes) -> None:
         self._mtools("mcopy", partition, "-o", "-", f"::{name}", given=content)
 
+    def overwrite(self, partition: int, begin: bytes) -> None:
+        """The first bytes of a partition, whatever is in it."""
+        with self.disk.open("r+b") as file:
+            file.seek(partitions(self.disk)[partition].begin)
+            file.write(begin)
+
     def _mtools(self, program: str, partition: int, *arguments: str, given: bytes | None = None) -> bytes:
         drive = f"{self.disk}@@{partitions(self.disk)[partition].begin}"
         done = subprocess.run(

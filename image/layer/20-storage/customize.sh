@@ -18,7 +18,7 @@ cp -r --no-preserve=mode "${BASH_SOURCE%/*}/initramfs/." "$extra/"
 chmod 755 "$extra"/scripts/*/appliance
 mkdir "$extra/appliance" # their libraries are in the base's archive
 (cd "$tree/usr/sbin" && cp blkdiscard blkid blockdev e2fsck mke2fs resize2fs sfdisk tune2fs ../bin/partx "$extra/appliance/")
-for stage in local-premount local-bottom; do
+for stage in local-top local-premount local-bottom; do
     # shellcheck disable=SC2016 # for the initramfs
     printf '/scripts/%s/appliance "$@"\n[ -e /conf/param.conf ] && . /conf/param.conf\n' "$stage" \
         > "$extra/scripts/$stage/ORDER"

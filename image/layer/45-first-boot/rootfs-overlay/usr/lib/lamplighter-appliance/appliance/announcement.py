@@ -6,7 +6,7 @@ import json
 import re
 import socket
 
-from .machine import CREDENTIALS, Machine, first_line
+from .machine import CREDENTIALS, WIRELESS, Machine, first_line
 
 OPERATOR = "operator"
 
@@ -39,6 +39,8 @@ def announce(machine: Machine) -> None:
     except OSError as error:
         machine.say(f"{CREDENTIALS} could not be written: {error}; the console alone has the secrets")
     machine.show(text)
+    if machine.path(WIRELESS).exists() and not [*machine.path("/sys/class/net").glob("wlan*")]:
+        machine.say("this board has no wireless network that the system knows; docs/operations.md, Boards")
     machine.write(machine.state / "announced", "")
     broker.unlink()
 

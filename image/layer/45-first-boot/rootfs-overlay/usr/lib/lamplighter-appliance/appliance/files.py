@@ -4,6 +4,7 @@ console too, and what was before stays as it was.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -11,7 +12,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
-from .machine import Machine, first_line
+from .machine import WIRELESS, Machine, first_line
 
 _BYTES_MAX = 256 * 1024
 
@@ -28,8 +29,8 @@ def take_files(machine: Machine) -> bool:
     """Takes what is new; returns whether all that was found is good."""
     taken = machine.state / "files.json"
     known: dict[str, str] = {}
-    if taken.exists():
-        known = json.loads(taken.read_text())
+    with contextlib.suppress(OSError, ValueError, TypeError):  # else all are taken once more
+        known = dict(json.loads(taken.read_text()))
     mistakes: list[str] = []
 
     def tell(mistake: str) -> None:
@@ -40,19 +41,20 @@ def take_files(machine: Machine) -> bool:
         file = machine.firmware / name
         if not file.is_file():
             continue
-        content = file.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        if known.get(name) == digest:
-            continue
         try:
+            content = file.read_bytes()
+            digest = hashlib.sha256(content + _besides(machine, name)).hexdigest()
+            if known.get(name) == digest:
+                continue
             if len(content) > _BYTES_MAX:
                 raise Mistake(f"has more than {_BYTES_MAX} bytes")
             machine.say(f"{name}: {take(machine, _text(content))}")
+            known[name] = digest
+            machine.write(taken, json.dumps(known), 0o600)
         except Mistake as mistake:
-            tell(f"MISTAKE in {name}: {mistake}")
-            continue  # told again at the next start
-        known[name] = digest
-        machine.write(taken, json.dumps(known), 0o600)
+            tell(f"MISTAKE in {name}: {mistake}")  # and again at the next start
+        except Exception as error:  # a worn card, a full one: the gateway waits for this to end, and does not need it
+            tell(f"MISTAKE in {name}: it was not taken: {error!r}")
     for file in sorted(machine.firmware.glob("*")):
         if file.name.lower() in _NEARLY and file.name not in TAKERS:
             tell(f"MISTAKE: {file.name} is not read; did you mean {_NEARLY[file.name.lower()]}?")
@@ -60,6 +62,14 @@ def take_files(machine: Machine) -> bool:
         shown = "".join(f"{mistake}\n" for mistake in mistakes).replace("\\", "\\\\")
         machine.write(machine.path("/run/issue.d/lamplighter.issue"), f"{shown}\n")
     return not mistakes
+
+
+def _besides(machine: Machine, name: str) -> bytes:
+    """What else the result depends on: after an update and after the way back, settings are merged and checked anew."""
+    if name != "lamplighter.toml":
+        return b""
+    release = machine.path("/usr/lib/os-release")  # has the version of the image
+    return machine.path("/etc/lamplighter/appliance.toml").read_bytes() + release.read_bytes()
 
 
 def _text(content: bytes) -> str:
@@ -77,7 +87,7 @@ def _text(content: bytes) -> str:
 def _settings(machine: Machine, text: str) -> str:
     try:
         given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise Mistake(f"{error}; it has to be TOML, as docs/operations.md shows") from None
     own = tomllib.loads(machine.path("/etc/lamplighter/appliance.toml").read_text())
     settings = machine.path("/etc/lamplighter/lamplighter.toml")
@@ -126,9 +136,11 @@ def _value(value: object, name: str) -> str:
 
 
 def _wireless(machine: Machine, text: str) -> str:
-    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    # Without comments; a # in quotes begins none, and a bracket in quotes is none.
+    lines = [re.sub(r'^([^"#]*(?:"[^"]*"[^"#]*)*)#.*$', r"\1", line).strip() for line in text.splitlines()]
     plain = "\n".join(lines)
-    if plain.count("{") != plain.count("}"):
+    bare = re.sub(r'=\s*".*"$', "=", plain, flags=re.MULTILINE)
+    if bare.count("{") != bare.count("}"):
         raise Mistake("the brackets { } do not match")
     if not re.search(r"^network\s*=\s*\{", plain, re.MULTILINE):
         raise Mistake("has no network={ ... }; docs/operations.md shows one")
@@ -137,9 +149,9 @@ def _wireless(machine: Machine, text: str) -> str:
     if not re.search(r"^country\s*=\s*[A-Z]{2}$", plain, re.MULTILINE):
         raise Mistake("has no line country=XX with your country's two letters; without it radios stay silent")
     for key in re.findall(r'^psk\s*=\s*"(.*)"$', plain, re.MULTILINE):
-        if not 8 <= len(key) <= 63:
-            raise Mistake(f"psk has {len(key)} characters; it has between 8 and 63")
-    machine.write(machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf"), text, 0o600)
+        if not 8 <= len(key.encode()) <= 63:
+            raise Mistake(f"psk has {len(key.encode())} characters; it has between 8 and 63")
+    machine.write(machine.path(WIRELESS), text, 0o600)
     return "taken, the wireless network will be joined"
 
 
@@ -161,7 +173,7 @@ def _keys(machine: Machine, text: str) -> str:
 def _time_zone(machine: Machine, text: str) -> str:
     name = text.strip()
     zone = machine.path("/usr/share/zoneinfo") / name
-    if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", name) or not zone.is_file():
+    if not re.fullmatch(r"(?=.{1,100}$)[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", name) or not zone.is_file():
         raise Mistake(f"there is no time zone {name[:60]!r}; it is a name such as Europe/Rome")
     link = machine.path("/etc/localtime")
     new = link.with_name(".localtime.new")
@@ -184,4 +196,5 @@ _NEARLY = {f"{name}.txt": name for name in TAKERS} | {
     "authorized_keys.pub": "authorized_keys",
     "id_ed25519.pub": "authorized_keys",
     "id_rsa.pub": "authorized_keys",
+    "factory-reset.txt": "factory-reset",
 }

@@ -10,6 +10,7 @@ import hashlib
 import json
 import secrets
 import socket
+import tempfile
 from pathlib import Path
 
 from .machine import Machine
@@ -52,10 +53,16 @@ def _host_name(machine: Machine) -> None:
 def _host_key(machine: Machine) -> None:
     """One kind is enough for every client of today, and RSA takes a small board half a minute."""
     key = machine.path("/etc/ssh/ssh_host_ed25519_key")
-    if not key.exists():
-        done = machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key))
+    if key.exists() and key.stat().st_size:
+        return
+    with tempfile.TemporaryDirectory(dir=machine.path("/run")) as folder:  # what ssh-keygen writes is not synced
+        new = Path(folder, "key")
+        done = machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(new))
         if done.returncode:
             machine.say(f"no ssh host key could be made: {done.stderr.strip()}")
+            return
+        machine.write(key.with_name(f"{key.name}.pub"), new.with_name("key.pub").read_text())
+        machine.write(key, new.read_text(), 0o600)  # last: its being there says that both are
 
 
 def _broker_passwords(machine: Machine) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,10 +82,15 @@ def backend(machine: Machine, arguments: list[str]) -> int:
             print("bad" if (machine.state / f"bad-{name}").exists() else "good")
         case ["set-state", name, "good"]:
             (machine.state / f"bad-{name}").unlink(missing_ok=True)
-            if name == booted(machine):
+            if name == booted(machine) and on_trial(machine):  # else an update may wait for the next start
                 set_primary(machine, name)
         case ["set-state", name, "bad"]:
-            # It is about to be overwritten, or was found wanting; the running one stays what starts.
+            # RAUC is about to overwrite it: from here on it is not what starts.
+            if primary(machine) == name != booted(machine):
+                if on_trial(machine):  # the running one may be no good, and this is all there is to go back to
+                    print("the running system is on trial, and goes back to the other one", file=sys.stderr)
+                    return 1  # RAUC ends before it writes anything
+                set_primary(machine, booted(machine))
             machine.write(machine.state / f"bad-{name}", "")
         case ["get-current"]:
             print(booted(machine))
