@@ -1,5 +1,5 @@
 #!/bin/bash
-# From the tree to the image. Settings: tree, version, work, here, and those of the device.
+# From the tree to the image. Settings: tree, version, work, here, update_key, and those of the device.
 #
 # Why an MBR: the boot ROM of Pi 3 and Zero 2 W reads no GPT. An MBR has four entries, so the three FAT partitions, which
 # the firmware must find (autoboot.txt names 2 and 3), are primary, and the rest is in an extended one:
@@ -9,7 +9,7 @@
 #   3 boot_b      FAT   empty until the first update     6 system_b  empty until the first update
 #   4 extended                                           7 data      ext4, made at the first start, as large as the card
 set -euo pipefail
-: "${tree:?}" "${version:?}" "${work:?}" "${here:?}" "${device:?}" # build.sh says
+: "${tree:?}" "${version:?}" "${work:?}" "${here:?}" "${device:?}" "${update_key:?}" # build.sh says
 parts=$work/parts
 output=$work/lamplighter-$version
 rm -rf "$parts" "$output".*
@@ -81,7 +81,7 @@ hooks=post-install
 [image.system]
 filename=system.squashfs
 MANIFEST
-rauc bundle --cert "$work/update-key/certificate.pem" --key "$work/update-key/key.pem" \
+rauc bundle --cert "$update_key/certificate.pem" --key "$update_key/key.pem" \
     --mksquashfs-args="-comp zstd -Xcompression-level 3 -quiet -no-progress" "$parts/bundle" "$output.raucb"
 
 (cd "$work" && sha256sum "lamplighter-$version".{img.zst,raucb,cdx.json} > "lamplighter-$version.sha256")

@@ -6,7 +6,8 @@
 #   image   slots and partitions (assemble.sh), without mounting anything and without loop devices; the manifest
 #
 # Has to be root, on Debian 12 or 13. Use: image/build.sh [device]; devices are in config/. LAMPLIGHTER_DEB names a
-# package that is already built.
+# package that is already built, UPDATE_KEY the folder of your key, BASE_DAYS how old a base may be: a newer one has Debian's
+# security updates.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(dirname "$here")
@@ -31,21 +32,22 @@ packages=$(sed 's/#.*//' "$here"/layer/*/packages | tr -s ' \n' ' ')
 hash=$("$here/base-hash.sh" "$device")
 base=$work/base-$hash.tar
 mkdir -p "$work"
-if [ -f "$base" ]; then
-    step "base $hash is there"
+if [ -n "$(find "$base" -mtime "-${BASE_DAYS:-14}" 2> /dev/null)" ]; then
+    step "base $hash is there, of $(date -r "$base" +%F)"
 else
     step "base $hash: Debian $SUITE for $ARCHITECTURE, ten minutes or more"
     # shellcheck disable=SC2086 # names of packages
     sh "$here/base/build.sh" "$base" $packages
 fi
 
-# Who has this key can update the appliances that are built with it: keep it, or name your own folder.
-if [ ! -f "$work/update-key/key.pem" ]; then
-    step "a key for update bundles, in $work/update-key"
-    (umask 077 && mkdir -p "$work/update-key")
+# Who has this key can update the appliances that are built with it, and nobody else can: it is not below build/.
+update_key=${UPDATE_KEY:-$top/update-key}
+if [ ! -f "$update_key/key.pem" ]; then
+    step "a NEW key for update bundles, in $update_key: keep it, what is flashed now takes updates signed with it alone"
+    (umask 077 && mkdir -p "$update_key")
     openssl req -x509 -newkey rsa:3072 -sha256 -nodes -days 7300 -subj "/CN=Lamplighter updates" \
         -addext "keyUsage=critical,digitalSignature,keyCertSign" \
-        -keyout "$work/update-key/key.pem" -out "$work/update-key/certificate.pem" 2> /dev/null
+        -keyout "$update_key/key.pem" -out "$update_key/certificate.pem" 2> /dev/null
 fi
 
 step "the application's package"
@@ -68,7 +70,7 @@ tree=$work/tree
 rm -rf "$tree"
 mkdir -p "$tree"
 tar -x -f "$base" -C "$tree" --numeric-owner --xattrs --xattrs-include='*'
-export tree deb device version work here top native_python
+export tree deb device version work here top native_python update_key
 for layer in "$here"/layer/*/; do
     step "layer $(basename "$layer")"
     if [ -d "$layer/rootfs-overlay" ]; then

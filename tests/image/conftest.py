@@ -21,6 +21,12 @@ def built() -> Path:
 
 
 @pytest.fixture(scope="session")
+def certificate() -> Path:
+    """Of the key that bundles are signed with."""
+    return Path(os.environ.get("UPDATE_KEY", TOP / "update-key")) / "certificate.pem"
+
+
+@pytest.fixture(scope="session")
 def image(built: Path) -> Path:
     """The image, not compressed."""
     found = sorted(built.glob("lamplighter-*.img"))

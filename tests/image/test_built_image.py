@@ -260,13 +260,12 @@ def test_programs_that_act_for_others_are_the_known_ones(system: Path) -> None:
     assert found <= known, found - known
 
 
-def test_update_key_is_the_builders(system: Path, built: Path) -> None:
-    assert (system / "etc/rauc/keyring.pem").read_text() == (built / "update-key/certificate.pem").read_text()
+def test_update_key_is_the_builders(system: Path, certificate: Path) -> None:
+    assert (system / "etc/rauc/keyring.pem").read_text() == certificate.read_text()
 
 
-def test_bundle_is_signed_and_for_this_image(built: Path, tmp_path: Path) -> None:
+def test_bundle_is_signed_and_for_this_image(built: Path, certificate: Path, tmp_path: Path) -> None:
     (bundle,) = built.glob("lamplighter-*.raucb")
-    certificate = built / "update-key/certificate.pem"
     done = subprocess.run(
         ["rauc", "info", f"--keyring={certificate}", "--output-format=json", str(bundle)],
         capture_output=True,

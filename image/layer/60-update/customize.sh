@@ -2,8 +2,8 @@
 # $1: the tree.
 set -eu
 tree=$1
-: "${work:?}" # build.sh says
+: "${update_key:?}" # build.sh says
 chmod 755 "$tree/usr/lib/lamplighter-appliance/boot-backend"
 # Bundles are taken when they are signed with the key that this image was built with.
-cp "$work/update-key/certificate.pem" "$tree/etc/rauc/keyring.pem"
+cp "$update_key/certificate.pem" "$tree/etc/rauc/keyring.pem"
 systemctl --root="$tree" --quiet enable appliance-health.service
