@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from cloud_sync.destination import destination
+from cloud_sync.files import check_owner
 from cloud_sync.pace import Clock
 from cloud_sync.settings import SyncSettings, storage_options
 from cloud_sync.shipper import Shipper, alone
@@ -62,6 +63,7 @@ def _run(options: argparse.Namespace, context: Context) -> int:
     settings = context.settings
     if not settings.destination:
         raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
+    check_owner(context.data, "`systemctl start lamplighter-sync` ships now")
     clock = Clock(trusted=context.trusted)
     with alone(context.data):
         while True:

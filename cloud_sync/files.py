@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.errors import ConfigurationError
+
 _PART = ".sync-part"
 
 
@@ -17,6 +19,17 @@ def write_whole(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     part.replace(path)
     sync_folder(path.parent)
+
+
+def check_owner(data: Path, instead: str) -> None:
+    """Raises ConfigurationError for root where the data folder is another user's: the service, which runs as that one,
+    could not go on with what root would leave there. instead: what to do."""
+    try:
+        owner = data.stat().st_uid
+    except OSError:  # not there yet, or whoever opens it says why not
+        return
+    if os.geteuid() == 0 != owner:
+        raise ConfigurationError(f"{data} is not root's, and its user could not go on with root's files; {instead}")
 
 
 def sync_folder(path: Path) -> None:

@@ -64,15 +64,18 @@ def alone(data: Path) -> Iterator[None]:
     """Keeps other shippers of the data folder out, for as long as this process lives. Raises UpstreamError,
     ConfigurationError."""
     try:
-        lock = (data / "sync.lock").open("a")
+        # For reading, which a lock is content with: whoever made the file, the data folder's user goes on with it.
+        lock = os.open(data / "sync.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ConfigurationError(f"{data}: {error.strerror}; name the gateway's data folder with --data") from error
-    with lock:
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UpstreamError(f"{data}: another `lamplighter sync` is at work here; let it, or end it") from error
         yield
+    finally:
+        os.close(lock)
 
 
 class Shipper:

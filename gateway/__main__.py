@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from cloud_sync.commands import Context, add_modes
-from engine.errors import GatewayError, UpstreamError
-from gateway.adapter_process import AdapterConfiguration, AdapterProcess, run_coap, run_mqtt, serve
+from cloud_sync.files import check_owner
+from engine.errors import ConfigurationError, GatewayError, UpstreamError
+from gateway.adapter_process import (
+    AdapterConfiguration,
+    AdapterProcess,
+    ended_by_signals,
+    run_coap,
+    run_mqtt,
+    serve,
+)
 from gateway.client_commands import add_client_commands
 from gateway.clock import MachineClock
 from gateway.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
@@ -94,6 +102,7 @@ def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     configuration = _started(options)
+    check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
 
     def ready(addresses: Addresses, recovery: Recovery) -> None:
         print(f"Lamplighter is ready, with {recovery.records} records from {configuration.data}\n{addresses.table()}")
@@ -106,6 +115,8 @@ def _run(options: argparse.Namespace) -> int:
 
     def reread() -> Settings:
         again = _configuration(options)
+        if again.unread:  # it is this process that would have to read it
+            raise ConfigurationError(again.unread)
         if again.applications != configuration.applications:
             logger.warning("configuration has changes that need a restart keys=%s", "apps")
         _set_log_level(options, again.settings)
@@ -119,6 +130,7 @@ def _run(options: argparse.Namespace) -> int:
             adapters=options.all,
             service=Supervisor(os.environ),
             reread=reread,
+            unheard=ended_by_signals,
         )
 
     asyncio.run(run())
@@ -153,6 +165,8 @@ def _check(options: argparse.Namespace) -> int:
     print(f"  security      {f'TLS and tokens, registration {security.registration}' if security.enabled else 'plain'}")
     for application in configuration.applications:
         print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
+    if configuration.unread:
+        print(f"not checked, only the gateway's own user can: {configuration.unread}")
     return 0
 
 

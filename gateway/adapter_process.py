@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -40,6 +40,8 @@ NOBODY = Supervisor({})
 """For processes that nobody supervises."""
 MQTT_PASSWORD = "lamplighter.mqtt-password"
 """The credential that is the password where no file is named."""
+FIRST_STEP_S = 60.0
+"""How long a service that starts waits for the gateway; then it is ready all the same, and says what it waits for."""
 STATUS_S = 10.0
 """How often the line for people is written, unless the watchdog asks for more."""
 
@@ -135,6 +137,10 @@ class Adapter(Protocol):
         ...
 
 
+class _NotWantedError(ConfigurationError):
+    """The settings are good, and ask for no such adapter."""
+
+
 Reread = Callable[[], AdapterConfiguration]
 """Reads the configuration again. Raises ConfigurationError."""
 AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], Coroutine[Any, Any, None]]
@@ -144,13 +150,13 @@ AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], C
 async def run_mqtt(
     configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
 ) -> None:
-    """The MQTT adapter, until cancelled."""
+    """The MQTT adapter, until cancelled, or as a service until the settings do not want it any more."""
     from adapters.mqtt.adapter import MqttAdapter
     from adapters.mqtt.mapping import Mapping, load_mapping
 
     def part(now: AdapterConfiguration) -> tuple[MqttSettings, tuple[StreamRule, ...]]:
         if not now.mqtt.host:
-            raise ConfigurationError("mqtt.host is empty; name a broker in lamplighter.toml")
+            raise _NotWantedError("mqtt.host is empty; a broker named in lamplighter.toml starts it")
         return with_password(now.mqtt, service), load_mapping(now.folder / "mapping", now.base_iri).rules
 
     async with EngineClient(configuration.url, name="mqtt") as client:
@@ -167,15 +173,20 @@ async def run_mqtt(
 async def run_coap(
     configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
 ) -> None:
-    """The CoAP adapter, until cancelled."""
+    """The CoAP adapter, until cancelled, or as a service until the settings do not want it any more."""
     from adapters.coap.adapter import CoapAdapter
+
+    def part(now: AdapterConfiguration) -> CoapSettings:
+        if not now.coap.enabled:
+            raise _NotWantedError("coap.enabled is false; true in lamplighter.toml starts it")
+        return now.coap
 
     async with EngineClient(configuration.url, name="coap") as client:
 
         def adapter(settings: CoapSettings, before: object) -> CoapAdapter:
             return CoapAdapter(settings, client)
 
-        await _run(client, configuration, lambda now: now.coap, adapter, service, reread)
+        await _run(client, configuration, part, adapter, service, reread)
 
 
 async def _run(
@@ -211,7 +222,8 @@ async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
 
 
 class AdapterService:
-    """An adapter as a service, which is made anew when its part of the configuration has changed.
+    """An adapter as a service, which is made anew when its part of the configuration has changed, and ends when it is
+    not wanted any more.
 
     part: what of a configuration it is made of; make: makes it, and is told the part before, None at the start.
     """
@@ -228,13 +240,15 @@ class AdapterService:
         self._client = client
         self._part = part
         self._make = make
+        self._answered = False
 
     async def run(self, part: Any) -> None:
-        """Until cancelled, or until the adapter ends. part: what it is made of at first."""
+        """Until cancelled, until the adapter ends, or until the settings want none. part: what it is made of at
+        first."""
         hangup = asyncio.Event()
         before = None
         async with on_hangup(hangup):
-            while True:
+            while part is not None:
                 adapter = self._make(part, before)
                 running = asyncio.ensure_future(adapter.run())
                 living = asyncio.ensure_future(self._live(adapter))
@@ -247,7 +261,7 @@ class AdapterService:
                 before, part = part, changed
 
     async def _changed(self, hangup: asyncio.Event, part: Any, tasks: list[asyncio.Future[Any]]) -> Any:
-        """Waits for another configuration. Raises what ends a task."""
+        """Waits for another configuration; None if that wants no such adapter. Raises what ends a task."""
         while True:
             asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
             try:
@@ -267,6 +281,11 @@ class AdapterService:
                     self._service.ready("beginning anew with another configuration")
                     return wanted
                 logger.info("configuration reloaded applied=%s", "nothing")
+            except _NotWantedError as error:
+                logger.info("configuration reloaded, the adapter ends reason=%s", error)
+                self._service.ready("not wanted any more")  # which ends the reload
+                self._service.stopping("not wanted any more")
+                return None
             except GatewayError as error:
                 logger.error("configuration refused, the one before holds reason=%s", error)
             self._service.ready("configuration read again")
@@ -281,12 +300,26 @@ class AdapterService:
                 await asyncio.sleep(turn_s(self._service))
 
     async def _first_step(self, adapter: Adapter) -> None:
+        """Ready when both peers were met, or were waited for long enough: whoever started it does not wait for more."""
+        meeting = asyncio.ensure_future(self._meet(adapter))
+        try:
+            await asyncio.wait([meeting], timeout=FIRST_STEP_S)
+            if meeting.done():
+                await meeting
+            self._service.ready(self._status(adapter))
+            await meeting
+        finally:
+            meeting.cancel()
+
+    async def _meet(self, adapter: Adapter) -> None:
+        """Until both peers are met; what a gateway that is away was asked is asked when it is back."""
         await self._client.ask("ASK {}")
+        self._answered = True
         await adapter.tried.wait()
-        self._service.ready(self._status(adapter))
 
     def _status(self, adapter: Adapter) -> str:
-        return f"{'' if self._client.connected else 'waiting for the gateway; '}{adapter.status()}"
+        there = self._client.connected and self._answered
+        return f"{'' if there else 'waiting for the gateway; '}{adapter.status()}"
 
 
 # --- the processes --------------------------------------------------------------------------------------------
@@ -323,6 +356,22 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Has SIGINT and SIGTERM end the process at once, as where nothing catches them; afterwards they are as before.
+
+    For work that is begun anew after a power cut as well, in which the loop does not turn: what `stop_on_signals` sets
+    would be looked at when it is over, which may be minutes.
+    """
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+            signal.siginterrupt(number, False)  # as asyncio has it
 
 
 def serve(work: AdapterProcess, configuration: AdapterConfiguration, reread: Reread) -> None:

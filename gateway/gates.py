@@ -9,9 +9,10 @@ What systemd listens on for the gateway is served in place of what it would open
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from gateway.adapter_process import local_sockets
 from gateway.clock import Clock
 from gateway.disk import Disk
 from gateway.http.clients import Clients
+from gateway.http.gate import check_paths
 from gateway.http.oauth import OAuth
 from gateway.http.places import Place
 from gateway.listeners import Listener, passed_listener, tcp_listener, unix_listener
@@ -30,6 +32,7 @@ from gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekee
 from gateway.security.peers import trusted_users
 from gateway.security.permissions import Permissions
 from gateway.security.registry import Changed, Registry
+from gateway.security.settings import SecuritySettings
 from gateway.settings import Settings
 from gateway.systemd import Passed
 
@@ -43,6 +46,8 @@ FOLDER = "security"
 """Of keys, certificates and clients, in the data folder."""
 HTTP, WEBSOCKET = "http", "ws"
 """What systemd calls the sockets that it listens on for the gates (`FileDescriptorName=`)."""
+_ADDRESS_BYTES_MAX = 107
+"""Of a Unix socket: sun_path of unix(7), without the zero at its end."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,15 +101,11 @@ class Protection:
 
     def __init__(self, settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> None:
         """folder: of the configuration file. Raises ConfigurationError for settings and files that cannot be used."""
+        check_protection(settings, folder, data)  # a file that may not be read is refused below, where it is needed
         self._settings = settings
         self._data = data
         self._clock = clock
         security = settings.security
-        grant = Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
-        try:
-            _ = grant.access
-        except ConfigurationError as error:
-            raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
         self.authorization: Authorization | None = None
         self._identity: Identity | None = None
         self._users: frozenset[int] = frozenset()
@@ -113,10 +114,7 @@ class Protection:
             self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
         authority = None if self._identity is None else self._identity.authority
-        self._places = [
-            *OAuth(self.authorization, authority).places(),
-            *Clients(self.authorization, grant, security.code_life_s).places(),
-        ]
+        self._places = [*_places(security, self.authorization, authority)]
 
     @property
     def access_of(self) -> Callable[[str], Access | None]:
@@ -191,12 +189,6 @@ class Protection:
                     f"security.enabled is false, and systemd listens at {one.place}, which other machines reach; set "
                     "security.enabled, or `systemctl disable --now lamplighter-http.socket lamplighter-ws.socket`"
                 )
-        for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
-            if not settings.security.plain_on_network and not is_loopback(host):
-                raise ConfigurationError(
-                    f"{table}.host = {host!r} is reached from other machines, without any protection; set "
-                    "security.enabled for TLS and tokens, or security.plain_on_network if that is what you want"
-                )
         at_http, at_websocket = settings.http, settings.websocket
         http = self._listeners(
             opened, _named(passed, HTTP), ("http", at_http.host, at_http.port), at_http.connections_max, None, 0o660
@@ -249,6 +241,71 @@ class Protection:
         )
         gatekeeper = TokenGatekeeper(self.authorization, self._users)
         return Gates(http, websocket, gatekeeper, self._places, PREFIX, addresses)
+
+
+def check_protection(settings: Settings, folder: Path, data: Path) -> str:
+    """Looks at all that a start would refuse about protection and gates, by the settings and the files that they name.
+
+    No socket is opened and nothing is written. Returns which file was not looked at since this process may not read it,
+    empty if all were: whoever checks need not be the gateway's user. Raises ConfigurationError.
+    """
+    security = settings.security
+    try:
+        _ = _grant(security).access
+    except ConfigurationError as error:
+        raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
+    own_certificate = security.enabled and not security.certificate_file
+    check_paths(
+        settings.http, _places(security, None, b"" if own_certificate else None), PREFIX if security.enabled else ""
+    )
+    if not security.enabled:
+        _check_plain_hosts(settings)
+        return ""
+    trusted_users(security.local_users)
+    for path in socket_paths(settings, data):
+        if len(os.fsencode(path)) > _ADDRESS_BYTES_MAX:
+            raise ConfigurationError(
+                f"cannot listen on {path}: a Unix socket's address has {_ADDRESS_BYTES_MAX} bytes at most; "
+                "name a shorter security.socket_folder"
+            )
+    # Not above: they load cryptography, 9 MB that whoever does not need it does without.
+    if security.certificate_file:
+        from gateway.security.certificates import users_identity
+
+        try:
+            users_identity(folder / security.certificate_file, folder / security.key_file, None)
+        except ConfigurationError as error:
+            if isinstance(error.__cause__, PermissionError):
+                return str(error)
+            raise
+    elif security.names:
+        from gateway.security.certificates import check_names
+
+        check_names(security.names)
+    return ""
+
+
+def _grant(security: SecuritySettings) -> Permissions:
+    """What a new client may do."""
+    return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
+
+
+def _places(
+    security: SecuritySettings, authorization: Authorization | None, authority: bytes | None
+) -> Iterator[Place]:
+    """What is served about clients and their tokens."""
+    yield from OAuth(authorization, authority).places()
+    yield from Clients(authorization, _grant(security), security.code_life_s).places()
+
+
+def _check_plain_hosts(settings: Settings) -> None:
+    """Raises ConfigurationError for gates without protection that other machines reach, unless that is asked for."""
+    for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
+        if not settings.security.plain_on_network and not is_loopback(host):
+            raise ConfigurationError(
+                f"{table}.host = {host!r} is reached from other machines, without any protection; set "
+                "security.enabled for TLS and tokens, or security.plain_on_network if that is what you want"
+            )
 
 
 def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> tuple[Identity, Authorization]:

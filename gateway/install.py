@@ -24,13 +24,15 @@ _HERE = Path(__file__).resolve().parent
 _PREFIX = "usr/lib/lamplighter"
 _SHARE = "share/lamplighter"
 _UNITS = "etc/systemd/system"
+_PACKAGE_UNITS = "usr/lib/systemd/system"
 _SETTINGS = "etc/lamplighter"
 _STATE = "var/lib/lamplighter"
 _COMMAND = "usr/local/bin/lamplighter"
+_COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
+_JOURNAL = "journald.conf.d/50-lamplighter.conf"
 _OWN = ("engine", "gateway", "adapters", "ontology", "cloud_sync")
 _EXTRAS = ("sync-s3", "sync-sftp")
 _TARGET = "lamplighter.target"
-_RESTART_STEPS_SINCE = 254
 _LONG_RUNNING = ("gateway", "mqtt", "coap")
 _START = """\
 #!/usr/lib/lamplighter/bin/python -P
@@ -92,10 +94,14 @@ class Installer:
         packaged = self._packaged()
         if packaged:
             self._say("the package lamplighter is installed; its files are used")
-            folder, names = self._path("usr/lib/systemd/system"), self._unit_names(self._path("usr/lib/systemd/system"))
+            folder, names = self._path(_PACKAGE_UNITS), self._unit_names(self._path(_PACKAGE_UNITS))
+            new = self._new(folder, names)
         else:
+            if self._listed():
+                self._say("the package lamplighter was removed; purging it would delete settings in /etc/lamplighter")
             top = sources()
             folder, names = self._path(_UNITS), self._unit_names(top / "systemd")
+            new = self._new(folder, names)
             self._copy_environment()
             self._copy_units(top / "systemd", names)
             self._copy_settings(top)
@@ -103,18 +109,29 @@ class Installer:
             return
         if packaged:
             self._command("make the user lamplighter", "systemd-sysusers", "lamplighter.conf")
-            self._command("make /run/lamplighter", "systemd-tmpfiles", "--create", "lamplighter.conf")
+            self._command("make its folders", "systemd-tmpfiles", "--create", "lamplighter.conf")
         else:
             self._command("make the user lamplighter", "systemd-sysusers", "/etc/sysusers.d/lamplighter.conf")
-            self._command("make /run/lamplighter", "systemd-tmpfiles", "--create", "/etc/tmpfiles.d/lamplighter.conf")
+            self._command("make its folders", "systemd-tmpfiles", "--create", "/etc/tmpfiles.d/lamplighter.conf")
         self._command("have systemd read its units", "systemctl", "daemon-reload")
-        enabled = [name for name in names if "[Install]" in self._text(folder / name)]
-        self._command("start it with the machine", "systemctl", "enable", *enabled)
+        new = [name for name in new if "[Install]" in self._text(folder / name)]
+        if new:
+            self._command("start it with the machine", "systemctl", "enable", *new)
         if self._changed:
             services = [f"lamplighter-{name}.service" for name in _LONG_RUNNING]
             self._command("restart what runs; its sockets stay open", "systemctl", "try-restart", *services)
-        self._command("start it now", "systemctl", "start", _TARGET)
+        if _TARGET in new:
+            self._command("start it now", "systemctl", "start", _TARGET)
+        else:
+            if new:
+                self._command("start what is new", "systemctl", "start", *new)
+            self._say("what was stopped or disabled stays so; `systemctl start lamplighter.target` starts all")
         self._say("installed; `systemctl status 'lamplighter*'` shows how it does, /etc/lamplighter has its settings")
+
+    def _new(self, folder: Path, names: Sequence[str]) -> list[str]:
+        """Those that an operator cannot have disabled or stopped: what is not there yet, or all if none is enabled."""
+        enabled = any(link.exists() for link in self._path(_UNITS).glob("*.wants/lamplighter*"))
+        return [name for name in names if not enabled or not (folder / name).exists()]
 
     def _check_machine(self) -> None:
         if not self._live:
@@ -126,7 +143,11 @@ class Installer:
 
     def _packaged(self) -> bool:
         """Whether the Debian package has put its files there."""
-        return self._path("var/lib/dpkg/info/lamplighter.list").exists() and self._path(_PREFIX).exists()
+        return self._listed() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
+
+    def _listed(self) -> bool:
+        """Whether dpkg knows the package: also one that was removed, until it is purged."""
+        return self._path("var/lib/dpkg/info/lamplighter.list").exists()
 
     def _copy_environment(self) -> None:
         prefix, interpreter = self._path(_PREFIX), base_interpreter()
@@ -158,7 +179,7 @@ class Installer:
         (new / "bin/lamplighter").write_text(_START)
         (new / "bin/lamplighter").chmod(0o755)
         _readable_for_all(new)
-        self._run([str(new / "bin/python"), "-m", "compileall", "-q", "-j", "0", str(new / "lib")])
+        self._run([str(new / "bin/python"), "-P", "-m", "compileall", "-q", "-j", "0", str(new / "lib")])
         if prefix.exists():
             prefix.rename(before)
         new.rename(prefix)
@@ -169,16 +190,12 @@ class Installer:
             self._write(f"{_UNITS}/{name}", (units / name).read_bytes())
         for folder in ("sysusers.d", "tmpfiles.d"):
             self._write(f"etc/{folder}/lamplighter.conf", (units / folder / "lamplighter.conf").read_bytes())
-        if self._systemd_version() >= _RESTART_STEPS_SINCE:
-            steps = (units / "restart-steps.conf").read_bytes()
-            for name in _LONG_RUNNING:
-                self._write(f"{_UNITS}/lamplighter-{name}.service.d/10-restart-steps.conf", steps)
         command = self._path(_COMMAND)
         if not command.is_symlink() and not command.exists():
             self._say(f"link {command}")
             if not self._dry:
                 command.parent.mkdir(parents=True, exist_ok=True)
-                command.symlink_to(f"/{_PREFIX}/bin/lamplighter")
+                command.symlink_to(_COMMAND_TARGET)
 
     def _copy_settings(self, top: Path) -> None:
         """What an operator may have changed is kept."""
@@ -188,10 +205,8 @@ class Installer:
         for name, source in files:
             self._write(f"{_SETTINGS}/{name}", source.read_bytes(), keep=True)
         self._write("usr/share/lamplighter/lamplighter.toml", (top / "lamplighter.toml").read_bytes())
-
-    def _systemd_version(self) -> int:
-        found = re.match(r"systemd (\d+)", self._run(["systemctl", "--version"]))
-        return int(found[1]) if found else 0
+        # For machines that start from a card; their operator decides.
+        self._write(f"usr/share/lamplighter/{_JOURNAL}", (top / "systemd" / _JOURNAL).read_bytes())
 
     # --- uninstall ---
 
@@ -207,9 +222,11 @@ class Installer:
             self._command("stop it", "systemctl", "stop", *names)
             self._command("do not start it with the machine", "systemctl", "disable", *names)
         paths = [units / name for name in names]
-        paths += sorted(units.glob("lamplighter-*.service.d/10-restart-steps.conf"))
         paths += [self._path(f"etc/{folder}/lamplighter.conf") for folder in ("sysusers.d", "tmpfiles.d")]
-        paths += [self._path(_COMMAND), self._path(_PREFIX), self._path("usr/share/lamplighter")]
+        paths += [self._path(_PREFIX), self._path("usr/share/lamplighter")]
+        command = self._path(_COMMAND)
+        if command.is_symlink() and command.readlink() == Path(_COMMAND_TARGET):
+            paths.append(command)
         if purge:
             paths += [self._path(_SETTINGS), self._path(_STATE), self._path("run/lamplighter")]
             paths += sorted(self._path("etc/credstore").glob("lamplighter.*"))

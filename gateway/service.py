@@ -8,7 +8,7 @@ import gc
 import logging
 import resource
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from engine.errors import ConfigurationError
 from gateway.adapter_process import NOBODY, AdapterConfiguration, background, run_coap, run_mqtt, stop_on_signals
 from gateway.apps import Application, load_applications
 from gateway.clock import MachineClock
-from gateway.gates import Addresses, Protection
+from gateway.gates import Addresses, Protection, check_protection
 from gateway.http.gate import http_gate
 from gateway.listeners import HANDSHAKES_MAX
 from gateway.log_writer import LogWriter, Recovery
@@ -40,27 +40,26 @@ _COLLECTED_AFTER = 10_000
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that is read before anything starts. folder: where mapping/ and apps/ are."""
+    """Everything that is read before anything starts. folder: where mapping/ and apps/ are; unread: which file of it
+    this process may not read, and so could not check, empty if there is none."""
 
     settings: Settings
     folder: Path
     data: Path
     applications: list[Application]
+    unread: str = ""
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks all of it: settings, mapping rules, applications. Raises ConfigurationError."""
+        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError."""
         settings = read_settings(config)
         folder = config.parent if config else Path()
         rules = load_mapping(folder / "mapping", settings.gateway.base_iri)
         if settings.mqtt.host and not rules.filters:
             raise ConfigurationError(f"mqtt.host is set, but {folder / 'mapping'} has no [[stream]] rule; add one")
-        return cls(
-            settings,
-            folder,
-            data or folder / settings.gateway.data,
-            load_applications(folder / "apps"),
-        )
+        data = data or folder / settings.gateway.data
+        applications = load_applications(folder / "apps")
+        return cls(settings, folder, data, applications, check_protection(settings, folder, data))
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters have of it. url: where they subscribe."""
@@ -112,30 +111,21 @@ async def run_gateway(
     adapters: bool,
     service: Supervisor = NOBODY,
     reread: Reread | None = None,
+    unheard: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """The gateway process, until `stop`; with its adapters in it when asked for.
 
-    ready: called once everything is served; reread: reads the configuration again.
+    ready: called once everything is served; reread: reads the configuration again; unheard: entered for the recovery,
+    during which the loop does not turn, so that it would hear of nothing.
     Raises ConfigurationError when it cannot start, ChangeLogError when
     the disk gives up.
     """
     settings = configuration.settings
-    clock = MachineClock(settings.gateway.clock_trusted)
-    log = LogWriter(configuration.data, clock, settings.gateway.durability)
-    log.open()
-    mark_lines(GATEWAY=log.gateway)
-    service.status("starting, reading the newest snapshot")
-    try:
-        protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
-        runner = Runner(settings, clock, log, configuration.applications, protection.access_of)
-    except BaseException:
-        log.close()
-        raise
+    with unheard():
+        protection, runner, recovery = _recovered(configuration, service)
     orderly = False
     try:
-        recovery = runner.recover(service.recovering)
         gates = protection.open(service.sockets())
-        logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
         async with (
             background(runner.run(), stop),
             websocket_gate(runner, settings.websocket, gates.websocket, gates.gatekeeper, gates.prefix),
@@ -167,6 +157,32 @@ async def run_gateway(
         orderly = True
     finally:
         runner.close(orderly=orderly)
+
+
+def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
+    """What a gateway is made of, as the last run left it. It takes as long as there is log behind the newest snapshot.
+
+    Raises ConfigurationError, ChangeLogError.
+    """
+    settings = configuration.settings
+    clock = MachineClock(settings.gateway.clock_trusted)
+    log = LogWriter(configuration.data, clock, settings.gateway.durability)
+    log.open()
+    mark_lines(GATEWAY=log.gateway)
+    service.status("starting, reading the newest snapshot")
+    try:
+        protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
+        runner = Runner(settings, clock, log, configuration.applications, protection.access_of)
+    except BaseException:
+        log.close()
+        raise
+    try:
+        recovery = runner.recover(service.recovering)
+        logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
+    except BaseException:
+        runner.close(orderly=False)
+        raise
+    return protection, runner, recovery
 
 
 def _about(settings: Settings) -> str:

@@ -1,6 +1,8 @@
 """`python -m gateway.wanted mqtt|coap|sync`: whether the settings ask for a process (systemd's `ExecCondition=`).
 
-Exit code 0 if they do, 1 if not; also 0 if nobody can tell: the process itself says what is wrong with its settings.
+Exit code 0 if they do, `NOT_WANTED` if not; also 0 if nobody can tell: the process itself says what is wrong with its
+settings. Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would
+leave the process out for good then and call that well, so the units have it left out for `NOT_WANTED` alone.
 Loads next to nothing, since it runs at each start.
 """
 
@@ -11,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+NOT_WANTED = 3
 _QUESTIONS = {
     "mqtt": ("host", "", "mqtt.host is empty: there is no broker to read"),
     "coap": ("enabled", True, "coap.enabled is false"),
@@ -36,7 +39,7 @@ def main(arguments: list[str]) -> int:
     reason = reason_against(name, Path(config))
     if reason:
         print(f"{reason} ({config})")
-    return 1 if reason else 0
+    return NOT_WANTED if reason else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
+from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
@@ -16,7 +17,7 @@ from gateway.http.cors import Cors
 from gateway.http.description import Description
 from gateway.http.graph_store import METHODS, GraphStore
 from gateway.http.operations import Operations
-from gateway.http.places import Application, Need, Place
+from gateway.http.places import Application, Need, Place, by_path
 from gateway.http.sparql import Sparql
 from gateway.listeners import BACKLOG, Listener
 from gateway.runner import Runner
@@ -53,6 +54,12 @@ def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: st
     yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read)
     yield Place("/backup", operations.backup, Need.OPERATOR, read)
     yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))
+
+
+def check_paths(settings: HttpSettings, places: Iterable[Place], prefix: str) -> None:
+    """Raises ConfigurationError for settings with which `http_gate` would have two places with one path."""
+    nobody: Any = None  # only where they are is looked at, and none of them answers
+    by_path([*_places(nobody, settings, "", ""), *places], prefix)
 
 
 @asynccontextmanager

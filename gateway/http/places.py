@@ -49,6 +49,25 @@ class Place:
     methods: frozenset[str] | None = frozenset({"GET", "HEAD"})
 
 
+def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dict[str, Place]]:
+    """The places by their paths: those that serve just theirs, and those that serve what is below.
+
+    prefix: what may stand before every path. Raises ConfigurationError for two places with one path.
+    """
+    exact: dict[str, Place] = {}
+    below: dict[str, Place] = {}
+    for place in places:
+        served = below if place.path.endswith("/") and place.path != "/" else exact
+        for path in dict.fromkeys((place.path, prefix + place.path)):
+            if path in served:
+                raise ConfigurationError(
+                    f"two things are to be served at {path}; give http.query_path, http.update_path and "
+                    "http.graph_store_path paths that nothing else has"
+                )
+            served[path] = place
+    return exact, below
+
+
 class Application:
     """The ASGI application: finds the place, asks who calls, has it answered. Errors get the three members.
 
@@ -62,17 +81,7 @@ class Application:
         self._gatekeeper = gatekeeper
         self._counters = counters
         self._handling = took
-        self._exact: dict[str, Place] = {}
-        self._below: dict[str, Place] = {}
-        for place in places:
-            served = self._below if place.path.endswith("/") and place.path != "/" else self._exact
-            for path in {place.path, prefix + place.path}:
-                if path in served:
-                    raise ConfigurationError(
-                        f"two things are to be served at {path}; give http.query_path, http.update_path and "
-                        "http.graph_store_path paths that nothing else has"
-                    )
-                served[path] = place
+        self._exact, self._below = by_path(places, prefix)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = perf_counter()

@@ -83,11 +83,17 @@ def own_authority(folder: Path) -> bytes | None:
     return None if pair is None else pair.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def users_identity(certificate_file: Path, key_file: Path, clock: Clock) -> Identity:
+def check_names(names: Sequence[str]) -> None:
+    """Raises ConfigurationError for a name of the settings that no certificate can have."""
+    for name in names:
+        _general_name(name)
+
+
+def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) -> Identity:
     """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used.
 
     One whose time is over or has not come is told about and used: clients will refuse it, and all that happens on
-    this machine goes on.
+    this machine goes on. clock: None for whoever only looks whether they can be used.
     """
     try:
         certificates = x509.load_pem_x509_certificates(certificate_file.read_bytes())
@@ -106,7 +112,11 @@ def users_identity(certificate_file: Path, key_file: Path, clock: Clock) -> Iden
             f"security.key_file: {key_file} is not the key of the first certificate in {certificate_file}; "
             "the gateway's own certificate comes first, those of its authorities after it"
         )
-    if clock.trusted() and not own.not_valid_before_utc <= clock.wall() <= own.not_valid_after_utc:
+    if (
+        clock is not None
+        and clock.trusted()
+        and not own.not_valid_before_utc <= clock.wall() <= own.not_valid_after_utc
+    ):
         logger.error(
             "certificate is not valid now, clients will refuse it file=%s from=%s to=%s",
             certificate_file,

@@ -77,12 +77,6 @@ mkdir -p "$units" "$tree/usr/lib/sysusers.d" "$tree/usr/lib/tmpfiles.d"
 cp systemd/lamplighter*.target systemd/lamplighter*.s* systemd/lamplighter*.timer "$units/"
 cp systemd/sysusers.d/*.conf "$tree/usr/lib/sysusers.d/"
 cp systemd/tmpfiles.d/*.conf "$tree/usr/lib/tmpfiles.d/"
-if [ "$release" -ge 13 ]; then # systemd 257
-    for name in gateway mqtt coap; do
-        mkdir -p "$units/lamplighter-$name.service.d"
-        cp systemd/restart-steps.conf "$units/lamplighter-$name.service.d/10-restart-steps.conf"
-    done
-fi
 mkdir -p "$tree/etc/lamplighter/mapping" "$tree/etc/lamplighter/apps" "$tree/usr/share/doc/lamplighter"
 cp systemd/lamplighter.toml "$tree/etc/lamplighter/"
 cp mapping/*.toml "$tree/etc/lamplighter/mapping/"
@@ -94,7 +88,7 @@ cp docs/*.md "$tree/usr/share/doc/lamplighter/"
 
 say "package"
 mkdir -p "$tree/DEBIAN"
-cp "$here/postinst" "$here/prerm" "$here/postrm" "$tree/DEBIAN/"
+cp "$here/preinst" "$here/postinst" "$here/prerm" "$here/postrm" "$tree/DEBIAN/"
 find "$tree" -path "$tree/DEBIAN" -prune -o -type f -print0 | xargs -0 chmod 644
 find "$tree" -type d -print0 | xargs -0 chmod 755
 chmod 755 "$tree"/DEBIAN/p* "$lib/bin/lamplighter"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -238,6 +239,43 @@ def test_one_shipper_works_on_a_data_folder_at_a_time(site: Site, capsys: pytest
     with alone(site.data.path):
         assert site.sync("run", "--once") == 2
     assert "another `lamplighter sync` is at work here" in capsys.readouterr().err
+
+
+def give_to_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the folder be another user's than root's, and the process root's."""
+    if os.geteuid() == 0:
+        os.chown(folder, 990, 990)
+    else:
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+
+
+def test_root_ships_nothing_where_the_service_could_not_go_on(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.configure("to")
+    give_to_another_user(site.data.path, monkeypatch)
+    assert site.sync("run", "--once") == 2
+    assert "`systemctl start lamplighter-sync` ships now" in capsys.readouterr().err
+    assert not (site.data.path / "sync.lock").exists()
+    assert list((site.folder / "to").iterdir()) == []
+    assert site.sync("status") == 0
+
+
+def test_a_lock_that_another_user_has_made_is_a_lock_all_the_same(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = os.geteuid() == 0
+    (site.data.path / "sync.lock").touch()
+    (site.data.path / "sync.lock").chmod(0o444)
+    if root:
+        os.chown(site.data.path, 990, 990)
+    monkeypatch.chdir(site.data.path)  # the folders above are closed to others
+    try:
+        if root:
+            os.seteuid(990)
+        with alone(Path()):
+            pass
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 def test_a_data_folder_that_is_not_there_is_named(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import _timer_row
+from gateway.__main__ import _timer_row, main
+from tests.components import missing
 from tests.gateway_process import GatewayProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +71,58 @@ def test_a_bad_configuration_ends_with_2_and_one_line_that_names_it(tmp_path: Pa
     assert done.stderr.startswith("lamplighter: ")
     assert done.stderr.count("\n") == 1, "one line, and no traceback"
     assert done.stdout == ""
+
+
+SECURE = "[security]\nenabled = true\nhost = '127.0.0.1'\nhttps_port = 0\nwss_port = 0\n"
+PLAIN = "[http]\nport = 0\n[websocket]\nport = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (SECURE + 'local_users = ["nosuch"]\n', "security.local_users: this machine has no user 'nosuch'"),
+        (PLAIN + '[security]\ngrant_read = ["no iri"]\n', "security.grant_read, grant_write, grant_subscribe"),
+        (SECURE + 'certificate_file = "a.pem"\nkey_file = "a.key"\n', "security.certificate_file: "),
+        (
+            SECURE + 'certificate_file = "lamplighter.toml"\nkey_file = "lamplighter.toml"\n',
+            "has no certificate in PEM",
+        ),
+        (SECURE + 'names = ["no name"]\n', "security.names: 'no name'"),
+        (SECURE + f'socket_folder = "{"x" * 200}"\n', "cannot listen on"),
+        ("[http]\nport = 0\nhost = '0.0.0.0'\n[websocket]\nport = 0\n", "http.host = '0.0.0.0'"),
+        (PLAIN.replace("[websocket]", "query_path = '/delayed'\n[websocket]"), "to be served at /delayed"),
+        (f"[http]\nupdate_path = '/ca.pem'\n{SECURE}", "to be served at /ca.pem"),
+        (f"[http]\nupdate_path = '/secure/query'\n{SECURE}", "to be served at /secure/query"),
+    ],
+)
+def test_check_refuses_what_a_start_refuses_and_in_the_same_words(tmp_path: Path, text: str, named: str) -> None:
+    path = config(tmp_path, text)
+    checked = command("check", "--config", path)
+    assert checked.returncode == 2, checked.stdout
+    assert named in checked.stderr
+    assert checked.stderr.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == [path], "nothing was written"
+    started = command("run", "--config", path)
+    assert (started.returncode, started.stderr) == (2, checked.stderr)
+
+
+def test_check_tells_what_it_may_not_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate = tmp_path / "certificate.pem"
+    read = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path == certificate:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    path = config(tmp_path, SECURE + 'certificate_file = "certificate.pem"\nkey_file = "key.pem"\n')
+    assert main(["check", "--config", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "is good" in told
+    assert f"not checked, only the gateway's own user can: security.certificate_file: {certificate}: Permission" in told
 
 
 def test_a_missing_file_ends_with_2(tmp_path: Path) -> None:
@@ -178,3 +232,15 @@ def test_how_long_until_a_timer_is_due(in_s: float | None, shown: str) -> None:
     timer = {"id": "t", "due": "2030-01-01T00:00:00.000000Z", "in_s": in_s, "cause": None, "state": "late"}
     row = _timer_row({**timer, "missed": "run", "update": "CLEAR ALL"})
     assert row == ("t", "2030-01-01T00:00:00Z", shown, "", "late", "run", "CLEAR ALL")
+
+
+def test_root_runs_no_gateway_in_the_data_folder_of_another_user(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        missing("only root may give folders away")
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 990, 990)
+    done = command("run", "--config", config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n"))
+    assert done.returncode == 2
+    assert "`systemctl start lamplighter-gateway`" in done.stderr
+    assert list(data.iterdir()) == []

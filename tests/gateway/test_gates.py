@@ -17,8 +17,9 @@ from websockets.exceptions import InvalidStatus
 
 from engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from gateway.disk import Disk
-from gateway.gates import Protection
+from gateway.gates import Protection, check_protection
 from gateway.security.callers import ANYBODY, LOCAL
+from gateway.security.certificates import DEVICE, own_identity
 from gateway.security.gatekeeper import OpenGatekeeper, TokenGatekeeper
 from gateway.security.peers import peer, trusted_users
 from gateway.settings import Settings
@@ -102,6 +103,32 @@ def test_in_secure_mode_tcp_is_tls_and_the_rest_is_of_this_machine(tmp_path: Pat
 def test_settings_that_cannot_be_used_stop_the_start(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         protection(tmp_path, security=SECURE | settings).open()
+
+
+@pytest.mark.parametrize("name", ["certificate", "key"])
+def test_a_file_that_may_not_be_read_stops_the_start_but_is_no_mistake_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    own_identity(tmp_path, [], Disk())
+    for file in (certificate, key):
+        file.write_bytes((tmp_path / DEVICE).read_bytes())
+    settings = SECURE | {"certificate_file": certificate.name, "key_file": key.name}
+    checked = msgspec.convert({"security": settings}, Settings)
+    assert check_protection(checked, tmp_path, tmp_path / "data") == ""
+    refused = {"certificate": certificate, "key": key}[name]
+    read = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:  # a mode would not keep root from reading
+        if path == refused:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    unread = check_protection(checked, tmp_path, tmp_path / "data")
+    assert unread == f"security.{name}_file: {refused}: Permission denied"
+    with pytest.raises(ConfigurationError, match=unread):
+        protection(tmp_path, security=settings)
 
 
 def test_a_port_that_is_taken_is_told_and_nothing_stays_open(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -233,6 +235,28 @@ def test_password_of_a_wireless_network_may_have_any_characters(machine: FolderM
     put(machine, "wpa_supplicant.conf", text)
     assert take_files(machine), machine.told
     assert machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[security]\nlocal_users = ["nosuch"]\n', "security.local_users: this machine has no user 'nosuch'"),
+        ('[security]\ncertificate_file = "my.pem"\nkey_file = "my.key"\n', "security.certificate_file: "),
+        ('[http]\nquery_path = "/delayed"\n', "to be served at /delayed"),
+    ],
+)
+def test_settings_with_which_the_gateway_would_not_start_are_refused_by_it(
+    machine: FolderMachine, monkeypatch: pytest.MonkeyPatch, text: str, why: str
+) -> None:
+    del machine.answers["lamplighter check"]
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    machine.path("/etc/lamplighter/appliance.toml").write_text("[security]\nenabled = true\n")
+    put(machine, "lamplighter.toml", text)
+    assert not take_files(machine)
+    assert machine.path("/etc/lamplighter/lamplighter.toml").read_text() == "# before\n"
+    assert "MISTAKE in lamplighter.toml: " in machine.told and why in machine.told
+    put(machine, "lamplighter.toml", '[security]\nregistration = "open"\n')
+    assert take_files(machine), machine.told
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,14 @@ from tests.systemd.test_units import TOP
 class Machine:
     """root: its files; said: what the installer said; asked: programs that it would have run."""
 
-    def __init__(self, root: Path, systemd: int = 252) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.systemd = systemd
         self.said: list[str] = []
         self.asked: list[Sequence[str]] = []
 
     def run(self, command: Sequence[str]) -> str:
         self.asked.append(command)
-        return f"systemd {self.systemd} ({self.systemd}.1)\n" if command[0] == "systemctl" else ""
+        return ""
 
     def installer(self, *, dry: bool = False) -> Installer:
         self.said.clear()
@@ -76,6 +75,7 @@ def test_units_settings_and_users_are_there(machine: Machine) -> None:
         "etc/lamplighter/mapping/street.toml",
         "etc/lamplighter/apps/smart-lighting.jsap",
         "usr/share/lamplighter/lamplighter.toml",
+        "usr/share/lamplighter/journald.conf.d/50-lamplighter.conf",
     ):
         assert (machine.root / name).is_file(), name
     settings = machine.root / "etc/lamplighter/lamplighter.toml"
@@ -100,11 +100,75 @@ def test_once_more_changes_nothing_and_keeps_what_the_operator_has_changed(machi
     settings.write_bytes((TOP / "systemd/lamplighter.toml").read_bytes())
 
 
-@pytest.mark.parametrize(("systemd", "steps"), [(252, 0), (257, 3)])
-def test_newer_systemd_waits_longer_from_one_restart_to_the_next(tmp_path: Path, systemd: int, steps: int) -> None:
-    machine = Machine(tmp_path, systemd)
-    machine.installer(dry=True).install()
-    assert sum("restart-steps" in line for line in machine.said) == steps
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine that systemd has started, on which it is installed already, and runs; its environment is one file."""
+    monkeypatch.setattr("gateway.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))]))
+    monkeypatch.setattr(Installer, "_check_machine", lambda installer: setattr(installer, "_live", True))
+    machine = Machine(tmp_path)
+    machine.installer().install()
+    for name in ("lamplighter.target", "lamplighter-mqtt.service"):
+        link = tmp_path / "etc/systemd/system/lamplighter.target.wants" / name
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(tmp_path / "etc/systemd/system" / name)
+    return machine
+
+
+def asked(machine: Machine, action: str) -> list[list[str]]:
+    return [list(command[2:]) for command in machine.asked if list(command[:2]) == ["systemctl", action]]
+
+
+def test_a_first_installation_enables_and_starts_all(live: Machine) -> None:
+    [enabled] = asked(live, "enable")
+    assert {"lamplighter.target", "lamplighter-gateway.service", "lamplighter-sync.timer"} < set(enabled)
+    assert "lamplighter-sync.service" not in enabled
+    assert asked(live, "start") == [["lamplighter.target"]]
+
+
+def test_one_that_was_interrupted_before_anything_was_enabled_is_a_first_one(live: Machine) -> None:
+    for link in (live.root / "etc/systemd/system/lamplighter.target.wants").iterdir():
+        link.unlink()
+    live.asked.clear()
+    live.installer().install()
+    assert asked(live, "start") == [["lamplighter.target"]]
+
+
+def test_an_upgrade_leaves_stopped_what_was_and_starts_what_is_new(live: Machine) -> None:
+    live.asked.clear()
+    (live.root / "etc/systemd/system/lamplighter-gateway.service").write_text("old")
+    live.installer().install()
+    assert (asked(live, "enable"), asked(live, "start"), len(asked(live, "try-restart"))) == ([], [], 1)
+    (live.root / "etc/systemd/system/lamplighter-sync.timer").unlink()
+    live.installer().install()
+    assert asked(live, "enable") == asked(live, "start") == [["lamplighter-sync.timer"]]
+
+
+def test_byte_code_is_not_compiled_with_the_callers_folder_in_the_path(live: Machine) -> None:
+    [compiled] = [command for command in live.asked if "compileall" in command]
+    assert list(compiled[1:4]) == ["-P", "-m", "compileall"]
+
+
+def test_what_the_package_leaves_when_it_is_removed_is_no_package(live: Machine) -> None:
+    (live.root / "var/lib/dpkg/info").mkdir(parents=True)
+    (live.root / "var/lib/dpkg/info/lamplighter.list").touch()
+    (live.root / "etc/systemd/system/lamplighter-mqtt.service").write_text("old")
+    live.installer().install()
+    unit = live.root / "etc/systemd/system/lamplighter-mqtt.service"
+    assert unit.read_bytes() == (TOP / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert any("the package lamplighter was removed" in line for line in live.said)
+    live.installer().uninstall(purge=False)
+    assert not unit.exists()
+
+
+def test_the_command_of_somebody_else_stays(live: Machine) -> None:
+    command = live.root / "usr/local/bin/lamplighter"
+    for make in (lambda: command.write_text("mine"), lambda: command.symlink_to("/opt/mine")):
+        command.unlink()
+        make()
+        live.installer().install()
+        live.installer().uninstall(purge=False)
+        assert command.is_symlink() or command.read_text() == "mine"
+    assert command.readlink() == Path("/opt/mine")
 
 
 def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +205,8 @@ def test_uninstall_keeps_settings_and_data_until_it_is_told_to_purge(
 def test_a_package_is_apts_to_remove(tmp_path: Path) -> None:
     (tmp_path / "var/lib/dpkg/info").mkdir(parents=True)
     (tmp_path / "var/lib/dpkg/info/lamplighter.list").touch()
-    (tmp_path / "usr/lib/lamplighter").mkdir(parents=True)
+    (tmp_path / "usr/lib/systemd/system").mkdir(parents=True)
+    (tmp_path / "usr/lib/systemd/system/lamplighter.target").touch()
     with pytest.raises(ConfigurationError, match="apt purge lamplighter"):
         Machine(tmp_path).installer().uninstall(purge=True)
 

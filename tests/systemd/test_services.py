@@ -20,6 +20,7 @@ pytestmark = pytest.mark.faults
 
 WATCHDOG_S = 8
 SETTINGS = "/etc/lamplighter/lamplighter.toml"
+INSTALLER = "/opt/environment/bin/python -P /opt/environment/bin/lamplighter"
 CONNECTING = """
 import socket, ssl, sys, time
 secure = ssl._create_unverified_context()
@@ -92,6 +93,7 @@ def test_installed_it_runs(machine: Machine) -> None:
     assert machine.show("lamplighter-mqtt", "ActiveState") == "inactive"
     assert machine.code("systemctl start lamplighter-sync") == 0
     assert machine.show("lamplighter-sync", "Result") == "exec-condition"
+    assert machine("stat --format=%a-%U /etc/credstore") == "700-root"
     insert(machine, 1)
     assert rows(machine, NUMBERS) == ["1"]
 
@@ -145,9 +147,39 @@ def test_each_service_comes_back(machine: Machine, unit: str) -> None:
     machine.wait(lambda: machine.show(unit, "MainPID") not in (before, "0") and all_is_well(machine), 60, unit)
 
 
+def test_a_damaged_environment_leaves_no_service_out(machine: Machine) -> None:
+    """As while a package is unpacked, or when the card cannot be read: it is a failure, and is tried again."""
+    machine("cd /usr/lib/lamplighter/lib/python3*/site-packages/gateway && mv wanted.py adapter_process.py /root")
+    assert machine.code("systemctl restart lamplighter-coap") != 0
+    machine.wait(lambda: int(machine.show("lamplighter-coap", "NRestarts")) > 1, 60, "another try")
+    machine("cd /root && mv wanted.py adapter_process.py /usr/lib/lamplighter/lib/python3*/site-packages/gateway/")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+
+
+def test_an_adapter_that_is_not_wanted_any_more_ends(machine: Machine) -> None:
+    before = (machine.root / SETTINGS[1:]).read_text()
+    machine.put(SETTINGS, before + "[coap]\nenabled = false\n")
+    machine("systemctl reload lamplighter-coap")
+    machine.wait(lambda: machine.show("lamplighter-coap", "Result") == "exec-condition", 60, "the end of the adapter")
+    assert machine.show("lamplighter-coap", "ActiveState") == "inactive"
+    assert machine("systemctl --failed --no-legend") == ""
+    machine.put(SETTINGS, before)
+    machine("systemctl reload-or-restart lamplighter-coap")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+
+
 def test_a_reload_applies_what_is_good_and_refuses_what_is_not(machine: Machine) -> None:
     before = (machine.root / SETTINGS[1:]).read_text()
     process = machine.show("lamplighter-gateway", "MainPID")
+    # With these it would not start again. Adapters do not see the data folder, and leave its files to the gateway.
+    for mistake, of_adapters in (
+        ('local_users = ["nosuch"]', 1),
+        ('certificate_file = "/var/lib/lamplighter/x.pem"\nkey_file = "/var/lib/lamplighter/x.pem"', 0),
+    ):
+        machine.put(SETTINGS, before.replace("\nenabled = true\n", f"\nenabled = true\n{mistake}\n", 1))
+        assert machine.code("systemctl reload lamplighter-gateway") != 0
+        assert mistake.partition(" ")[0] in machine.journal("--unit=lamplighter-gateway --lines=20")
+        assert min(machine.code("systemctl reload lamplighter-coap"), 1) == of_adapters
     machine.put(SETTINGS, before + "[limits]\nevaluation_ms_max = 0\n")
     assert machine.code("systemctl reload lamplighter-gateway") != 0
     assert "limits.evaluation_ms_max" in machine.journal("--unit=lamplighter-gateway --lines=20")
@@ -167,13 +199,13 @@ def test_readings_come_with_a_password_from_the_credentials(machine: Machine) ->
         "allow_anonymous false\npassword_file /etc/mosquitto/passwords\nlistener 1883 127.0.0.1\n",
     )
     machine("systemctl restart mosquitto")
-    machine.put("/etc/credstore/lamplighter.mqtt-password", "secret\n")
-    (machine.root / "etc/credstore/lamplighter.mqtt-password").chmod(0o600)
+    machine("echo secret | install -m 600 /dev/stdin /etc/credstore/lamplighter.mqtt-password")
     settings = (machine.root / SETTINGS[1:]).read_text()
     machine.put(
         SETTINGS, settings.replace('host = ""', 'host = "127.0.0.1"').replace('username = ""', 'username = "gateway"')
     )
-    machine("systemctl start lamplighter-mqtt")
+    assert machine.code("systemctl reload lamplighter-mqtt") != 0, "it was left out, so there is nothing to reload"
+    machine("systemctl reload-or-restart lamplighter-gateway lamplighter-mqtt lamplighter-coap")
     machine.wait(lambda: "connected" in machine.show("lamplighter-mqtt", "StatusText"), 30, "the broker's connection")
     machine("mosquitto_pub -h 127.0.0.1 -u gateway -P secret -q 1 -t street/1/presence -m true")
     asked = "SELECT ?o { ?s <http://www.w3.org/ns/sosa/hasSimpleResult> ?o }"
@@ -202,7 +234,8 @@ def test_an_upgrade_keeps_what_was_edited(machine: Machine, package: Path) -> No
         file.write_text(file.read_text() + "# new\n")
     run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(machine.root / "root/next.deb"))
     run("rm", "-rf", str(tree))
-    machine("systemctl disable --now lamplighter-coap 2>&1")
+    machine("systemctl disable --now lamplighter-coap 2>&1; systemctl stop lamplighter-sync.timer")
+    machine("chmod 755 /etc/credstore; chmod 644 /etc/credstore/lamplighter.mqtt-password")
     process = machine.show("lamplighter-gateway", "MainPID")
     connecting = machine.begin("python3 /root/connecting.py 20")
     machine("dpkg --force-confdef --force-confold --install /root/next.deb")
@@ -211,6 +244,8 @@ def test_an_upgrade_keeps_what_was_edited(machine: Machine, package: Path) -> No
     assert (machine.root / "etc/lamplighter/mapping/street.toml").read_text().endswith("# new\n")
     assert machine.show("lamplighter-gateway", "MainPID") not in (process, "0")
     assert machine.show("lamplighter-coap", "ActiveState") == "inactive", "what was disabled stays so"
+    assert machine.show("lamplighter-sync.timer", "ActiveState") == "inactive", "what was stopped, too"
+    assert machine("stat --format=%a /etc/credstore /etc/credstore/lamplighter.mqtt-password") == "700\n600"
     assert rows(machine, NUMBERS) == ["1", "2", "3"]
 
 
@@ -233,17 +268,40 @@ def test_install_does_the_same_from_an_environment(machine: Machine) -> None:
     share.mkdir(parents=True)
     for name in ("systemd", "mapping", "apps", "lamplighter.toml"):
         run("cp", "-r", str(TOP / name), str(share / name))
-    command = "/opt/environment/bin/python -P /opt/environment/bin/lamplighter"
-    said = machine(f"{command} install")
+    said = machine(f"{INSTALLER} install")
     assert "copy the environment /opt/environment to /usr/lib/lamplighter" in said
     machine.wait(lambda: all_is_well(machine), 60, "the services")
     insert(machine, 4)
     process = machine.show("lamplighter-gateway", "MainPID")
-    assert "restart" not in machine(f"{command} install")
+    machine("systemctl disable --now lamplighter-coap 2>&1; systemctl stop lamplighter-sync.timer")
+    assert "restart what" not in machine(f"{INSTALLER} install")
     assert machine.show("lamplighter-gateway", "MainPID") == process
-    machine(f"{command} uninstall --purge")
+    for unit in ("lamplighter-coap.service", "lamplighter-sync.timer"):
+        assert machine.show(unit, "ActiveState") == "inactive", unit
+    assert machine.code("dpkg --install /root/lamplighter.deb") != 0, "its units would stay hidden by those in /etc"
+    assert machine.show("lamplighter-gateway", "MainPID") == process
+    assert rows(machine, NUMBERS) == ["4"]
+    machine(f"{INSTALLER} uninstall --purge")
     assert machine("systemctl list-units --all --no-legend 'lamplighter*'") == ""
     assert not (machine.root / "var/lib/lamplighter").exists()
+
+
+def test_a_package_that_was_removed_takes_nothing_from_another_installation(machine: Machine) -> None:
+    machine("dpkg --purge lamplighter 2>&1; dpkg --install /root/lamplighter.deb && dpkg --remove lamplighter")
+    machine(f"{INSTALLER} install")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    insert(machine, 5)
+    unit = "/etc/systemd/system/lamplighter-mqtt.service"
+    machine.put(unit, "old")
+    machine(f"{INSTALLER} install")
+    assert (machine.root / unit[1:]).read_bytes() == (TOP / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert "its data stay" in machine("dpkg --purge lamplighter 2>&1")
+    assert all_is_well(machine)
+    assert machine("systemctl is-enabled lamplighter.target lamplighter-gateway") == "enabled\nenabled"
+    machine(f"{INSTALLER} install")  # dpkg itself has deleted the settings that had come with the package
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    assert rows(machine, NUMBERS) == ["5"]
+    machine(f"{INSTALLER} uninstall --purge")
 
 
 def test_the_machine_is_as_it_was_before(machine: Machine) -> None:

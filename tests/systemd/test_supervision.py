@@ -20,13 +20,22 @@ import msgspec
 import pytest
 
 from engine.errors import ConfigurationError
-from gateway.adapter_process import AdapterService, Document, turn_s
+from gateway.adapter_process import (
+    FIRST_STEP_S,
+    AdapterService,
+    Document,
+    ended_by_signals,
+    stop_on_signals,
+    turn_s,
+)
 from gateway.disk import Disk
 from gateway.gates import Protection, plain_addresses
 from gateway.reload import LIVE, change
 from gateway.settings import Settings
 from gateway.supervision import GatewayService, status_line
 from gateway.systemd import Passed, Supervisor
+from gateway.wanted import NOT_WANTED
+from gateway.wanted import main as wanted_main
 from tests.brokers import free_port
 from tests.gateway_parts import FakeClock
 from tests.running_gateway import TIMEOUT_S, until
@@ -84,11 +93,17 @@ def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
 
         # What cannot be taken up is refused, and what was before holds.
         text = PLAIN.format(http=port(http_socket), ws=port(ws_socket))
-        (tmp_path / "lamplighter.toml").write_text(text + "[query]\nrows_max = 0\n")
-        systemd.process.send_signal(signal.SIGHUP)
-        systemd.heard("RELOADING=1")
-        systemd.heard("READY=1")
-        assert "configuration refused, the one before holds" in systemd.output
+        mistakes = {
+            "[query]\nrows_max = 0\n": "query.rows_max",
+            '[security]\ngrant_read = ["no iri"]\n': "security.grant_read",  # with which it would not start again
+        }
+        for mistake, told in mistakes.items():
+            (tmp_path / "lamplighter.toml").write_text(text + mistake)
+            systemd.process.send_signal(signal.SIGHUP)
+            systemd.heard("RELOADING=1")
+            systemd.heard("READY=1")
+            last = systemd.output.splitlines()[-1]
+            assert "configuration refused, the one before holds" in last and told in last
         (tmp_path / "lamplighter.toml").write_text(text + "[query]\nconcurrent_max = 1\n[log]\nsegment_s_max = 7\n")
         systemd.process.send_signal(signal.SIGHUP)
         systemd.heard("RELOADING=1")
@@ -171,7 +186,95 @@ def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
             assert adapter.end(signal.SIGTERM) == 0
 
 
+RECOVERY = """
+import sys, time
+from gateway.__main__ import main
+from gateway.runner import Runner
+
+def recover(self, progress):
+    for count in range(120):
+        progress(1000)
+        time.sleep(1)
+
+Runner.recover = recover
+sys.exit(main(["run", *sys.argv[1:]]))
+"""
+"""A gateway that recovers for two minutes, as one with much log behind its newest snapshot."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_recovery_is_over_when_it_is_told_to_be(tmp_path: Path, number: signal.Signals) -> None:
+    configure(tmp_path, http=0, ws=0)
+    with PlayedSystemd(tmp_path) as systemd:
+        systemd.start("-c", RECOVERY)
+        systemd.heard("EXTEND_TIMEOUT_USEC")
+        assert systemd.end(number) == -number, "which systemd takes for an orderly end"
+
+
+def adapters_folder(folder: Path, text: str) -> Path:
+    """With settings in which the gateway is nowhere, and a rule of the MQTT adapter's."""
+    (folder / "mapping").mkdir()
+    rule = '[[stream]]\ntopic = "street/{post}/presence"\nproperty = "lighting:presence"\npayload = "boolean"\n'
+    (folder / "mapping/street.toml").write_text(rule)
+    settings = folder / "lamplighter.toml"
+    settings.write_text(f"[websocket]\nport = {free_port()}\n{text}")
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("adapter", "wanted", "unwanted"),
+    [
+        ("mqtt", '[mqtt]\nhost = "127.0.0.1"\nport = 1\n', '[mqtt]\nhost = ""\n'),  # nobody is there
+        ("coap", "", "[coap]\nenabled = false\n"),
+    ],
+)
+def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
+    tmp_path: Path, adapter: str, wanted: str, unwanted: str
+) -> None:
+    settings = adapters_folder(tmp_path, wanted)
+    with PlayedSystemd(tmp_path, watchdog_s=6) as systemd:
+        systemd.start("-m", "gateway.adapter_process", adapter)
+        systemd.heard("WATCHDOG=1")
+        settings.write_text(unwanted)
+        assert systemd.process is not None
+        systemd.process.send_signal(signal.SIGHUP)
+        systemd.heard("RELOADING=1")
+        assert "not wanted any more" in systemd.heard("READY=1")
+        systemd.heard("STOPPING=1")
+        assert systemd.process.wait(60) == 0
+        assert "configuration reloaded, the adapter ends reason=" in systemd.output
+        assert "ERROR" not in systemd.output
+    assert wanted_main([adapter, str(settings)]) == NOT_WANTED
+
+
+@pytest.mark.parametrize(
+    ("adapter", "unwanted", "told"),
+    [("mqtt", "", "mqtt.host is empty"), ("coap", "[coap]\nenabled = false\n", "coap.enabled is false")],
+)
+def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: str, unwanted: str, told: str) -> None:
+    settings = adapters_folder(tmp_path, unwanted)
+    command = [sys.executable, "-m", "gateway.adapter_process", adapter, "--config", str(settings)]
+    for supervised in ({}, {"NOTIFY_SOCKET": "@nobody"}):
+        environment = {**os.environ, **supervised}
+        done = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert told in done.stderr
+
+
 # --- the parts ---
+
+
+def test_signals_end_the_process_only_while_nobody_hears_them() -> None:
+    async def test() -> None:
+        stop = stop_on_signals()
+        heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        with ended_by_signals():
+            assert {signal.getsignal(number) for number in heard} == {signal.SIG_DFL}
+        assert {number: signal.getsignal(number) for number in heard} == heard
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stop.wait(), TIMEOUT_S)
+
+    asyncio.run(test())
 
 
 def test_turns_come_three_times_in_what_the_watchdog_waits() -> None:
@@ -325,6 +428,52 @@ def test_an_adapter_that_ends_takes_its_service_with_it() -> None:
         adapter.over.set()
         with pytest.raises(ConfigurationError):
             await asyncio.wait_for(running, TIMEOUT_S)
+
+    asyncio.run(test())
+
+
+class AwayClient:
+    """Of a gateway that does not answer. connected: though it may be connected."""
+
+    def __init__(self, *, connected: bool) -> None:
+        self.connected = connected
+        self.back = asyncio.Event()
+
+    async def ask(self, query: str) -> bool:
+        await self.back.wait()
+        self.connected = True
+        return True
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_an_adapter_whose_gateway_does_not_answer_is_ready_and_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
+) -> None:
+    assert FIRST_STEP_S == 60, "as documented"
+    monkeypatch.setattr("gateway.adapter_process.FIRST_STEP_S", 0.2)
+    client: Any = AwayClient(connected=connected)
+
+    async def test() -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+            listening.bind(str(tmp_path / "notify"))
+            listening.setblocking(False)
+            service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3000000"})
+            running = asyncio.ensure_future(
+                AdapterService(service, client, lambda: 1, lambda part, before: FakeAdapter()).run(1)
+            )
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(TIMEOUT_S):
+                assert await loop.sock_recv(listening, 1000) == b"WATCHDOG=1"
+                assert await loop.sock_recv(listening, 1000) == b"STATUS=waiting for the gateway; fine"
+                while (said := await loop.sock_recv(listening, 1000)) == b"WATCHDOG=1":
+                    pass
+            assert said == b"READY=1\nSTATUS=waiting for the gateway; fine"
+            client.back.set()
+            async with asyncio.timeout(TIMEOUT_S):
+                while (said := await loop.sock_recv(listening, 1000)) != b"STATUS=fine":
+                    assert said == b"WATCHDOG=1"
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(test())
 

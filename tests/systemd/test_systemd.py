@@ -146,10 +146,10 @@ def record(message: str, *arguments: object, level: int = logging.INFO) -> loggi
         ("started", (), {}),
         ("coap device unreachable device=%s resource=%s reason=%s", ("d", "coap://d/r", "no answer"),
          {"DEVICE": "d", "RESOURCE": "coap://d/r", "REASON": "no answer"}),
-        ("coap command refused resource=%s code=%s", ("coap://d/r", "4.04"), {"DEVICE": "coap://d/r", "CODE": "4.04"}),
         ("subscription expired spuid=%s", ("s-1",), {"SUBSCRIPTION": "s-1"}),
         ("delayed update missed id=%s late_s=%.3f", ("t", 1.5), {"TIMER_ID": "t", "LATE_S": "1.500"}),
-        ("update failed id=delayed update %s reason=%s", ("t", "full"), {"ID": "delayed update t", "REASON": "full"}),
+        ("delayed update failed id=%s reason=%s", ("t", "full"), {"TIMER_ID": "t", "REASON": "full"}),
+        ("update failed id=%s reason=%s", ("a", "full"), {"ID": "a", "REASON": "full"}),
         ("100 %% of %s key=%d", ("x", 3), {"KEY": "3"}),
         ("a value topic=%s", ("x priority=0 MESSAGE=y",), {"TOPIC": "x priority=0 MESSAGE=y"}),
         ("mine message=%s priority=%s gateway=%s", ("a", "b", "c"), {}),
@@ -202,6 +202,7 @@ def test_audit_lines_bring_their_fields(listening: Listening) -> None:
     found = entry(listening.heard())
     assert (found["CLIENT"], found["OPERATION"], found["PRIORITY"]) == ("lamp", "update", "4")
     assert found["MESSAGE"].endswith("address=192.0.2.7")
+    assert found["ADDRESS"] == "192.0.2.7", "as it is looked for"
 
 
 def test_a_line_that_is_too_long_is_cut(listening: Listening) -> None:

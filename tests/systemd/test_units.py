@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
+import shlex
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,15 +18,16 @@ from cloud_sync.settings import SyncSettings
 from gateway.__main__ import _parser
 from gateway.adapter_process import MQTT_PASSWORD
 from gateway.gates import HTTP, WEBSOCKET, socket_paths
-from gateway.install import _LONG_RUNNING, _UNITS
+from gateway.install import _LONG_RUNNING
 from gateway.settings import Settings
 from gateway.wanted import reason_against
-from tests.components import require_command
+from tests.components import missing, require_command
 
 TOP = Path(__file__).resolve().parents[2]
 UNITS = TOP / "systemd"
 DEB = TOP / "image/deb"
 SERVICES = sorted(UNITS.glob("*.service"))
+OPERATIONS = TOP / "docs/operations.md"
 EXPOSURE_MAX = 2.0
 
 
@@ -82,6 +86,8 @@ def test_services_are_restarted_for_good(name: str) -> None:
     assert service["Unit"]["PartOf"] == "lamplighter.target"
     assert service["Service"]["Type"] == "notify"
     assert service["Service"]["Restart"] == "always"
+    assert service["Service"]["RestartSec"] == "3"
+    assert "after 3 s, and never given up" in OPERATIONS.read_text()
     assert int(service["Service"]["WatchdogSec"]) >= 30
     assert "Requires" not in service["Unit"], "one that fails would take others with it"
     assert not re.search(r"time-(sync|set)|network-online", "".join(service["Unit"].values()))
@@ -128,7 +134,7 @@ def test_commands_are_commands(service: Path) -> None:
         elif program.endswith("bin/python"):
             assert words[:2] == ["-P", "-m"]
             assert (TOP / words[2].replace(".", "/")).exists() or (TOP / f"{words[2].replace('.', '/')}.py").exists()
-        else:
+        elif "gateway.wanted" not in command:
             assert command == """/bin/sh -c 'kill -HUP "$$MAINPID"'"""  # kill(1) is not on every machine
 
 
@@ -157,7 +163,7 @@ def test_scripts_of_the_package_name_every_unit(script: str) -> None:
     assert names == set(declared.split())
 
 
-@pytest.mark.parametrize("script", ["build.sh", "postinst", "prerm", "postrm"])
+@pytest.mark.parametrize("script", ["build.sh", "preinst", "postinst", "prerm", "postrm"])
 def test_scripts_of_the_package_have_no_findings(script: str) -> None:
     checked = subprocess.run(
         [require_command("shellcheck"), "-x", "-e", "SC1091", DEB / script], capture_output=True, text=True, check=False
@@ -167,16 +173,97 @@ def test_scripts_of_the_package_have_no_findings(script: str) -> None:
 
 def test_only_purging_deletes_data() -> None:
     purging = re.compile(r"^\s*purge\)\n(.*?)^\s*;;", re.M | re.S)
-    for script in ("postinst", "prerm", "postrm"):
+    for script in ("preinst", "postinst", "prerm", "postrm"):
         assert "/var/lib/lamplighter" not in purging.sub("", (DEB / script).read_text()), script
     assert "rm -rf /var/lib/lamplighter" in (DEB / "postrm").read_text()
 
 
-def test_older_systemd_is_not_given_keys_that_it_does_not_know() -> None:
-    for path in UNITS.glob("lamplighter*"):
-        assert "RestartSteps" not in path.read_text(), path
-    assert "RestartSteps" in (UNITS / "restart-steps.conf").read_text()
-    assert _UNITS == "etc/systemd/system"
+def test_scripts_of_the_package_are_in_it() -> None:
+    scripts = {path.name for path in DEB.iterdir() if re.fullmatch(r"(pre|post)(inst|rm)", path.name)}
+    assert scripts == {"preinst", "postinst", "prerm", "postrm"}
+    for script in scripts:
+        assert f'"$here/{script}"' in (DEB / "build.sh").read_text(), script
+
+
+def test_no_restart_waits_longer_for_what_ended_long_ago() -> None:
+    """Of RestartSteps= systemd resets the count only by hand; and systemd 252 does not know it."""
+    for path in [*UNITS.rglob("*"), *DEB.iterdir()]:
+        if path.is_file() and path.suffix != ".md":
+            assert not re.search("RestartSteps|restart-steps|RestartMaxDelaySec", path.read_text()), path
+
+
+@pytest.mark.parametrize("name", [*(path.name for path in SERVICES), "lamplighter-sync.timer"])
+def test_all_stop_with_the_target(name: str) -> None:
+    assert unit(name)["Unit"]["PartOf"] == "lamplighter.target"
+
+
+@pytest.mark.parametrize("document", [OPERATIONS, UNITS / "lamplighter.toml"], ids=lambda path: path.name)
+def test_the_documented_reload_starts_what_was_left_out(document: Path) -> None:
+    """An adapter that nobody wanted is inactive, and what is inactive cannot be reloaded."""
+    commands = re.findall(r"systemctl (reload\S*) (lamplighter[a-z -]*)$", document.read_text(), re.M)
+    assert commands == [("reload-or-restart", " ".join(f"lamplighter-{name}" for name in _LONG_RUNNING))]
+
+
+def documented(beginning: str, root: Path) -> str:
+    """A command of operations.md that begins so, for a machine whose root is this folder."""
+    [found] = re.findall(rf"^\$ sudo ({re.escape(beginning)}.*)$", OPERATIONS.read_text(), re.M)
+    return re.sub(r" /(etc|usr)/", rf" {root}/\1/", found)
+
+
+def test_a_secret_that_is_made_as_documented_is_its_owners_only(tmp_path: Path) -> None:
+    (tmp_path / "etc/credstore").mkdir(parents=True)
+    command = documented("install -m 600 /dev/stdin", tmp_path)
+    subprocess.run(["sh", "-c", command], input="secret\n", text=True, check=True)
+    made = tmp_path / f"etc/credstore/{MQTT_PASSWORD}"
+    assert made.read_text() == "secret\n"
+    assert made.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_journal_of_a_card_is_set_up_as_documented(tmp_path: Path) -> None:
+    """Debian has no /etc/systemd/journald.conf.d."""
+    source = UNITS / "journald.conf.d/50-lamplighter.conf"
+    shared = tmp_path / "usr/share/lamplighter/journald.conf.d"
+    shared.mkdir(parents=True)
+    (shared / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "etc/systemd").mkdir(parents=True)
+    command = documented("install -D", tmp_path)
+    subprocess.run(["sh", "-c", command], check=True)
+    assert (tmp_path / "etc/systemd/journald.conf.d" / source.name).read_bytes() == source.read_bytes()
+
+
+def tmpfiles(root: Path) -> None:
+    """What systemd does at each start with our file, for a machine whose root is this folder."""
+    if os.geteuid() != 0:
+        missing("systemd-tmpfiles changes owners, which root may")
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nlamplighter:x:990:990::/:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\nlamplighter:x:990:\n")
+    command = [require_command("systemd-tmpfiles"), "--create", f"--root={root}"]
+    subprocess.run([*command, UNITS / "tmpfiles.d/lamplighter.conf"], check=True)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_the_folder_of_secrets_is_roots_alone(tmp_path: Path) -> None:
+    tmpfiles(tmp_path)
+    assert mode(tmp_path / "etc/credstore") == 0o700
+    assert mode(tmp_path / "run/lamplighter") == 0o755
+
+
+def test_a_secret_that_everybody_could_read_is_roots_alone_from_the_next_start_on(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/credstore"
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    for name in (MQTT_PASSWORD, "others"):
+        (folder / name).touch()
+        (folder / name).chmod(0o644)
+        os.chown(folder / name, 990, 990)
+    tmpfiles(tmp_path)
+    assert (mode(folder), mode(folder / MQTT_PASSWORD)) == (0o700, 0o600)
+    assert (folder / MQTT_PASSWORD).stat().st_uid == 0
+    assert mode(folder / "others") == 0o644, "what is not ours is not ours to change"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +284,47 @@ def test_a_process_is_started_when_the_settings_ask_for_it(tmp_path: Path, name:
     config.write_text(text)
     assert reason_against(name, config).startswith(reason)
     assert bool(reason) == bool(reason_against(name, config))
+
+
+def condition(name: str, config: Path, python: str) -> int:
+    """How systemd would take the condition of a unit: 0 starts it, up to 254 leaves it out."""
+    command = unit(f"lamplighter-{name}.service")["Service"]["ExecCondition"].replace("$$", "$")
+    program = command.replace("/usr/lib/lamplighter/bin/python", python)
+    settings = program.replace("/etc/lamplighter/lamplighter.toml", str(config))
+    assert program != command and settings != program
+    environment = {"PYTHONPATH": str(TOP)}
+    return subprocess.run(shlex.split(settings), env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "unwanted"),
+    [
+        ("mqtt", '[mqtt]\nhost = "127.0.0.1"', ""),
+        ("coap", "", "[coap]\nenabled = false"),
+        ("sync", '[sync]\ndestination = "/srv"', ""),
+    ],
+)
+def test_a_service_is_left_out_only_when_the_settings_say_so(
+    tmp_path: Path, name: str, wanted: str, unwanted: str
+) -> None:
+    config = tmp_path / "lamplighter.toml"
+    config.write_text(unwanted)
+    assert condition(name, config, sys.executable) == 1
+    config.write_text(wanted)
+    assert condition(name, config, sys.executable) == 0
+    # What cannot even ask, as while a package is unpacked, is no reason to leave it out for good.
+    config.write_text(unwanted)
+    assert condition(name, config, str(tmp_path / "no-python")) == 0
+    for ended in ("exit 1", "exit 2", "kill -KILL $$"):
+        broken = tmp_path / "broken"
+        broken.write_text(f"#!/bin/sh\n{ended}\n")
+        broken.chmod(0o755)
+        assert condition(name, config, str(broken)) == 0, ended
+
+
+def test_every_service_that_may_be_left_out_has_such_a_condition() -> None:
+    conditions = {path.name for path in SERVICES if "ExecCondition" in unit(path.name)["Service"]}
+    assert conditions == {f"lamplighter-{name}.service" for name in ("mqtt", "coap", "sync")}
 
 
 def test_without_settings_the_process_itself_says_so(tmp_path: Path) -> None:
