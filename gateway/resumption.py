@@ -334,3 +334,8 @@ def outlives_process(sparql: str) -> bool:
 def shown(spuid: str) -> str:
     """As much of a spuid as others may see; the whole of it is what lets a client resume."""
     return spuid[:_SHOWN] + "…"
+
+
+def digits(spuid: str) -> str:
+    """The same for a line of the log, whose field SUBSCRIPTION is looked for by it."""
+    return spuid[len(SPUID) : _SHOWN]

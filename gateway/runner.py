@@ -80,6 +80,8 @@ logger = logging.getLogger(__name__)
 REMOVED = "removed"
 """The kind of cause of what happens because a client was removed."""
 _REACT_AGAIN_S = 1.0
+_TIMER_FAILED = "delayed update failed id=%s reason=%s"
+_REACTION_FAILED = "update failed id=%s reason=%s"
 GROUP_MAX = 1000
 """Steps between two syncs at most, so that the first of them does not wait for long."""
 OVERRUNS_MAX = 3
@@ -979,7 +981,7 @@ class Runner:
             if self._skipped(name):
                 return
             self._reactions_in_a_row.clear()
-            delta = self._effect(pending.timer.update, f"delayed update {name}", pending.timer.client)
+            delta = self._effect(pending.timer.update, _TIMER_FAILED, name, pending.timer.client)
             self._commit(delta, Cause("timer", name, pending.sequence))
             self.counters.delayed_fired += 1
 
@@ -994,7 +996,7 @@ class Runner:
             pending = self._delayed.get(name)
             if pending is None:
                 return
-            logger.error("update failed id=delayed update %s reason=%s", name, error)
+            logger.error(_TIMER_FAILED, name, error)
             self._react()
             self._commit(QuadDelta(), Cause("timer", name, pending.sequence))
             self.counters.delayed_fired += 1
@@ -1038,7 +1040,7 @@ class Runner:
             try:
                 reaction = trigger.reaction()
                 if reaction.delay is None and reaction.at is None:
-                    self._commit(self._effect(reaction.sparql, trigger.cause.id), trigger.cause)
+                    self._commit(self._effect(reaction.sparql, _REACTION_FAILED, trigger.cause.id), trigger.cause)
                 else:
                     self._delay(reaction.sparql, reaction.delay, reaction.at, reaction.missed, trigger.cause)
             except RequestError as error:
@@ -1067,10 +1069,10 @@ class Runner:
         """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""
         return FULL if client is None else self._access_of(client)
 
-    def _effect(self, sparql: str, name: str, client: str | None = None) -> QuadDelta:
+    def _effect(self, sparql: str, failed: str, name: str, client: str | None = None) -> QuadDelta:
         """The delta of an update that nobody waits for; one that fails has none, and that is said.
 
-        client: who asked for it, with the permissions that it has now.
+        failed: the line that says it; client: who asked for it, with the permissions that it has now.
         """
         try:
             access = self._access(client)
@@ -1078,7 +1080,7 @@ class Runner:
                 raise AccessDeniedError(f"the client {client} is not registered any more")
             return self._prepared(sparql, access=access)
         except (RequestError, StoreError) as error:
-            logger.error("update failed id=%s reason=%s", name, error)
+            logger.error(failed, name, error)
             return QuadDelta()
 
     def _stop(self, application: Application) -> None:

@@ -39,9 +39,9 @@ from gateway.resumption import (
     ResumableSubscriptions,
     Retained,
     check_repeatable,
+    digits,
     outlives_process,
     seen,
-    shown,
 )
 from gateway.security.callers import ANYBODY, Caller
 from gateway.settings import ResumeSettings
@@ -248,7 +248,7 @@ class Subscribers:
                     self._runner.release(partial(attached.taken_over, asked.spuid, sink))
             self._counters.resets += 1
             logger.info(
-                "subscription reset client=%s spuid=%s reason=%s", sink.client, shown(asked.spuid), found.reason
+                "subscription reset client=%s spuid=%s reason=%s", sink.client, digits(asked.spuid), found.reason
             )
             return found.reason
         self._counters.resumed += 1
@@ -308,7 +308,9 @@ class Subscribers:
             if self._engine.describe(spuid).text == text:
                 resumable = self.resumables.spuid(spuid)
                 sink = self._end_by_gateway(resumable or spuid, error)
-                client, name = "away" if sink is None else sink.client, shown(resumable) if resumable else spuid
+                # The whole of another one's, since those of one engine begin alike.
+                name = digits(resumable) if resumable else spuid.removeprefix(SPUID)
+                client = "away" if sink is None else sink.client
                 logger.warning("subscription ended client=%s spuid=%s evaluation_ms=%.0f", client, name, ms)
 
     def permissions_changed(self, client: str, access: Access | None) -> None:
@@ -325,7 +327,7 @@ class Subscribers:
     def expire(self) -> None:
         """Ends the resumable ones whose clients stayed away."""
         for spuid in self.expired():
-            logger.info("subscription expired spuid=%s", shown(spuid))
+            logger.info("subscription expired spuid=%s", digits(spuid))
             self._give_up(spuid)
 
     def expired(self) -> list[str]:
@@ -398,7 +400,7 @@ class Subscribers:
         try:
             subscription = self._subscription(followed, Access(FULL.read, FULL.write, seen(followed)))
         except GatewayError as error:
-            logger.error("subscription cannot be resumed spuid=%s reason=%s", shown(followed.spuid), error)
+            logger.error("subscription cannot be resumed spuid=%s reason=%s", digits(followed.spuid), error)
         else:
             begin(subscription.spuid)
 

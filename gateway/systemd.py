@@ -145,7 +145,7 @@ class Supervisor:
 
 _KEY = re.compile(r"(?:^|(?<=\s))([a-z][a-z0-9_]{0,62})=")
 _DIRECTIVE = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z%]")
-_NAMES = {"spuid": "SUBSCRIPTION", "resource": "DEVICE"}
+_NAMES = {"spuid": "SUBSCRIPTION"}
 """Fields that have another name than their key."""
 _RESERVED = re.compile(r"(MESSAGE|PRIORITY|ERRNO|LOGGER|GATEWAY|(CODE|SYSLOG|OBJECT|COREDUMP|INVOCATION)_.*)")
 _TIMERS = "delayed update"

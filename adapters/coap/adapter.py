@@ -166,7 +166,8 @@ class CoapAdapter:
         if len(resource.commands) > 1 and not resource.in_conflict:
             assert resource.wanted is not None
             logger.warning(
-                "coap conflict resource=%s rows=%d winner=%s",
+                "coap conflict device=%s resource=%s rows=%d winner=%s",
+                resource.device.name,
                 resource.uri,
                 len(resource.commands),
                 resource.wanted.actuator,
@@ -232,14 +233,21 @@ class CoapAdapter:
         if not code.is_successful():
             self.counters.failed += 1
             if resource.refusal_is_new(command.payload):
-                logger.warning("coap command refused resource=%s code=%s", resource.uri, code.dotted)
+                logger.warning(
+                    "coap command refused device=%s resource=%s code=%s",
+                    resource.device.name,
+                    resource.uri,
+                    code.dotted,
+                )
             return _Failure(refused=code.class_ == 4)
         self.counters.acknowledged += 1
         resource.acknowledged = command.payload
         if resource.refused:
             resource.refused.clear()
-            logger.info("coap command accepted again resource=%s", resource.uri)
-        logger.debug("coap command acknowledged resource=%s code=%s", resource.uri, code.dotted)
+            logger.info("coap command accepted again device=%s resource=%s", resource.device.name, resource.uri)
+        logger.debug(
+            "coap command acknowledged device=%s resource=%s code=%s", resource.device.name, resource.uri, code.dotted
+        )
         await self._record(command, at)
         return None
 

@@ -16,21 +16,25 @@ _CHARACTERS_MAX = 200
 
 def audit(event: str, **fields: object) -> None:
     """One event with its fields, in the order given; those that are None are left out."""
-    logger.info("%s", _line(event, fields), extra={"fields": fields})
+    logger.info("%s", _line(event, fields), extra={"fields": _plain(fields)})
 
 
 def refused(event: str, **fields: object) -> None:
     """The same for what somebody tried and could not."""
-    logger.warning("%s", _line(event, fields), extra={"fields": fields})
+    logger.warning("%s", _line(event, fields), extra={"fields": _plain(fields)})
+
+
+def _plain(fields: Mapping[str, object]) -> dict[str, str]:
+    """An IPv4 address without what a socket of both families puts before it, as it is looked for in the journal."""
+    return {key: str(value).removeprefix("::ffff:") for key, value in fields.items() if value is not None}
 
 
 def _line(event: str, fields: Mapping[str, object]) -> str:
-    return " ".join([event, *(f"{key}={_shown(value)}" for key, value in fields.items() if value is not None)])
+    return " ".join([event, *(f"{key}={_shown(text)}" for key, text in _plain(fields).items())])
 
 
-def _shown(value: object) -> str:
+def _shown(text: str) -> str:
     """On one line and in one piece, whatever a client has put in: in quotes unless it is a plain word."""
-    text = str(value).removeprefix("::ffff:")  # an IPv4 address, as a socket of both families has it
     if len(text) > _CHARACTERS_MAX:
         text = f"{text[:_CHARACTERS_MAX]}…"
     if text and all(sign.isascii() and (sign.isalnum() or sign in "-_.:/@*") for sign in text):

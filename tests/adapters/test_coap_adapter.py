@@ -22,6 +22,7 @@ from adapters.coap.settings import CoapSettings
 from engine.client import DeclaredCause, Notification
 from engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
 from engine.terms import Bag, Term, iri, literal
+from gateway.systemd import fields
 from tests.coap_peers import LibcoapServer, free_udp_port, libcoap_server
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -541,6 +542,8 @@ def test_a_refused_command_is_said_once_and_a_new_state_is_tried_at_once(caplog:
     assert all("code=4.00" in line for line in said(caplog, "command refused"))
     assert len(said(caplog, "accepted again")) == 1
     assert said(caplog, "unreachable") == []
+    devices = {fields(record)["DEVICE"] for record in caplog.records if "resource=" in record.getMessage()}
+    assert [device.partition(":")[0] for device in devices] == ["127.0.0.1"], "a device is no resource"
 
 
 @pytest.mark.parametrize(("code", "again"), [(aiocoap.NOT_FOUND, False), (aiocoap.SERVICE_UNAVAILABLE, True)])
@@ -633,6 +636,7 @@ def test_of_two_rows_for_a_resource_the_greatest_holds_whatever_came_last(caplog
             gateway.change(added=[lamps.row("1", "ON")])
             await until(lambda: len(gateway.updates) == 3)
             assert len(said(caplog, "coap conflict")) == 2
+            assert fields(caplog.records[-1])["DEVICE"].startswith("127.0.0.1:")
 
     asyncio.run(scenario())
 

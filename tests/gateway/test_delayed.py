@@ -27,6 +27,7 @@ from gateway.delayed import CLOCK, LISTED_MAX, DelayedState, DelayedUpdates, at_
 from gateway.log_writer import LogWriter
 from gateway.runner import Runner
 from gateway.settings import DelayedSettings, Settings
+from gateway.systemd import fields
 from tests.gateway_parts import (
     CLIENT,
     START,
@@ -384,9 +385,10 @@ def test_one_whose_effect_fails_is_recorded_as_fired_and_said(tmp_path: Path, ca
             assert (last.type, last.delta.changes) == ("commit", False)
             assert last.cause is not None
             assert last.cause.kind == "timer"
+            [failed] = [record for record in caplog.records if "update failed" in record.getMessage()]
+            assert fields(failed)["TIMER_ID"] == last.cause.id
 
     asyncio.run(scenario())
-    assert "update failed" in caplog.text
 
 
 @pytest.mark.parametrize("failures", [1, 3])

@@ -37,6 +37,7 @@ from gateway.resumption import (
 from gateway.runner import Runner
 from gateway.settings import ResumeSettings, Settings
 from gateway.subscribers import Sink
+from gateway.systemd import fields
 from tests.gateway_parts import FakeClock, gateway, idle, lines, put_lines, records, segments, update
 
 MINUTE_US = 60_000_000
@@ -552,7 +553,11 @@ def test_after_damage_to_the_log_they_begin_anew_at_this_start_and_the_next(tmp_
     asyncio.run(test())
 
 
-def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(tmp_path: Path) -> None:
+def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
     async def test() -> None:
         clock = FakeClock()
         async with gateway(tmp_path, clock, settings=settings()) as runner:
@@ -568,11 +573,15 @@ def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(tmp_path
         assert [(record.type, record.unsubscribe) for record in records(tmp_path)][-1] == ("unsubscribe", spuid)
         async with gateway(tmp_path, clock, settings=settings()) as runner:
             assert runner.figures.status()["subscriptions"] == 0
+        [line] = [record for record in caplog.records if "subscription expired" in record.getMessage()]
+        found = fields(line)["SUBSCRIPTION"]
+        assert shown(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
+        assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
 
     asyncio.run(test())
 
 
-def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path) -> None:
+def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Costly(RecordingSink):
         error: GatewayError | None = None
 
@@ -590,6 +599,8 @@ def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path) -> None:
             await change_something(runner, 0)
             assert isinstance(sink.error, LimitExceededError)
             assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
+            [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
+            assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
         assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
         async with gateway(tmp_path, settings=settings()) as runner:
             assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)

@@ -19,6 +19,7 @@ from engine.update import UsingGraphs
 from gateway.reader import Reader
 from gateway.runner import Lane, UpdateCall
 from gateway.settings import Settings
+from gateway.systemd import fields
 from gateway.trials import Trial, Trials
 from tests.gateway_parts import CLIENT, FakeClock, gateway, records, time_passes, until, update
 from tests.running_gateway import ask, go, health, hear, rows, running_gateway, tell
@@ -273,6 +274,8 @@ def test_a_delayed_update_that_is_too_costly_is_done_without_effect(
             assert records(tmp_path)[-1].cause.kind == "timer"
             assert not records(tmp_path)[-1].a
             assert "limits.evaluation_ms_max" in caplog.text
+            [failed] = [record for record in caplog.records if "update failed" in record.getMessage()]
+            assert fields(failed)["TIMER_ID"] == records(tmp_path)[-1].cause.id
 
     go(test)
 
@@ -342,7 +345,7 @@ class Ear:
 
 
 def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seconds = iter(number * 0.05 for number in range(10_000))
     slow = False
@@ -355,8 +358,8 @@ def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_e
         async with gateway(tmp_path, settings=limited(evaluation_ms_max=40)) as runner:
             monkeypatch.setattr("gateway.runner.thread_time", clock)
             ear, other = Ear(), Ear()
-            await runner.subscribe(PATHS, ear, None, None)
-            await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
+            ended = await runner.subscribe(PATHS, ear, None, None)
+            left = await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
             for number, now in enumerate((True, True, False, True, True, True, True)):
                 slow = now
                 await update(runner, f"INSERT DATA {{ <http://{number}> <http://next> <http://x> }}")
@@ -365,6 +368,9 @@ def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_e
             assert other.told == [0, 1, 2, 3, 4, 5, 6, 7], "who is not evaluated again is left alone"
             assert runner.counters.ended == 1
             assert runner.figures.status()["subscriptions"] == 1
+            [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
+            assert ended == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}"
+            assert left[:-12] == ended[:-12], "no less of it would say which one"
 
     go(test)
 
