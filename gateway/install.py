@@ -27,6 +27,7 @@ _UNITS = "etc/systemd/system"
 _PACKAGE_UNITS = "usr/lib/systemd/system"
 _SETTINGS = "etc/lamplighter"
 _STATE = "var/lib/lamplighter"
+_DOCUMENTS = "usr/share/doc/lamplighter"
 _COMMAND = "usr/local/bin/lamplighter"
 _COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
 _JOURNAL = "journald.conf.d/50-lamplighter.conf"
@@ -207,6 +208,8 @@ class Installer:
         self._write("usr/share/lamplighter/lamplighter.toml", (top / "lamplighter.toml").read_bytes())
         # For machines that start from a card; their operator decides.
         self._write(f"usr/share/lamplighter/{_JOURNAL}", (top / "systemd" / _JOURNAL).read_bytes())
+        for document in sorted((top / "docs").glob("*.md")):  # the units name one of them
+            self._write(f"{_DOCUMENTS}/{document.name}", document.read_bytes())
 
     # --- uninstall ---
 
@@ -223,7 +226,7 @@ class Installer:
             self._command("do not start it with the machine", "systemctl", "disable", *names)
         paths = [units / name for name in names]
         paths += [self._path(f"etc/{folder}/lamplighter.conf") for folder in ("sysusers.d", "tmpfiles.d")]
-        paths += [self._path(_PREFIX), self._path("usr/share/lamplighter")]
+        paths += [self._path(_PREFIX), self._path("usr/share/lamplighter"), self._path(_DOCUMENTS)]
         command = self._path(_COMMAND)
         if command.is_symlink() and command.readlink() == Path(_COMMAND_TARGET):
             paths.append(command)

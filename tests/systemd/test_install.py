@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,9 @@ def test_units_settings_and_users_are_there(machine: Machine) -> None:
         "usr/share/lamplighter/journald.conf.d/50-lamplighter.conf",
     ):
         assert (machine.root / name).is_file(), name
+    for unit in (machine.root / "etc/systemd/system").glob("lamplighter-*.service"):
+        (document,) = re.findall("^Documentation=file:///(.+)$", unit.read_text(), re.MULTILINE)
+        assert (machine.root / document).is_file(), unit.name
     settings = machine.root / "etc/lamplighter/lamplighter.toml"
     assert settings.read_bytes() == (TOP / "systemd/lamplighter.toml").read_bytes()
     assert (machine.root / "usr/local/bin/lamplighter").is_symlink()
