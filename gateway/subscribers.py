@@ -247,9 +247,7 @@ class Subscribers:
                 if attached is not None:
                     self._runner.release(partial(attached.taken_over, asked.spuid, sink))
             self._counters.resets += 1
-            logger.info(
-                "subscription reset client=%s spuid=%s reason=%s", sink.client, digits(asked.spuid), found.reason
-            )
+            logger.info("subscription reset peer=%s spuid=%s reason=%s", sink.client, digits(asked.spuid), found.reason)
             return found.reason
         self._counters.resumed += 1
         sink.since = self._clock.wall()
@@ -311,7 +309,7 @@ class Subscribers:
                 # The whole of another one's, since those of one engine begin alike.
                 name = digits(resumable) if resumable else spuid.removeprefix(SPUID)
                 client = "away" if sink is None else sink.client
-                logger.warning("subscription ended client=%s spuid=%s evaluation_ms=%.0f", client, name, ms)
+                logger.warning("subscription ended peer=%s spuid=%s evaluation_ms=%.0f", client, name, ms)
 
     def permissions_changed(self, client: str, access: Access | None) -> None:
         """Ends those of a client that may see other graphs now than when they began, or none.

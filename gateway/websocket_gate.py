@@ -169,7 +169,7 @@ class _Connection:
                     self._answered.clear()
                     await self._answered.wait()
         except ConnectionClosed:
-            logger.debug("connection closed client=%s", self._cause.id)
+            logger.debug("connection closed peer=%s", self._cause.id)
         finally:
             self._closed = True
             tasks = [sender, *watchers, *self._queries]
@@ -188,7 +188,7 @@ class _Connection:
         await self._outbox.overflowed.wait()
         self._counters.disconnected += 1
         logger.warning(
-            "client disconnected client=%s reason=too slow outbox_bytes_max=%d",
+            "client disconnected peer=%s reason=too slow outbox_bytes_max=%d",
             self._cause.id,
             self._settings.outbox_bytes_max,
         )
@@ -205,7 +205,7 @@ class _Connection:
             before = (self._sent, unsent)
         self._counters.disconnected += 1
         logger.warning(
-            "client disconnected client=%s reason=it takes nothing in ping_s=%d", self._cause.id, self._settings.ping_s
+            "client disconnected peer=%s reason=it takes nothing in ping_s=%d", self._cause.id, self._settings.ping_s
         )
         self._socket.transport.abort()
 

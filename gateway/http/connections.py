@@ -126,7 +126,7 @@ class Connection(HttpToolsProtocol):
             self._takes_by = min(self._takes_by, now + self._settings.idle_s)  # what was not sent yet may go out still
         if now < min(self._reads_by, self._takes_by):
             return
-        logger.debug("connection ended client=%s reason=%s", self.client, "idle" if now >= self._reads_by else "stuck")
+        logger.debug("connection ended peer=%s reason=%s", self.client, "idle" if now >= self._reads_by else "stuck")
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:

@@ -601,6 +601,7 @@ def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pyte
             assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
             [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
             assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
+            assert "PEER" in fields(line) and "CLIENT" not in fields(line)  # which is the name of a registered one
         assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
         async with gateway(tmp_path, settings=settings()) as runner:
             assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
