@@ -87,6 +87,7 @@ class Connection:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:
             await asyncio.wait([connecting])  # a thread cannot be cancelled, and this one ends by its timeout
+            connecting.exception()  # nobody is told of it any more, and asyncio would tell that nobody was
             raise
         finally:
             del connecting  # it holds the error, whose traceback holds this frame and paho's socket

@@ -8,6 +8,7 @@ import logging
 import re
 import ssl
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -595,6 +596,34 @@ def test_tls_record_of_many_messages_is_read_to_its_end_and_acknowledged_in_orde
             await asyncio.wait([task])
         assert acknowledged == list(range(1, 41))
         assert gateway.values() == ["7"] * 40
+
+    go(test)
+
+
+def test_connection_that_fails_while_the_adapter_ends_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, go_on = threading.Event(), threading.Event()
+
+    def connect(*_: object) -> None:
+        connecting.set()
+        go_on.wait()
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(mqtt.Client, "connect", connect)
+
+    async def test() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, about: told.append(about))
+        task = asyncio.create_task(MqttAdapter(MqttSettings(host="127.0.0.1", port=1), STREET, Gateway()).run())
+        await until(connecting.is_set)
+        task.cancel()
+        await turns()
+        go_on.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        del task
+        gc.collect()
+        await turns()
+        assert not told
 
     go(test)
 
