@@ -401,6 +401,7 @@ def test_update_that_hangs_is_tried_once(board: Machine, built: Path) -> None:
 
 def test_system_that_cannot_be_read_is_tried_once(board: Machine) -> None:
     """Its initramfs finds no root and gives up; by then the mark of the trial is gone."""
+    assert board.booted[-1] == 3, "the update before has to be there to go back to"
     reset(board)
     board.card.overwrite(5, bytes(1 << 20))
     board.card.write(1, "autoboot.good", board.card.read(1, "autoboot.txt"))
