@@ -20,7 +20,7 @@ from engine.aggregates import Accumulator, OrderMattersError
 from engine.clock_function import without_clock
 from engine.cts import Cts
 from engine.delta import QuadDelta
-from engine.errors import LimitExceededError, RequestError
+from engine.errors import LimitExceededError, RequestError, bare
 from engine.grammar import constant_spans
 from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
@@ -38,9 +38,6 @@ SPELLINGS_MAX = 1024
 """Skeletons of queries that are remembered, the last used ones."""
 SPELLINGS_CHARACTERS_MAX = 256 * 1024
 """Of these, all together; what is known of a skeleton takes some sixty bytes for each."""
-
-_NOT_BY_PLAN = (OrderMattersError, TooManySteps)
-"""What keeps a plan from telling the rows; the store can."""
 
 Rows = list[Binding]
 Change = tuple[Unit, Rows, Rows]
@@ -240,6 +237,10 @@ class Subscriptions:
             if unit.number is None:
                 self._drop(unit)
             raise _too_costly(reason) from reason
+        except BaseException:
+            if unit.number is None:  # nobody would be told, and each commit would find rows for it
+                self._drop(unit)
+            raise
         if spelling.clocks:
             rows = unit.timed(rows, self._now())
         number = self._units.add(unit)
@@ -345,9 +346,9 @@ class Subscriptions:
             for seeding in shape.plan.seedings:
                 seeds = _Seeds(shape, seeding)
                 for leaf, seeders in enumerate(seeding.seeders):
-                    filed += [
-                        (predicate, seeds.collector(leaf, seeder, self._touched)) for predicate, seeder in seeders
-                    ]
+                    for predicate, seeder in seeders:
+                        collector = seeds.collector(leaf, seeder, self._touched)
+                        filed.append((predicate, self._watched(shape, collector, seeder)))
             for counting in shape.plan.countings:
                 counts = _Counts(shape, counting)
                 self._counts.setdefault(shape, []).append(counts)
@@ -359,16 +360,21 @@ class Subscriptions:
         self._matchers[shape] = filed
 
     def _watched(self, shape: Shape, matcher: Matcher, compiled: Any) -> Matcher:
-        """A matcher that could look at too many quads gives up, and leaves its shape to the store."""
+        """A matcher that could look at too many quads gives up, and leaves its shape to the store.
+
+        Whatever else it raises means the same: the commit stands, and the other subscriptions are told of it.
+        """
         if not compiled.may_exceed:
             return matcher
         doubtful = self._doubtful
 
         def match(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            if doubtful and shape in doubtful:
+                return  # the store evaluates all of it anyway, and the next quad would cost as much
             try:
                 matcher(s, p, o, g, found, sign)
-            except _NOT_BY_PLAN as reason:
-                doubtful[shape] = reason
+            except Exception as reason:
+                doubtful[shape] = bare(reason)
 
         return match
 
@@ -485,7 +491,10 @@ class Subscriptions:
 
     def _follow_seeds(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         """Evaluates what the seeds tell, after the change and, with the change taken back, before it."""
-        touched = list(self._touched)
+        touched = [seeds for seeds in self._touched if seeds.shape not in self._doubtful]
+        for seeds in self._touched:
+            if seeds.shape in self._doubtful:
+                seeds.clear()
         self._touched.clear()
         after = [seeds.evaluated() for seeds in touched]
         self._cts.apply(delta.invert())
@@ -503,9 +512,10 @@ class Subscriptions:
     def _follow_counts(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         for counts in self._touched_counts:
             try:
-                counts.follow(found)
-            except _NOT_BY_PLAN as reason:
-                self._doubtful[counts.shape] = reason
+                if counts.shape not in self._doubtful:
+                    counts.follow(found)
+            except Exception as reason:
+                self._doubtful[counts.shape] = bare(reason)
             counts.clear()
         self._touched_counts.clear()
 
@@ -519,7 +529,7 @@ class Subscriptions:
 
     def _demote(self, shape: Shape, reason: Exception) -> None:
         """From now on the store, which has not taken a change yet, evaluates the units of a shape."""
-        shape.reason = str(reason)
+        shape.reason = str(reason) or repr(reason)
         for predicate, matcher in self._matchers[shape]:
             self._lutt.remove_matcher(predicate, matcher)
         self._matchers[shape] = []
@@ -555,8 +565,8 @@ class _Seeds:
             for seeds, evaluate in zip(self._seeds, self._seeding.evaluators, strict=True):
                 if seeds:
                     evaluate(seeds, self._seeds, rows)
-        except _NOT_BY_PLAN as reason:
-            return reason
+        except Exception as reason:
+            return bare(reason)
         return rows
 
     def clear(self) -> None:

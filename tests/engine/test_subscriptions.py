@@ -332,3 +332,62 @@ def test_a_product_that_is_too_large_is_refused_and_leaves_nothing_behind(projec
     assert engine._subscriptions._shapes == {}
     assert engine.cts.tables == {}
     assert not engine.update("DELETE DATA { <a:1> <a:p> <a:x> }").notifications
+
+
+# -- plans that give up -----------------------------------------------------------------------------------------------
+
+READINGS = "".join(f'<a:s{number}> <a:value> "{number}" .\n' for number in range(60)).encode()
+MANY = " . ".join(f"<a:t{number}> <a:value> 1" for number in range(20))
+UNCONNECTED = " . ".join(f"?x{number} <a:value> ?v{number}" for number in range(3))
+GIVING_UP = [
+    f"SELECT * {{ {UNCONNECTED} FILTER ( ?x0 = ?x1 && ?x1 = ?x2 ) OPTIONAL {{ ?x0 <a:more> ?o }} }}",
+    f"SELECT DISTINCT ?x0 {{ {UNCONNECTED} FILTER ( ?x0 = ?x1 && ?x1 = ?x2 ) }}",
+    f"SELECT ?x0 {{ {UNCONNECTED} FILTER ( ?x0 = ?x1 && ?x1 = ?x2 ) }}",
+    f"SELECT ( COUNT( * ) AS ?n ) {{ {UNCONNECTED} FILTER ( ?x0 = ?x1 && ?x1 = ?x2 ) }}",
+]
+
+
+@pytest.mark.parametrize("query", GIVING_UP)
+def test_a_plan_that_gives_up_leaves_its_shape_to_the_store_within_the_commit(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.writer.STEPS_MAX", 1000)
+    engine = Engine()
+    engine.load(READINGS[: READINGS.index(b"<a:s3>")])
+    watched = [followed(engine, query), followed(engine, "SELECT * { ?s <a:value> ?o }")]
+    assert watched[0][0] != "re-evaluated"
+    for text in (
+        "INSERT DATA { <a:s3> <a:value> 3 ; <a:more> 3 . <a:s4> <a:value> 4 }",
+        f"DELETE DATA {{ <a:s1> <a:value> '1' }} ; INSERT DATA {{ {MANY} }}",
+        "DELETE DATA { <a:s2> <a:value> '2' } ; INSERT DATA { <a:s2> <a:value> 'two' }",
+    ):
+        commit = engine.update(text)
+        for _, _, follow in watched:
+            follow(commit)
+    assert engine.subscription_classes == {"re-evaluated": 1, "telescoped": 1}
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, KeyError])
+def test_whatever_a_seeder_raises_leaves_its_shape_to_the_store(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.writer.STEPS_MAX", 1000)
+    monkeypatch.setattr("engine.writer.TooManySteps", error)
+    engine = Engine()
+    engine.load(READINGS[: READINGS.index(b"<a:s3>")])
+    watched = [followed(engine, GIVING_UP[0])]
+    assert watched[0][0] == "seeded"
+    commit = engine.update(f"INSERT DATA {{ {MANY} }}")
+    assert engine.subscription_classes == {"re-evaluated": 1}
+    for _, _, follow in watched:
+        follow(commit)
+
+
+def test_a_first_result_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    engine.load(READINGS)
+    with monkeypatch.context() as patched, pytest.raises(KeyError):
+        patched.setattr("engine.plan.Plan.first", lambda plan, key: {}[key])
+        engine.subscribe("SELECT * { ?s <a:value> ?o }")
+    assert engine._subscriptions._shapes == {}
+    assert not engine.update("DELETE DATA { <a:s1> <a:value> '1' }").notifications
