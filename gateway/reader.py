@@ -142,6 +142,15 @@ class Reader:
             f"the evaluation takes longer than limits.evaluation_ms_max = {evaluation_ms}; narrow the WHERE down",
             f"the evaluation {hungry}",
         )
+        memory = limits.parse_memory_bytes_max
+        self._parse_bounds = _Bounds(
+            _TRIAL_WAIT * limits.parse_ms_max,
+            limits.parse_ms_max,
+            memory,
+            f"parsing takes longer than limits.parse_ms_max = {limits.parse_ms_max}; send it in parts",
+            f"parsing needs more than limits.parse_memory_bytes_max = {memory}; send it in parts",
+            broken="what was parsed broke off; the machine has not enough memory",
+        )
 
     def start(
         self,
@@ -197,6 +206,18 @@ class Reader:
 
         async for _ in self._forked(tried, self._trial_bounds, self._trying).chunks():
             pass
+
+    def parse(self, work: Callable[[BinaryIO], None]) -> Answer:
+        """What a work that parses a client's text writes in a fork, behind a ``+``; its errors are passed on.
+
+        Whoever calls keeps their number within bounds.
+        """
+
+        def parsed(out: BinaryIO) -> None:
+            os.nice(10)  # the loop goes first
+            work(out)
+
+        return self._forked(parsed, self._parse_bounds, self._trying)
 
     def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
         """What a work writes in a fork, which has the dataset as it is now. It is nothing that a client asked for.

@@ -25,6 +25,7 @@ import logging
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -62,6 +63,7 @@ from gateway.figures import Counters, Evaluations, Figures, Health, Parts, Peaks
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
+from gateway.rdf_bodies import RdfBodies
 from gateway.reader import Answer, Reader
 from gateway.recovery import Knowledge, Recovering
 from gateway.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestIds, RequestKey
@@ -194,6 +196,7 @@ class Runner:
             None if self._store is None else self._store.path,
             self.timings.store_query.took,
         )
+        self.rdf_bodies = RdfBodies(self._reader)
         self._trials = Trials(self._engine, self._reader, settings.limits)
         self._evaluations = Evaluations(MEASURED_MAX)
         self._too_slow: dict[str, float] = {}  # text -> milliseconds; queries whose subscriptions are to be ended
@@ -207,6 +210,7 @@ class Runner:
         self._releases: list[Callable[[], None]] = []
         self._begun: list[float] = []
         self._waiting = 0  # steps in lanes
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._timers = Lane()
         self._groups: asyncio.Queue[_Group] = asyncio.Queue(GROUPS_MAX)
         self._tasks: asyncio.TaskGroup | None = None
@@ -413,7 +417,7 @@ class Runner:
             self.counters.syncs += 1
             if self._log.waits:
                 begun = perf_counter()
-                await asyncio.to_thread(self._log.sync)
+                await self._synced()
                 self.timings.sync.took(perf_counter() - begun)
         now = perf_counter()
         for begun in group.begun:
@@ -426,7 +430,11 @@ class Runner:
     async def _sync_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self._settings.log.sync_interval_ms / 1000)
-            await asyncio.to_thread(self._log.sync)
+            await self._synced()
+
+    async def _synced(self) -> None:
+        """Syncs the log in a thread that does nothing else, so that no other work keeps it waiting."""
+        await asyncio.get_running_loop().run_in_executor(self._disk, self._log.sync)
 
     async def _keep_up(self) -> None:
         """Gives the dataset a little time now and then, when nobody waits."""
@@ -1099,6 +1107,7 @@ class Runner:
         """Lets go of the log and of the dataset, and ends the queries that still run. orderly: nothing is under way,
         and the log may say so."""
         self._reader.close()
+        self._disk.shutdown()
         if orderly:
             self._finish_store()
             self._log.finish()

@@ -113,12 +113,15 @@ class LimitSettings(_Table, frozen=True):
 
     evaluation_ms_max: processor time of what the store evaluates for an update, or for a subscription at once or
     again; first_result_rows_max: rows of a subscription's first result; delta_quads_max: quads that the templates of
-    one update make, to be deleted and inserted.
+    one update make, to be deleted and inserted; parse_ms_max, parse_memory_bytes_max: processor time and memory of the
+    process that parses a large body.
     """
 
     evaluation_ms_max: Positive = 500
     first_result_rows_max: Positive = 100_000
     delta_quads_max: Positive = DELTA_QUADS_MAX
+    parse_ms_max: Positive = 20_000
+    parse_memory_bytes_max: Positive = 512 * 1024 * 1024
 
 
 class LogSettings(_Table, frozen=True):

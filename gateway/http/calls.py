@@ -9,15 +9,20 @@ from typing import Literal
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from engine.errors import LimitExceededError, MalformedRequestError, QueueFullError
 from engine.sparql import REQUEST_BYTES_MAX
+from gateway.http.places import Handler
+from gateway.security.callers import Caller
 
 FORM = "application/x-www-form-urlencoded"
 FIELDS_MAX = 1000
 """Fields of a form or a URL."""
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
-"""Bodies that are being received, all together."""
+"""Bodies of requests that are not answered yet, all together."""
+_HELD = "lamplighter.held"
+"""Bytes of a request's body, in its scope."""
 _THREAD_BYTES = 256 * 1024
 """A larger form is decoded beside the loop."""
 
@@ -48,22 +53,31 @@ class Bodies:
     """Receives bodies, so that what many clients send at once stays within bounds too."""
 
     def __init__(self) -> None:
-        self._receiving = 0  # bytes
+        self._held = 0  # bytes
+
+    def holding(self, handler: Handler) -> Handler:
+        """A handler for whose requests bodies may be read: what was read counts until it has answered."""
+
+        async def answer(request: Request, caller: Caller) -> Response:
+            try:
+                return await handler(request, caller)
+            finally:
+                self._held -= request.scope.pop(_HELD, 0)
+
+        return answer
 
     async def read(self, request: Request) -> bytes:
-        """The whole body. Raises LimitExceededError, and QueueFullError when too much is being received already."""
+        """The whole body. Raises LimitExceededError, and QueueFullError when too much is held already."""
         parts, size = [], 0
-        try:
-            async for part in request.stream():
-                size += len(part)
-                self._receiving += len(part)
-                if size > REQUEST_BYTES_MAX:
-                    raise LimitExceededError(f"a request has {REQUEST_BYTES_MAX} bytes at most; send it in parts")
-                if self._receiving > BODIES_BYTES_MAX:
-                    raise QueueFullError("too many large requests at once; try a little later")
-                parts.append(part)
-        finally:
-            self._receiving -= size
+        async for part in request.stream():
+            size += len(part)
+            self._held += len(part)
+            request.scope[_HELD] = size
+            if size > REQUEST_BYTES_MAX:
+                raise LimitExceededError(f"a request has {REQUEST_BYTES_MAX} bytes at most; send it in parts")
+            if self._held > BODIES_BYTES_MAX:
+                raise QueueFullError("too many large requests at once; try a little later")
+            parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def call(self, request: Request, operations: Sequence[Operation]) -> Call:

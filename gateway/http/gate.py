@@ -38,12 +38,12 @@ def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: st
     read = frozenset({"GET", "HEAD"})
     yield Place("/", operations.index, Need.NOTHING)
     if settings.query_path == settings.update_path:
-        yield Place(settings.query_path, sparql.either, Need.CALLER, methods=None)
+        yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, methods=None)
     else:
-        yield Place(settings.query_path, sparql.query, Need.CALLER, methods=None)
-        yield Place(settings.update_path, sparql.update, Need.CALLER, methods=None)
-    yield Place(settings.graph_store_path, graphs.answer, Need.CALLER, METHODS)
-    yield Place(f"{settings.graph_store_path}/", graphs.answer, Need.CALLER, METHODS)
+        yield Place(settings.query_path, bodies.holding(sparql.query), Need.CALLER, methods=None)
+        yield Place(settings.update_path, bodies.holding(sparql.update), Need.CALLER, methods=None)
+    for path in (settings.graph_store_path, f"{settings.graph_store_path}/"):
+        yield Place(path, bodies.holding(graphs.answer), Need.CALLER, METHODS)
     yield Place("/echo", operations.echo, Need.NOTHING, methods=None)
     yield Place("/delayed", operations.delayed, Need.CALLER, read)
     yield Place("/delayed/", operations.cancel, Need.CALLER, frozenset({"DELETE"}))

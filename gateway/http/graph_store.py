@@ -5,18 +5,15 @@ A write is one commit with the net change, so subscribers are told of it and the
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 
-import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.errors import MalformedRequestError, RequestError, RequestSyntaxError
+from engine.errors import MalformedRequestError, RequestError
 from engine.graph_store import GraphVerb, GraphWrite
 from engine.protocol import graph_names
-from engine.store import quad_from_native
-from engine.terms import Quad, Term, lexical
+from engine.terms import Term, lexical
 from gateway.http.answers import streamed
 from gateway.http.calls import Bodies, content_type, fields
 from gateway.http.negotiation import accepted, request_iri
@@ -26,8 +23,6 @@ from gateway.runner import Runner
 from gateway.security.callers import Caller
 
 METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
-_THREAD_BYTES = 64 * 1024
-"""A larger document is parsed beside the loop."""
 
 
 class UnsupportedMediaTypeError(RequestError):
@@ -61,12 +56,11 @@ class GraphStore:
             raise UnsupportedMediaTypeError(
                 f"Content-Type is {media_type or 'missing'}; send one of {', '.join(GRAPH_FORMATS)}"
             )
+        # Before anything is read; it is judged once more in its turn, when the permissions may be others.
+        caller.access.write.check([graph], "write")
         body = await self._bodies.read(request)
         base = request_iri(request) if graph is None else lexical(graph)
-        if len(body) < _THREAD_BYTES:
-            quads = parsed(body, media_type, graph, base)
-        else:
-            quads = await asyncio.to_thread(parsed, body, media_type, graph, base)
+        quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base)
         created = await self._runner.write_graph(GraphWrite(verb, graph, quads), cause(request, caller), caller)
         return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
 
@@ -90,24 +84,3 @@ def _named(request: Request) -> Term | None:
     if found is None or not names[0]:
         raise MalformedRequestError("graph parameter: it is empty; give an absolute IRI")
     return found[0]
-
-
-def parsed(body: bytes, media_type: str, graph: Term | None, base: str) -> tuple[Quad, ...]:
-    """The quads of an RDF document, in a graph, in the store's canonical terms and with fresh blank nodes.
-
-    base: what relative IRIs are resolved with. Raises RequestSyntaxError.
-    """
-    scratch = ox.Store()
-    try:
-        scratch.extend(
-            ox.parse(
-                body,
-                format=GRAPH_FORMATS[media_type],
-                base_iri=base,
-                without_named_graphs=True,
-                rename_blank_nodes=True,
-            )
-        )
-    except SyntaxError as error:
-        raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
-    return tuple(quad_from_native(quad)._replace(g=graph) for quad in scratch)
