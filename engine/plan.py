@@ -252,15 +252,15 @@ class Plan:
 
     def _compile_seeders(self, leaf: Leaf, keys: Sequence[Any]) -> tuple[tuple[Term | None, Seeder], ...]:
         seeders = []
-        for number, pattern in enumerate(leaf.patterns):
-            rest = [(other, it) for other, it in enumerate(leaf.patterns) if other != number]
-            writer = self._writer(None)
+        for pattern in dict.fromkeys(leaf.patterns):
+            rest = [it for it in dict.fromkeys(leaf.patterns) if it != pattern]
+            writer = self._writer(self.units.projection(_constants(leaf)))
 
             def body(writer: Writer = writer, rest: Any = rest, pattern: Pattern = pattern) -> None:
                 def seed(scope: Scope) -> None:
                     writer.emit(f"seeds.add({tuple_text([scope.name(key) for key in keys])})")
 
-                writer.quad(pattern, lambda scope: writer.patterns(rest, scope, seed))
+                writer.quad(pattern, lambda scope: writer.seeds(rest, keys, scope, seed))
 
             function = writer.compiled("seed", "s, p, o, g, seeds", body)
             seeders.append((pattern.p if isinstance(pattern.p, str) else None, function))

@@ -54,6 +54,8 @@ class TooManySteps(Exception):
 Key = Variable | Constant
 UNIT = Variable("unit of the shape")
 """Holds the unit once it is known; its name has spaces, as no variable of a text."""
+_NEAR = 2.4
+"""Rank (`Writer._rank`) below which a pattern is found from what is known, and above which a table is scanned."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Writer:
         self._given: Node | None = None
         self._loops = 0
         self._counted = False
+        self._tested = False
 
     def compiled(self, title: str, signature: str, body: Callable[[], None]) -> Callable[..., Any]:
         self.space.update(STEPS_MAX=STEPS_MAX, TooManySteps=TooManySteps)
@@ -536,6 +539,9 @@ class Writer:
         if unit_first is not None and unit_first <= rank:
             self.bind_constants(scope, lambda bound: self.patterns(left, bound, consume))
             return
+        if rank >= 1.0 and self._may_test(scope):  # a subject that is known costs no more than the test
+            self._test_constants(scope, lambda: self.patterns(left, scope, consume))
+            return
         rest = [(other, it) for other, it in left if other != number]
 
         def matched(found: Scope) -> None:
@@ -547,6 +553,89 @@ class Writer:
                 self.patterns(rest, found, consume)
 
         self._pattern(pattern, scope, matched)
+
+    def seeds(self, left: Sequence[Pattern], keys: Sequence[Key], scope: Scope, consume: Consume) -> None:
+        """Writes loops that bind the keys, for all solutions of the patterns that agree with the scope.
+
+        There may be more: a pattern that no key depends on is only looked for where it is found from what is known.
+        """
+        groups = self._connected(left, scope)
+        wanted = [key for key in keys if key not in scope.bound]
+        needed = [it for group in groups if any(key in it for it in group for key in wanted) for it in group]
+        beside = [group for group in groups if group[0] not in needed]
+        rank, pattern = min(((self._rank(it, scope), it) for it in needed), key=_first, default=(0.0, None))
+        unit_first = self._unit_rank(scope)
+        if unit_first is not None and unit_first <= rank:
+            self.bind_constants(scope, lambda bound: self.seeds(left, keys, bound, consume))
+        elif self._may_test(scope):
+            self._test_constants(scope, lambda: self.seeds(left, keys, scope, consume))
+        elif pattern is None:
+            self._near(beside, scope, lambda: self.bind_constants(scope, consume))
+        else:
+            rest = [it for it in needed if it != pattern]
+
+            def look_up() -> None:
+                self._pattern(pattern, scope, lambda found: self.seeds(rest, keys, found, consume))
+
+            self._near(beside, scope, look_up)
+
+    def _connected(self, left: Sequence[Pattern], scope: Scope) -> list[list[Pattern]]:
+        """The patterns in groups that share nothing which is not known yet."""
+        groups: list[tuple[set[Key], list[Pattern]]] = []
+        for pattern in left:
+            free = {part for part in pattern if isinstance(part, (Variable, Constant)) and part not in scope.bound}
+            apart = [group for group in groups if not group[0] & free]
+            joined = [group for group in groups if group[0] & free]
+            members = [it for _, found in joined for it in found]
+            groups = [*apart, (free.union(*(parts for parts, _ in joined)), [*members, pattern])]
+        return [members for _, members in groups]
+
+    def _near(self, groups: Sequence[Sequence[Pattern]], scope: Scope, consume: Callable[[], None]) -> None:
+        """Goes on only if each group of patterns has a solution, as far as it is found from what is known."""
+        if not groups:
+            consume()
+            return
+        first, *rest = groups
+        rank = min(self._rank(it, scope) for it in first)
+        if rank >= _NEAR:
+            self._near(rest, scope, consume)
+        elif len(first) == 1 and rank == 0.0:
+            self._pattern(first[0], scope, lambda _: self._near(rest, scope, consume))
+        else:
+            with self.block(f"if {self._any(lambda succeed: self._walk(first, scope, succeed))}:"):
+                self._near(rest, scope, consume)
+
+    def _walk(self, left: Sequence[Pattern], scope: Scope, succeed: Callable[[], None]) -> None:
+        ranked = [(self._rank(it, scope), it) for it in left]
+        rank, pattern = min(ranked, key=_first, default=(_NEAR, None))
+        if pattern is None or rank >= _NEAR:
+            succeed()
+            return
+        rest = [it for it in left if it != pattern]
+        self._pattern(pattern, scope, lambda found: self._walk(rest, found, succeed))
+
+    def _may_test(self, scope: Scope) -> bool:
+        """Whether it can be told before anything is looked up that no unit has the constants which are known."""
+        if self._units is None or self._tested or UNIT in scope.bound:
+            return False
+        known = sum(constant in scope.bound for constant in self._units.constants)
+        return 0 < known < len(self._units.constants)
+
+    def _test_constants(self, scope: Scope, consume: Callable[[], None]) -> None:
+        assert self._units is not None
+        index, part = self._units_with(scope)
+        self._tested = True
+        with self.block(f"if {part} in {index}:"):
+            consume()
+        self._tested = False
+
+    def _units_with(self, scope: Scope) -> tuple[str, str]:
+        """The index of the units by the constants that are known, and the key to look up."""
+        assert self._units is not None
+        constants = self._units.constants
+        positions = tuple(position for position, constant in enumerate(constants) if constant in scope.bound)
+        index = self.share("index", self._units.part(positions))
+        return index, _key([scope.name(constants[position]) for position in positions])
 
     def _rank(self, pattern: Pattern, scope: Scope) -> float:
         """How many quads are to be expected, roughly, as a power of ten."""
@@ -594,9 +683,7 @@ class Writer:
                 consume(scope.binding(UNIT, unit))
             return
         if any(known):
-            positions = tuple(position for position, is_known in enumerate(known) if is_known)
-            index = self.share("index", units.part(positions))
-            part = _key([scope.name(units.constants[position]) for position in positions])
+            index, part = self._units_with(scope)
             head = f"for {key_name} in {index}.get({part}, ()):"
         else:
             head = f"for {key_name}, {unit} in {everyone}.items():"
@@ -709,6 +796,10 @@ class Writer:
                 consume(scope)
         else:
             consume(scope)
+
+
+def _first(ranked: tuple[float, Any]) -> float:
+    return ranked[0]
 
 
 def _only(scope: Scope, variables: frozenset[Variable]) -> Scope:

@@ -391,3 +391,65 @@ def test_a_first_result_that_fails_leaves_nothing_behind(monkeypatch: pytest.Mon
         engine.subscribe("SELECT * { ?s <a:value> ?o }")
     assert engine._subscriptions._shapes == {}
     assert not engine.update("DELETE DATA { <a:s1> <a:value> '1' }").notifications
+
+
+# -- constants and patterns that share nothing ------------------------------------------------------------------------
+
+SENSORS = " . ".join(f"<a:s{number}> <a:value> ?v{number}" for number in range(5))
+DASHBOARDS = [
+    f"SELECT * {{ {SENSORS} OPTIONAL {{ <a:s7> <a:value> ?o }} }}",
+    f"SELECT DISTINCT * {{ {SENSORS} }}",
+    f"SELECT * {{ {SENSORS} FILTER EXISTS {{ <a:s7> <a:value> ?o }} }}",
+    f"SELECT * {{ {SENSORS} FILTER NOT EXISTS {{ <a:s7> <a:value> ?v0 }} }}",
+    f"SELECT * {{ {SENSORS} MINUS {{ <a:s7> <a:value> ?v0 . <a:s8> <a:value> ?w }} }}",
+    f"SELECT ?v7 {{ <a:s7> <a:value> ?v7 MINUS {{ {SENSORS} . <a:s8> <a:value> ?v7 }} }}",
+    f"SELECT ( COUNT( * ) AS ?n ) {{ {SENSORS} }}",
+    f"SELECT ?v0 ( COUNT( * ) AS ?n ) {{ {SENSORS} }} GROUP BY ?v0",
+    f"SELECT * {{ {{ SELECT DISTINCT ?v0 {{ {SENSORS} }} }} }}",
+    f"SELECT * {{ <a:s7> <a:value> ?o {{ SELECT ( MAX( ?v0 ) AS ?m ) {{ {SENSORS} }} }} }}",
+    f"SELECT * {{ <a:s7> <a:value> ?o OPTIONAL {{ {SENSORS} }} }}",
+    f"SELECT * {{ <a:s7> <a:value> ?o FILTER EXISTS {{ {SENSORS} }} }}",
+    f"SELECT * {{ {{ {SENSORS} }} UNION {{ <a:s7> <a:value> ?o OPTIONAL {{ <a:s8> <a:value> ?w }} }} }}",
+    f"SELECT * {{ {SENSORS} OPTIONAL {{ <a:s7> <a:value> ?o . ?o <a:near> ?x . <a:s8> <a:value> ?w }} }}",
+    f"SELECT ?v0 ?o {{ {SENSORS} OPTIONAL {{ ?x <a:near> <a:s7> . ?x <a:value> ?v0 . <a:s8> <a:value> ?o }} }}",
+    f"SELECT ?v0 {{ ?x <a:value> ?v0 . {SENSORS} FILTER EXISTS {{ ?x <a:near> ?y . <a:s7> <a:value> ?o }} }}",
+]
+
+
+@pytest.mark.parametrize("query", DASHBOARDS)
+def test_what_many_constants_name_is_looked_up_and_never_multiplied(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine()
+    engine.load(READINGS)
+    engine.update("INSERT DATA { <a:s3> <a:near> <a:s7> . <a:s0> <a:near> <a:s1> . <a:s10> <a:near> 3 }")
+    monkeypatch.setattr("engine.writer.STEPS_MAX", 100)
+    other = query.replace("<a:s0>", "<a:s10>")
+    watched = [followed(engine, query), followed(engine, other)]
+    classes = engine.subscription_classes
+    for number in (0, 4, 7, 8, 9, 10, 59, 0):
+        old = f"<a:s{number}> <a:value> ?o"
+        for text in (
+            f"DELETE {{ {old} }} INSERT {{ <a:s{number}> <a:value> 'x' }} WHERE {{ {old} }}",
+            f"DELETE WHERE {{ {old} }}",
+            f"INSERT DATA {{ <a:s{number}> <a:value> '0' , 'y' }}",
+        ):
+            commit = engine.update(text)
+            for _, _, follow in watched:
+                follow(commit)
+    assert engine.subscription_classes == classes, "no plan had to give up"
+
+
+def test_constants_are_tested_before_what_they_do_not_name_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    data = "".join(f'<a:s{number}> <a:value> "1" .\n<a:z> <a:near> <a:s{number}> .\n' for number in range(300))
+    engine.load(data.encode())
+    monkeypatch.setattr("engine.writer.STEPS_MAX", 200)
+    for text in (
+        "SELECT ?y { <a:s1> <a:on> ?v . ?y <a:value> ?v . ?z <a:near> ?y . ?z <a:in> <a:here> }",
+        "SELECT DISTINCT ?y { <a:s1> <a:on> ?v . ?y <a:value> ?v . ?z <a:near> ?y . ?z <a:in> <a:here> }",
+    ):
+        engine.subscribe(text)
+    classes = engine.subscription_classes
+    engine.update("INSERT DATA { <a:s2> <a:on> '1' }")
+    assert engine.subscription_classes == classes
