@@ -28,6 +28,7 @@ from engine.errors import (
 )
 from engine.limits import NESTING_MAX
 from engine.terms import Quad, Term
+from gateway.fresh_nodes import FreshNodes
 from gateway.reader import GRAPH_FORMATS, Reader
 
 SMALL_BYTES = 16 * 1024
@@ -58,15 +59,16 @@ class RdfBodies:
         when too many wait, StoreError when there is no fork to be had.
         """
         if len(body) <= SMALL_BYTES:
-            return tuple(_quads(b"".join(_statements(body, media_type, base)), graph))
+            return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
         if self._waiting >= WAITING_MAX:
             raise QueueFullError(f"{WAITING_MAX} large documents are waiting to be parsed; try a little later")
         self._waiting += 1
         try:
             async with self._room:
                 found: list[Quad] = []
+                fresh = FreshNodes()
                 async for lines in self._lines(body, media_type, base):
-                    found += _quads(lines, graph)
+                    found += _quads(lines, graph, fresh)
                     await asyncio.sleep(0)  # what is there already is read without waiting
                 return tuple(found)
         finally:
@@ -155,10 +157,11 @@ def check_xml(body: bytes) -> None:
         raise RequestSyntaxError(expat.ErrorString(error.code), error.lineno, error.offset + 1) from error
 
 
-def _quads(lines: bytes, graph: Term | None) -> list[Quad]:
+def _quads(lines: bytes, graph: Term | None, fresh: FreshNodes) -> list[Quad]:
     """The quads of lines of N-Triples as the store writes them."""
     quads = []
     for line in lines.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
         s, p, rest = line.split(" ", 2)
-        quads.append(Quad(s, p, rest[:-2], graph))
+        o = rest[:-2]
+        quads.append(Quad(fresh.term(s), p, fresh.term(o) if o[0] in "_<" else o, graph))
     return quads

@@ -136,6 +136,22 @@ def test_a_large_document_says_the_same_as_small_ones(media_type: str) -> None:
     go(test)
 
 
+def test_blank_nodes_of_two_documents_are_never_the_same() -> None:
+    """Though they are parsed by two forks of one process, with the same random numbers."""
+    body = "".join(f'<http://s/{n}> <http://p> _:x , <<( _:y <http://p> "_:z" )>> .\n' for n in range(2000))
+
+    async def test() -> None:
+        bodies = RdfBodies(settings())
+        documents = [await bodies.quads(body.encode(), "text/turtle", None, "http://b/") for _ in range(2)]
+        one, two = ({quad.o for quad in document} for document in documents)
+        assert (len(one), len(two), len(one & two)) == (2, 2, 0)
+        assert all('"_:z"' in term for term in one | two if term.startswith("<<("))
+        for term in one | two:
+            ox.parse(f"<http://s> <http://p> {term} .", ox.RdfFormat.N_TRIPLES).__next__()
+
+    go(test)
+
+
 def test_a_fault_in_the_last_line_of_a_large_document_is_told_with_its_place() -> None:
     body = b"<http://s> <http://p> 1 .\n" * 2000 + b"<http://s> <http://p> ."
 
