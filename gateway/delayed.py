@@ -1,8 +1,9 @@
 """Delayed updates (Roffia 2016, II.C): timers are records of the change log, APScheduler executes them.
 
-The job store is rebuilt from the log, so there is no second database; a timer goes only with the record of
-its effect. A delay lasts its real time: it is measured on CLOCK_BOOTTIME, and APScheduler, which compares
-wall clocks, is asked again whenever the wall clock is stepped. ``at`` waits until the clock is trusted.
+The pending ones are rebuilt from the log, so there is no second database; a timer goes only with the record of its
+effect. APScheduler has one job, for the time when the next one is due. A delay lasts its real time: it is measured on
+CLOCK_BOOTTIME, which is also the clock that APScheduler reads. ``at`` waits until the clock is trusted; when the wall
+clock is stepped, the job is set again.
 
 What a delay has left is carried from one boot of the machine to the next when the first record of the next one
 comes, and not touched again. The time that the machine was off counts if the wall clock was trusted on both sides
@@ -19,14 +20,12 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any, NamedTuple, get_args
 
 import isodate
 import msgspec
-from apscheduler.job import Job
-from apscheduler.jobstores.base import BaseJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
@@ -48,9 +47,12 @@ LOOK_US = 1_000_000
 """The clocks of one record in that time are compared; so it costs an update nothing."""
 
 _DUE_AT_ONCE_MAX = 1000
+_BEGIN_AT_ONCE_MAX = 100
+"""Jobs that may be under way: APScheduler counts one that only looks for a pass of the loop longer than it takes."""
 _RETRY_S = 1.0
 _LOOK_S = 1.0
 _LOOK_AGAIN = timedelta(days=1)
+_MILLISECOND = timedelta(milliseconds=1)
 _DELAY_MAX = timedelta(days=3650)
 _TEXT_MAX = 64
 
@@ -422,8 +424,34 @@ def _row(pending: Pending, due: str, wait_us: int | None) -> dict[str, Any]:
     }
 
 
+class _BootTime(tzinfo):
+    """A time zone whose time is the passed-in clock's CLOCK_BOOTTIME; 1970 is the start of the machine.
+
+    APScheduler reads the time as ``datetime.now(timezone)``. With this zone it waits and compares on the same clock as
+    `DelayedUpdates`. With another one, the time between two readings is lost: a simulated clock stands still meanwhile.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def fromutc(self, _: datetime) -> datetime:
+        return self.at(self._clock.boottime_us())
+
+    def at(self, boottime_us: int) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=self) + timedelta(microseconds=boottime_us)
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def dst(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def tzname(self, _: datetime | None) -> str:
+        return "CLOCK_BOOTTIME"
+
+
 class Scheduler:
-    """APScheduler over the pending delayed updates.
+    """APScheduler over the pending delayed updates: one job, which is due when the next of them is.
 
     fire: makes one happen, and returns when that is durable; note: writes the record that `DelayedUpdates.news`
     asks for.
@@ -441,136 +469,88 @@ class Scheduler:
         self._fire = fire
         self._note = note
         self._claimed: set[str] = set()
-        self._scheduler = AsyncIOScheduler(
-            timezone=UTC,
-            jobstores={"default": _JobStore(self)},
-            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
-            jobstore_retry_interval=0.5,
-        )
+        self._boottime = _BootTime(clock)
+        self._scheduler = AsyncIOScheduler(timezone=self._boottime)
+        self._armed_us: int | None = None  # for which boot time the job is there
+        self._firing: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Runs until cancelled; looks once a second whether somebody stepped the wall clock, or something is late."""
-        self._scheduler.start()
-        try:
-            before = self._wall_minus_boottime()
-            while True:
-                await asyncio.sleep(_LOOK_S)
-                now = self._wall_minus_boottime()
-                if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
-                    logger.info("clock changed stepped_s=%.3f trusted=%s", (now[0] - before[0]).total_seconds(), now[1])
-                    self._scheduler.wakeup()
-                elif (wait := self._updates.next_in(self._claimed)) is not None and wait <= timedelta(0):
-                    self._scheduler.wakeup()  # the loop's timers stand still while the machine is suspended
-                before = now
-                if self._note is not None and self._updates.news() is not None:
-                    try:
-                        await self._note()
-                    except ChangeLogError as error:
-                        logger.debug("the log was not told of the clocks reason=%s", error)  # again in a second
-        finally:
-            self._scheduler.shutdown(wait=False)
-            await asyncio.sleep(0)  # the scheduler stops in a callback of the loop
+        """Runs until cancelled; looks once a second whether the wall clock was stepped, or something is late."""
+        async with asyncio.TaskGroup() as self._firing:
+            self._scheduler.start()
+            try:
+                self.rearm()
+                before = self._wall_minus_boottime()
+                while True:
+                    await asyncio.sleep(_LOOK_S)
+                    now = self._wall_minus_boottime()
+                    if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
+                        stepped_s = (now[0] - before[0]).total_seconds()
+                        logger.info("clock changed stepped_s=%.3f trusted=%s", stepped_s, now[1])
+                    before = now
+                    # The loop's timers stand still while the machine is suspended, and `at` follows the wall clock.
+                    self.rearm()
+                    if self._note is not None and self._updates.news() is not None:
+                        try:
+                            await self._note()
+                        except ChangeLogError as error:
+                            logger.debug("the log was not told of the clocks reason=%s", error)  # again in a second
+            finally:
+                self._scheduler.shutdown(wait=False)
+                await asyncio.sleep(0)  # the scheduler stops in a callback of the loop
 
     def _wall_minus_boottime(self) -> tuple[timedelta, bool]:
         offset_us = since_1970_us(self._clock.wall()) - self._clock.boottime_us()
         return timedelta(microseconds=offset_us), self._clock.trusted()
-
-    def rearm(self) -> None:
-        """To be called after timers came or went."""
-        self._scheduler.wakeup()
 
     @property
     def _busy(self) -> bool:
         """Whether enough is under way, so that no more is claimed until half of it is done."""
         return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
-    def due_jobs(self, now: datetime) -> list[Job]:
-        """A job for each delayed update that is due, claimed until it has happened.
+    def rearm(self) -> None:
+        """To be called after timers came or went, or the clocks changed.
 
-        now: the scheduler's; it only runs jobs that are not later than that.
+        A job that is due too early does no harm: it looks, and is set again.
         """
-        jobs: list[Job] = []
-        if self._busy:
-            return jobs
-        for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
-            self._claimed.add(pending.timer.id)
-            jobs.append(_job(self._scheduler, pending.timer.id, self._execute, now))
-        return jobs
-
-    def next_run_time(self) -> datetime | None:
         wait = None if self._busy else self._updates.next_in(self._claimed)
-        # APScheduler takes the wall clock off again at once, and sleeps on the monotonic one.
-        return None if wait is None else datetime.now(UTC) + min(max(wait, timedelta(0)), _LOOK_AGAIN)
+        if wait is None:
+            return
+        # Up to the next millisecond: for the last microseconds the loop would only spin.
+        wait_us = -(-min(wait, _LOOK_AGAIN) // _MILLISECOND) * 1000 if wait > timedelta(0) else 0
+        due_us = self._clock.boottime_us() + wait_us
+        if self._armed_us is None or due_us < self._armed_us or wait_us == 0:
+            self._armed_us = due_us
+            self._scheduler.add_job(
+                self._begin_due,
+                DateTrigger(self._boottime.at(due_us), self._boottime),
+                id="next due",
+                replace_existing=True,
+                misfire_grace_time=None,
+                max_instances=_BEGIN_AT_ONCE_MAX,
+            )
+
+    async def _begin_due(self) -> None:
+        """Begins each delayed update that is due, claimed until it has happened. A job of APScheduler."""
+        assert self._firing is not None
+        self._armed_us = None
+        if not self._busy:
+            for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
+                self._claimed.add(pending.timer.id)
+                self._firing.create_task(self._execute(pending.timer.id), name=f"delayed update {pending.timer.id}")
+        self.rearm()
 
     async def _execute(self, name: str) -> None:
         try:
-            while True:  # APScheduler would refuse the same job until this one has ended
+            while True:  # it stays claimed until this has ended
                 try:
                     await self._fire(name)
                     return
                 except Exception as error:
                     logger.error("delayed update waits for another try id=%s reason=%s", name, error)
                     await asyncio.sleep(_RETRY_S)
-        except asyncio.CancelledError:
-            # The gateway ends, and the timer is in its log. APScheduler would call this an error of the job.
-            return
         finally:
             busy = self._busy
             self._claimed.discard(name)
             if busy and not self._busy:
-                self._scheduler.wakeup()
-
-
-def _job(scheduler: AsyncIOScheduler, name: str, function: Callable[[str], Awaitable[None]], now: datetime) -> Job:
-    """A job that is due now. APScheduler makes jobs only for its own stores to keep; this one is kept by the log."""
-    job = Job.__new__(Job)
-    job._scheduler = scheduler
-    job._jobstore_alias = "default"
-    for key, value in {
-        "id": name,
-        "name": name,
-        "func": function,
-        "func_ref": None,
-        "trigger": DateTrigger(now, UTC),
-        "executor": "default",
-        "args": (name,),
-        "kwargs": {},
-        "misfire_grace_time": None,
-        "coalesce": True,
-        "max_instances": 1,
-        "next_run_time": now,
-    }.items():
-        setattr(job, key, value)
-    return job
-
-
-class _JobStore(BaseJobStore):  # type: ignore[misc]  # the library ships no types
-    """Shows APScheduler what is due. Nothing is kept here, so there is nothing to add, update or remove."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        super().__init__()
-        self._source = scheduler
-
-    def get_due_jobs(self, now: datetime) -> list[Job]:
-        return self._source.due_jobs(now)
-
-    def get_next_run_time(self) -> datetime | None:
-        return self._source.next_run_time()
-
-    def remove_job(self, job_id: str) -> None:
-        """The commit of the effect removes the timer, not the start of its execution."""
-
-    def update_job(self, job: Job) -> None:
-        """Jobs of this store run once."""
-
-    def lookup_job(self, job_id: str) -> None:
-        return None
-
-    def get_all_jobs(self) -> list[Job]:
-        return []
-
-    def add_job(self, job: Job) -> None:
-        raise TypeError("delayed updates are added through the change log")
-
-    def remove_all_jobs(self) -> None:
-        raise TypeError("delayed updates are cancelled through the change log")
+                self.rearm()

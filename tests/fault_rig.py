@@ -405,7 +405,7 @@ class _Selector(selectors.DefaultSelector):
         return found
 
 
-class TestLoop(asyncio.SelectorEventLoop):
+class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop whose time is the gateway's: it goes by when there is nothing to do, and takes none."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -626,7 +626,7 @@ class Chain:
 
     def _live(self, life: Callable[[Runner], Coroutine[Any, Any, None]]) -> None:
         self.figures.lives += 1
-        with asyncio.Runner(loop_factory=lambda: TestLoop(self.clock)) as loop:
+        with asyncio.Runner(loop_factory=lambda: SimulatedLoop(self.clock)) as loop:
             loop.run(self._life(life))
         self.ledger.note()
 

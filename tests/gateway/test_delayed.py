@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
-from apscheduler.job import Job
 
 from engine.change_log import Cause, Missed, Record, Timer
 from engine.errors import (
@@ -23,11 +24,22 @@ from engine.errors import (
 from engine.protocol import requests
 from gateway import delayed
 from gateway.clock import MachineClock, iso
-from gateway.delayed import CLOCK, LISTED_MAX, DelayedState, DelayedUpdates, at_moment, delay_us, missed_policy
+from gateway.delayed import (
+    CLOCK,
+    LISTED_MAX,
+    DelayedState,
+    DelayedUpdates,
+    Pending,
+    Scheduler,
+    at_moment,
+    delay_us,
+    missed_policy,
+)
 from gateway.log_writer import LogWriter
 from gateway.runner import Runner
 from gateway.settings import DelayedSettings, Settings
 from gateway.systemd import fields
+from tests.fault_rig import SimulatedLoop
 from tests.gateway_parts import (
     CLIENT,
     START,
@@ -812,8 +824,10 @@ def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatc
                 updates.follow(timer_record(clock, f"t{number}", delay_s=3600 + number))
             updates._by_boottime = entries = Counting(updates._by_boottime)
             asked: list[object] = []
-            next_run_time = delayed.Scheduler.next_run_time
-            monkeypatch.setattr(delayed.Scheduler, "next_run_time", lambda one: asked.append(one) or next_run_time(one))
+            next_in = DelayedUpdates.next_in
+            monkeypatch.setattr(
+                DelayedUpdates, "next_in", lambda one, claimed: asked.append(one) or next_in(one, claimed)
+            )
             for number in range(20):
                 await update(runner, insert(number))
             await idle(runner)
@@ -839,16 +853,17 @@ def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatc
         async with gateway(tmp_path, clock) as runner:
             for number in range(5000):
                 runner._delayed.follow(timer_record(clock, f"t{number}", delay_s=1))
-            scheduler, most = runner._scheduler, 0
-            really_due = scheduler.due_jobs
+            most = 0
+            really_due = runner._delayed.due
 
-            def due_jobs(now: datetime) -> list[Job]:
+            def due(claimed: set[str], limit: int) -> list[Pending]:
                 nonlocal most
-                jobs = really_due(now)
-                most = max(most, len(scheduler._claimed))
-                return jobs
+                found = really_due(claimed, limit)
+                if claimed is runner._scheduler._claimed:
+                    most = max(most, len(claimed) + len(found))
+                return found
 
-            scheduler.due_jobs = due_jobs  # type: ignore[method-assign]
+            monkeypatch.setattr(runner._delayed, "due", due)
             await time_passes(runner, clock, 1)
             assert 1000 <= most <= 1500
             assert runner.delayed_count == 0
@@ -857,13 +872,69 @@ def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatc
     asyncio.run(scenario())
 
 
+@contextmanager
+def slow_machine() -> Iterator[None]:
+    """Takes some microseconds for each call of a function."""
+
+    def burn(*_: object) -> None:
+        end = time.perf_counter_ns() + 5_000
+        while time.perf_counter_ns() < end:
+            pass
+
+    sys.setprofile(burn)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+class Impatient(FakeClock):
+    """A clock that is not read over and over again while its time stands still."""
+
+    reads = 0
+
+    def boottime_us(self) -> int:
+        self.reads += 1
+        assert self.reads < 1000, "the scheduler spins"
+        return super().boottime_us()
+
+
+@pytest.mark.parametrize("delay_us", [1, 3, 999, 1000, 1001, 1_000_003, 20_000_001])
+def test_timers_run_on_the_clock_that_is_passed_in(delay_us: int) -> None:
+    """Simulated time passes only while the loop waits. The time that the machine itself takes does not count."""
+    clock = Impatient()
+    updates = DelayedUpdates(clock)
+    updates.rebase()
+
+    async def scenario() -> None:
+        happened = asyncio.Event()
+
+        async def fire(name: str) -> None:
+            updates.follow(msgspec.structs.replace(other_record(clock), cause=Cause("timer", name)))
+            happened.set()
+
+        scheduler = Scheduler(updates, clock, fire)
+        running = asyncio.create_task(scheduler.run())
+        await asyncio.sleep(0)
+        record, begun_us = timer_record(clock, "a", delay_s=0), clock.boottime_us()
+        updates.follow(msgspec.structs.replace(record, timer=Timer("a", "CLEAR ALL", delay_us=delay_us)))
+        scheduler.rearm()
+        await happened.wait()
+        assert delay_us <= clock.boottime_us() - begun_us <= delay_us + 10_000
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(clock)) as loop, slow_machine():
+        loop.run(scenario())
+
+
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
 def test_the_ends_of_time_stop_nothing(tmp_path: Path, moment: str) -> None:
     async def scenario() -> None:
         clock = FakeClock()
         async with gateway(tmp_path, clock) as runner:
             await update(runner, insert("end"), at=moment)
-            assert runner._scheduler.next_run_time() is not None
+            assert runner._delayed.next_in(set()) is not None
             await time_passes(runner, clock)
             assert there(runner) == (["end"] if moment < "1000" else [])
             runner.delayed_updates()
