@@ -19,8 +19,8 @@ import pyoxigraph as ox
 
 from engine.delta import QuadDelta
 from engine.errors import ConfigurationError, RequestSyntaxError, StoreError, UnsupportedRequestError
-from engine.renewal import Ageing, Renewal, RenewalPolicy, native_name, native_quads, split, write
-from engine.terms import Bag, Binding, Quad, Term
+from engine.renewal import Ageing, Renewal, RenewalPolicy, native_name, native_quads, nquads, split, write
+from engine.terms import Bag, Binding, Quad, Term, is_blank, is_iri
 
 MEDIA_TYPES = {
     "application/n-triples": ox.RdfFormat.N_TRIPLES,
@@ -32,6 +32,7 @@ MEDIA_TYPES = {
 
 BATCH_QUADS = 1000
 """Quads in one batch of `QuadStore.batches`."""
+_SHOWN_CHARACTERS_MAX = 200
 
 
 ROOM_BYTES_MIN = 4 * 1024 * 1024
@@ -475,6 +476,35 @@ def query_native(
         raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
     except (RuntimeError, ValueError, OSError) as error:
         raise StoreError(str(error)) from error
+
+
+def check_quads(quads: Sequence[Quad], before: int = 0) -> None:
+    """Raises ValueError for quads that somebody else wrote and no dataset can have; it names the first of them.
+
+    before: how many others came before. What is written to a store is not checked there, since it was when it came in;
+    a text of several terms in the place of one would be several quads.
+    """
+    if _are_quads(quads):
+        return
+    for number, quad in enumerate(quads, before + 1):
+        if not _are_quads([quad]):
+            raise ValueError(f"quad {number} is none: {' '.join(str(term) for term in quad)[:_SHOWN_CHARACTERS_MAX]!r}")
+
+
+def check_graph_names(names: Iterable[Term]) -> None:
+    """Raises ValueError for what is no name of a graph."""
+    for name in names:
+        if not (is_iri(name) or is_blank(name)) or not _are_quads([Quad("<urn:s>", "<urn:p>", "<urn:o>", name)]):
+            raise ValueError(f"it is no name of a graph: {name[:_SHOWN_CHARACTERS_MAX]!r}")
+
+
+def _are_quads(quads: Sequence[Quad]) -> bool:
+    if any("\n" in term or "\r" in term for quad in quads for term in quad if term is not None):
+        return False
+    try:
+        return len(list(ox.parse(nquads(quads), format=ox.RdfFormat.N_QUADS))) == len(quads)
+    except SyntaxError:
+        return False
 
 
 def quad_from_native(quad: ox.Quad) -> Quad:

@@ -22,14 +22,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import isodate
 import msgspec
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
-from engine.change_log import Cause, Missed, Record, Timer
+from engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
 from engine.errors import ChangeLogError, MalformedRequestError
 from gateway.clock import Clock, iso, moment, since_1970_us
 
@@ -54,6 +54,8 @@ _LOOK_S = 1.0
 _LOOK_AGAIN = timedelta(days=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _DELAY_MAX = timedelta(days=3650)
+DELAY_US_MAX = _DELAY_MAX // timedelta(microseconds=1)
+"""Of a delayed update; an `at` may be later."""
 _TEXT_MAX = 64
 
 _DURATION = re.compile(
@@ -151,6 +153,10 @@ class Miss(NamedTuple):
     late_s: float
 
 
+_Microseconds = Annotated[int, msgspec.Meta(ge=-INTEGER_MAX, le=INTEGER_MAX)]
+_NAME_CHARACTERS_MAX = 200
+
+
 class BootState(msgspec.Struct):
     """What the log tells of one boot of the machine.
 
@@ -160,18 +166,63 @@ class BootState(msgspec.Struct):
     """
 
     boot: str
-    uptime_us: int
+    uptime_us: Count
     trusted: bool
-    offset_us: int | None
-    steady_since_us: int = 0
-    looked_us: int = 0
+    offset_us: _Microseconds | None
+    steady_since_us: Count = 0
+    looked_us: Count = 0
 
 
 class DelayedState(msgspec.Struct, frozen=True):
     """What `DelayedUpdates` has learned from the log. pending: record and due time of each, in order."""
 
-    pending: tuple[tuple[Record, int | None], ...] = ()
+    pending: tuple[tuple[Record, _Microseconds | None], ...] = ()
     boot: BootState | None = None
+
+    def check(self) -> None:
+        """Raises ValueError for what no gateway can have learned, with the place: a file may say anything."""
+        names: set[str] = set()
+        for number, (record, due_us) in enumerate(self.pending):
+            try:
+                name = _checked(record, due_us)
+                if name in names:
+                    raise ValueError("timer.id: another one has it too")
+            except ValueError as error:
+                raise ValueError(f"delayed.pending[{number}]: {error}") from error
+            names.add(name)
+
+
+def _checked(record: Record, due_us: int | None) -> str:
+    """The id of a pending delayed update. Raises ValueError."""
+    timer = record.timer
+    if timer is None:
+        raise ValueError("timer is missing")
+    for member, text in (("timer.id", timer.id), ("timer.client", timer.client)):
+        if text is not None and not (0 < len(text) <= _NAME_CHARACTERS_MAX and text.isprintable()):
+            raise ValueError(f"{member} has not 1 to {_NAME_CHARACTERS_MAX} printable characters")
+    checked_moment("ts", record.ts)
+    if (timer.delay_us is None) == (timer.at is None):
+        raise ValueError("timer must have one of delay_us and at")
+    if (due_us is None) != (timer.delay_us is None):
+        raise ValueError("the time at which it is due must be there for delay_us, and only then")
+    if timer.at is not None:
+        checked_moment("timer.at", timer.at)
+    if timer.delay_us is not None and timer.delay_us > DELAY_US_MAX:
+        raise ValueError(f"timer.delay_us: it is more than {_DELAY_MAX.days} days")
+    return timer.id
+
+
+def checked_moment(member: str, text: str) -> datetime:
+    """The moment, in UTC, of a text that `clock.iso` may have written. Raises ValueError, which names the member."""
+    try:
+        found = moment(text)
+        if found.tzinfo is None:
+            raise ValueError("it names no time zone")
+        return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{member}: {text[:_TEXT_MAX]!r} is no moment of the years 1 to 9999: {error}"[:300]
+        ) from error
 
 
 class DelayedUpdates:

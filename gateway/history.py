@@ -157,7 +157,11 @@ class History:
         wanted = iso(moment)
         following: _Stamp | None = None
         for segment in reversed(self.segments()):
-            stamps = [_stamp(check(line) + b"}") for line in self._good_lines(segment) or ()]
+            try:
+                stamps = [_stamp(check(line) + b"}") for line in self._good_lines(segment) or ()]
+            except msgspec.DecodeError as error:
+                hint = "`lamplighter verify` says more; name a sequence instead of a time"
+                raise ChangeLogError(f"not a record: {error}", path=segment.path, hint=hint) from error
             for number in range(len(stamps) - 1, -1, -1):
                 stamp = stamps[number]
                 if stamp.ts <= wanted:

@@ -27,7 +27,6 @@ from gateway.clock import Clock
 from gateway.delayed import DelayedUpdates
 from gateway.log_writer import LogWriter, Recovery
 from gateway.request_ids import RequestIds
-from gateway.resumption import Retained
 from gateway.settings import Durability
 from gateway.snapshots import Base, Known, known, read_snapshot
 from gateway.subscribers import Subscribers
@@ -56,9 +55,13 @@ class Knowledge:
 
     def state(self) -> bytes:
         """As a snapshot has it, JSON."""
-        resumable = [msgspec.Raw(msgspec.json.encode(retained)) for retained in self.subscribers.state()]
         return msgspec.json.encode(
-            Known(self.delayed.state(), self.request_ids.state(), self.register.digests(), resumable)
+            Known(
+                self.delayed.state(),
+                self.request_ids.state(),
+                self.register.digests(),
+                list(self.subscribers.state()),
+            )
         )
 
     def restore(self, head: Record) -> None:
@@ -68,8 +71,8 @@ class Knowledge:
         self.request_ids.restore(state.requests)
         self.register.restore(state.applications)
         self._boot = head.boot
-        for raw in state.resumable:
-            self.subscribers.restore(msgspec.json.decode(raw, type=Retained))
+        for retained in state.resumable:
+            self.subscribers.restore(retained)
 
     def replay(self, record: Record) -> None:
         """Takes note of a record, before its delta is followed."""

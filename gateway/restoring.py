@@ -17,7 +17,9 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,10 +28,20 @@ import msgspec
 from engine.change_log import Record, Timer
 from engine.core import Engine
 from engine.delta import QuadDelta, compose
-from engine.errors import ChangeLogError, GatewayError, LimitExceededError, MalformedRequestError, StoreError
-from engine.store import QuadStore
+from engine.errors import (
+    ChangeLogError,
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    RequestError,
+    StoreError,
+)
+from engine.sparql import parse_update
+from engine.store import QuadStore, check_graph_names, check_quads
 from engine.terms import Quad, Term
 from engine.zstd_frames import Content
+from gateway.clock import iso, moment
+from gateway.delayed import DELAY_US_MAX
 from gateway.disk import TEMPORARY, Disk
 from gateway.reader import Answer
 from gateway.snapshots import known, read_snapshot
@@ -38,6 +50,7 @@ KIND = "restore"
 """The cause of the records that a restore brings about; its id is gateway, epoch and sequence of the backup."""
 RESTORE_BYTES_MAX = 1024 * 1024 * 1024
 """A larger backup is not taken in."""
+_ERROR_CHARACTERS_MAX = 500
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,9 +91,10 @@ class Restored:
     delayed: int
 
 
-def comparison(path: Path, engine: Engine) -> Callable[[BinaryIO], None]:
+def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> Callable[[BinaryIO], None]:
     """What writes `Part`s: how the dataset differs from a backup. Meant for a fork, which need not open any file.
 
+    pending_max: one delayed update more is told of, since then all are refused; now: by the wall clock.
     Raises ChangeLogError when the backup cannot be read.
     """
     # The mapping stays when its file is closed, or removed. There is none of an empty file.
@@ -89,31 +103,45 @@ def comparison(path: Path, engine: Engine) -> Callable[[BinaryIO], None]:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else io.BytesIO()
     except OSError as error:
         raise ChangeLogError(str(error.strerror), path=path, hint="nothing was changed; try again") from error
-    return partial(_compare, path, content, engine)
+    return partial(_compare, path, content, engine, pending_max, now)
 
 
-def _compare(path: Path, content: Content, engine: Engine, out: BinaryIO) -> None:
+def _compare(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime, out: BinaryIO) -> None:
     try:
-        for part in _parts(path, content, engine):
+        for part in _parts(path, content, engine, pending_max, now):
             out.write(msgspec.json.encode(part) + b"\n")
+    except MemoryError:
+        raise  # nothing is wrong with the backup
     except GatewayError as error:
-        out.write(msgspec.json.encode(Part(error=str(error))) + b"\n")
+        out.write(msgspec.json.encode(Part(error=_cut(str(error)))) + b"\n")
+    except Exception as error:  # whatever a forged file does to those who read it, that is why it is refused
+        out.write(msgspec.json.encode(Part(error=_cut(f"{path}: it cannot be restored: {error!r}"))) + b"\n")
 
 
-def _parts(path: Path, content: Content, engine: Engine) -> Iterator[Part]:
+def _cut(text: str) -> str:
+    return text if len(text) <= _ERROR_CHARACTERS_MAX else f"{text[: _ERROR_CHARACTERS_MAX - 1]}…"
+
+
+def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime) -> Iterator[Part]:
     head, batches = read_snapshot(path, content=content)
+    names = head.graphs.created if head.graphs else ()
     # A store of its own makes terms canonical, whoever wrote them. Nothing is said before the file was read to its end.
     wanted = QuadStore()
-    wanted.fill(batches, head.graphs.created if head.graphs else ())
+    try:
+        check_graph_names(names)
+        wanted.fill(_possible(batches), names)
+        timers = tuple(islice(_timers(head, now), pending_max + 1))
+    except ValueError as error:
+        raise ChangeLogError(f"damaged: {error}", path=path, hint="take an older one") from error
     for removed in _missing(engine.store, wanted):
         yield Part(removed=removed)
     for added in _missing(wanted, engine.store):
         yield Part(added=added)
-    names, present = set(wanted.graphs()), set(engine.store.graphs())
+    there, present = set(wanted.graphs()), set(engine.store.graphs())
     yield Part(
-        created=tuple(sorted(names - present)),
-        dropped=tuple(sorted(present - names)),
-        timers=tuple(_timers(head)),
+        created=tuple(sorted(there - present)),
+        dropped=tuple(sorted(present - there)),
+        timers=timers,
         place=f"{head.gw}/{head.epoch}/{head.seq}",
     )
 
@@ -126,15 +154,36 @@ def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
             yield missing
 
 
-def _timers(head: Record) -> Iterator[Timer]:
-    """The delayed updates of a backup, with what they had left, under new ids."""
+def _possible(batches: Iterator[tuple[Quad, ...]]) -> Iterator[tuple[Quad, ...]]:
+    """The same quads. Raises ValueError for one that is none."""
+    before = 0
+    for batch in batches:
+        check_quads(batch, before)
+        before += len(batch)
+        yield batch
+
+
+def _timers(head: Record, now: datetime) -> Iterator[Timer]:
+    """The delayed updates of a backup, with what they had left, under new ids. Raises ValueError for one that could not
+    have been asked for."""
     state = known(head).delayed
     boot = state.boot
     now_us = head.boottime_us if boot is None or boot.boot == head.boot else boot.uptime_us
-    for record, due_us in state.pending:
-        assert record.timer is not None
+    good: set[str] = set()  # texts
+    for number, (record, due_us) in enumerate(state.pending):
+        timer = record.timer
+        assert timer is not None
         left_us = None if due_us is None else max(0, due_us - now_us)
-        yield msgspec.structs.replace(record.timer, id=uuid.uuid4().hex, delay_us=left_us)
+        if left_us is not None and left_us > DELAY_US_MAX:
+            raise ValueError(f"delayed.pending[{number}]: it is due in {left_us} microseconds, later than any may be")
+        if timer.update not in good:
+            try:
+                parse_update(timer.update, now)
+            except RequestError as error:
+                raise ValueError(f"delayed.pending[{number}]: timer.update: {error}") from error
+            good.add(timer.update)
+        at = None if timer.at is None else iso(moment(timer.at))
+        yield msgspec.structs.replace(timer, id=uuid.uuid4().hex, delay_us=left_us, at=at)
 
 
 async def difference(answer: Answer) -> Difference:

@@ -756,7 +756,7 @@ class Runner:
         `end_restore`, what is committed is noted. Raises ChangeLogError when it cannot be read; the outcome is a
         QueueFullError while another one is being restored."""
 
-        work = comparison(backup, self._engine)
+        work = comparison(backup, self._engine, self._settings.delayed.pending_max, self._clock.wall())
 
         def begin() -> Answer:
             if self._since is not None:

@@ -17,11 +17,12 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
-from engine.change_log import Graphs, Part, Record, decode, encode, segment_name
+from engine.change_log import Count, Graphs, Part, Record, decode, encode, segment_name
 from engine.errors import ChangeLogError
 from engine.terms import Quad, Term
 from engine.zstd_frames import Content, frame_lines
-from gateway.delayed import DelayedState
+from gateway.delayed import DelayedState, checked_moment
+from gateway.resumption import Retained
 
 KEPT = 2
 _LEVEL = 3
@@ -29,6 +30,7 @@ _LEVEL = 3
 Place = tuple[int, int]
 """Epoch and sequence, the name of a record for ever; written ``1/17``."""
 
+_NAME_CHARACTERS_MAX = 200
 LINE_BYTES_MAX = 512 * 1024 * 1024
 """A longer line is no snapshot's."""
 
@@ -85,14 +87,13 @@ def write(out: BinaryIO, head: Record, graphs: Iterable[Term], state: bytes, bat
 class Known(msgspec.Struct, frozen=True):
     """What a snapshot has besides the dataset.
 
-    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest; resumable:
-    subscriptions, in the form of whoever follows them.
+    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest.
     """
 
     delayed: DelayedState = DelayedState()
-    requests: list[tuple[str, int, str | None, str]] = []
+    requests: list[tuple[str, Count, str | None, str]] = []
     applications: dict[str, str] = {}
-    resumable: list[msgspec.Raw] = []
+    resumable: list[Retained] = []
 
 
 def read_snapshot(
@@ -109,9 +110,19 @@ def read_snapshot(
 
 
 def known(head: Record) -> Known:
-    """What the first record of a snapshot says besides the dataset. Raises ValueError."""
+    """What the first record of a snapshot says besides the dataset. Raises ValueError, which names the place."""
     assert head.snapshot is not None
-    return msgspec.json.decode(head.snapshot.state, type=Known)
+    found = msgspec.json.decode(head.snapshot.state, type=Known)
+    found.delayed.check()
+    return found
+
+
+def _check_head(head: Record) -> None:
+    """Raises ValueError. What a person or the log is going to be told of a snapshot is in here, too."""
+    if len(head.gw) > _NAME_CHARACTERS_MAX or not head.gw.isprintable():
+        raise ValueError(f"gw is no name of a gateway, of up to {_NAME_CHARACTERS_MAX} printable characters")
+    checked_moment("ts", head.ts)
+    known(head)
 
 
 def _snapshot_records(path: Path, place: Place | None, content: Content | None) -> Iterator[Record]:
@@ -132,7 +143,7 @@ def _snapshot_records(path: Path, place: Place | None, content: Content | None) 
             if number == 0:
                 if place is not None and place_of(record) != place:
                     raise ValueError(f"it is of record {shown(place_of(record))}")
-                known(record)
+                _check_head(record)
             quads += len(record.a)
             whole = part.last
             if whole and part.quads != quads:
