@@ -1,11 +1,17 @@
 """What holds for all tests. Which run side by side: files are shared out among the processes, the longest first.
 
 A file's tests stay together, since they share what is started for them; the cases of the oracle do not have to.
+
+Each test has a time limit, by its tier or by its own marker ``timeout``. A test that exceeds it has hung: the stacks of
+all threads are printed and the process ends. faulthandler does it, from a thread that needs no GIL: it also ends a test
+that hangs in native code, and a process of pytest-xdist, whose standard output is nowhere, shows its stacks.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +19,11 @@ import pytest
 
 _ORACLE = "tests/properties/test_engine_oracle.py"
 _LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", "tests/gateway/test_reader.py", "tests/benchmarks/")
+
+_LIMIT_S = 300.0
+_TIER_LIMIT_S = {"faults": 1800.0, "spark": 1200.0, "image": 7200.0}
+"""Ten times what the longest tests take on an idle machine; a limit holds for the fixtures as well."""
+_STDERR = pytest.StashKey[int]()
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +39,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+        if item.get_closest_marker("timeout") is None:
+            limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
+            item.add_marker(pytest.mark.timeout(limit_s))
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(2)  # while the tests run, what is written to 2 is captured
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[_STDERR])
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer() -> bool:
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

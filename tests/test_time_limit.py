@@ -1,0 +1,29 @@
+"""A test that hangs ends the run and shows where it hangs, in one process and in those of pytest-xdist."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+HANGS = {
+    "python": "while True:\n        pass",
+    "native": "import re\n    re.match('(a*)*b', 'a' * 60)",
+    "wait": "import threading\n    threading.Event().wait()",
+}
+
+
+@pytest.mark.parametrize(("hang", "processes"), [("python", "0"), ("wait", "0"), ("native", "0"), ("native", "1")])
+def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path, hang: str, processes: str) -> None:
+    file = tmp_path / "test_hang.py"
+    file.write_text(f"import pytest\n\n@pytest.mark.timeout(1)\ndef test_hang():\n    {HANGS[hang]}\n")
+    config = REPOSITORY / "pyproject.toml"
+    options = ["-c", str(config), "-p", "tests.conftest", "-n", processes, "--max-worker-restart", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(file)], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f'"{file}", line {5 + (hang != "python")} in test_hang' in done.stderr
