@@ -55,12 +55,12 @@ def _address(url: str) -> tuple[str, int]:
 
 
 @contextmanager
-def gateway_process(**tables: Mapping[str, int | str]) -> Iterator[Gateway]:
+def gateway_process(**tables: Mapping[str, object]) -> Iterator[Gateway]:
     """A gateway with an empty data folder on free ports, until left.
 
     tables: those of lamplighter.toml that differ from the defaults; the change log is synced as by default.
     """
-    document: dict[str, dict[str, int | str]] = {"http": {"port": 0}, "websocket": {"port": 0}}
+    document: dict[str, dict[str, object]] = {"http": {"port": 0}, "websocket": {"port": 0}}
     for name, table in tables.items():
         document[name] = {**document.get(name, {}), **table}
     with TemporaryDirectory() as folder:

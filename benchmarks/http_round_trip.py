@@ -34,7 +34,7 @@ class KeptAlive:
         """Seconds until the whole answer was there. Raises RuntimeError when it is no success."""
         lines = (
             f"POST {target} HTTP/1.1",
-            "Host: bench",
+            "Host: localhost",
             f"Content-Type: {media_type}",
             f"Content-Length: {len(body)}",
         )

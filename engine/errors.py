@@ -16,6 +16,7 @@
     │   ├── UnknownGraphError         graph_not_found              404  no
     │   ├── RefusedError              as the gateway answered     (seen from the client)
     │   ├── UnauthorizedError         of protocol 3.6              401  no   (who asks is not known)
+    │   ├── ForeignRequestError       wrong_host, cors_error       421, 403  no   (of a page of another site)
     │   ├── LimitExceededError        limit_exceeded               403  no
     │   ├── AccessDeniedError         forbidden                    403  no
     │   └── QueueFullError            too_many_requests            429  yes
@@ -142,6 +143,15 @@ class UnauthorizedError(RequestError):
     def __init__(self, code: str, description: str, status: int = 401) -> None:
         super().__init__(description)
         self.code = code  # type: ignore[misc]  # the table has several for the same kind of trouble
+        self.status = status  # type: ignore[misc]
+
+
+class ForeignRequestError(RequestError):
+    """A web page of another site had its visitor's browser send the request, or it was sent to another name."""
+
+    def __init__(self, code: str, status: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code  # type: ignore[misc]  # the name is wrong, or the page
         self.status = status  # type: ignore[misc]
 
 

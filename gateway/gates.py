@@ -28,6 +28,7 @@ from gateway.http.gate import check_paths
 from gateway.http.oauth import OAuth
 from gateway.http.places import Place
 from gateway.listeners import Listener, passed_listener, tcp_listener, unix_listener
+from gateway.security.browsers import Browsers
 from gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
 from gateway.security.peers import trusted_users
 from gateway.security.permissions import Permissions
@@ -86,11 +87,13 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Gates:
-    """What the gates are made of. places: served over HTTP besides; prefix: may stand before every path."""
+    """What the gates are made of. browsers: whose pages may use them; places: served over HTTP besides; prefix: may
+    stand before every path."""
 
     http: Sequence[Listener]
     websocket: Sequence[Listener]
     gatekeeper: Gatekeeper
+    browsers: Browsers
     places: Sequence[Place]
     prefix: str
     addresses: Addresses
@@ -110,6 +113,7 @@ class Protection:
         self._identity: Identity | None = None
         self._users: frozenset[int] = frozenset()
         self._open_gatekeeper = OpenGatekeeper(clock, security.plain_requests_per_s)
+        self._browsers = Browsers(security, (settings.http.host, settings.websocket.host))
         if security.enabled:
             self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
@@ -129,6 +133,7 @@ class Protection:
     def apply(self, settings: Settings) -> None:
         """Takes up what of other settings holds from the next request on (`gateway.reload`)."""
         self._open_gatekeeper.allow(settings.security.plain_requests_per_s)
+        self._browsers.apply(settings.security)
         if self.authorization is not None:
             self.authorization.apply(settings.security)
 
@@ -143,12 +148,15 @@ class Protection:
         passed = [one for one in passed if one not in strange]
         try:
             if self._identity is None:
-                return self._open_plain(opened, passed)
-            return self._open_secure(self._identity, opened, passed)
+                gates = self._open_plain(opened, passed)
+            else:
+                gates = self._open_secure(self._identity, opened, passed)
         except BaseException:
             for listener in opened:
                 listener.socket.close()
             raise
+        self._browsers.page_port = gates.http[0].port
+        return gates
 
     def _listeners(
         self,
@@ -202,7 +210,7 @@ class Protection:
             0o660,
         )
         addresses = plain_addresses(settings, http[0].port, websocket[0].port)
-        return Gates(http, websocket, self._open_gatekeeper, self._places, "", addresses)
+        return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._places, "", addresses)
 
     def _open_secure(self, identity: Identity, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
         assert self.authorization is not None
@@ -221,7 +229,7 @@ class Protection:
                 listeners.append(opened[-1])
             both.append(listeners)
         http, websocket = both
-        name = f"[{security.host}]" if ":" in security.host else security.host
+        name = _in_url(security.host)
         if security.host in ("0.0.0.0", "::"):
             machine = socket.gethostname()
             name = machine if "." in machine else f"{machine}.local"
@@ -240,7 +248,7 @@ class Protection:
             subscribe_here=f"{UNIX}{websocket_socket}",
         )
         gatekeeper = TokenGatekeeper(self.authorization, self._users)
-        return Gates(http, websocket, gatekeeper, self._places, PREFIX, addresses)
+        return Gates(http, websocket, gatekeeper, self._browsers, self._places, PREFIX, addresses)
 
 
 def check_protection(settings: Settings, folder: Path, data: Path) -> str:
@@ -337,14 +345,18 @@ def _everything(client: str) -> Access | None:
 
 
 def plain_addresses(settings: Settings, http_port: int, websocket_port: int) -> Addresses:
-    http = f"http://{settings.http.host}:{http_port}"
+    http = f"http://{_in_url(settings.http.host)}:{http_port}"
     return Addresses(
         query=f"{http}{settings.http.query_path}",
         update=f"{http}{settings.http.update_path}",
-        subscribe=f"ws://{settings.websocket.host}:{websocket_port}{settings.websocket.path}",
+        subscribe=f"ws://{_in_url(settings.websocket.host)}:{websocket_port}{settings.websocket.path}",
         delayed=f"{http}/delayed",
         health=f"{http}/health",
     )
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def socket_paths(settings: Settings, data: Path) -> tuple[Path, Path]:

@@ -15,7 +15,15 @@ LIVE: dict[str, frozenset[str]] = {
     "limits": frozenset({"evaluation_ms_max", "first_result_rows_max", "parse_ms_max", "parse_memory_bytes_max"}),
     "delayed": frozenset({"pending_max", "missed"}),
     "security": frozenset(
-        {"requests_per_s", "attempts_per_min", "plain_requests_per_s", "registration", "token_life_s"}
+        {
+            "attempts_per_min",
+            "hosts",
+            "origins",
+            "plain_requests_per_s",
+            "registration",
+            "requests_per_s",
+            "token_life_s",
+        }
     ),
 }
 """Keys, by their tables, that hold from the next request on."""

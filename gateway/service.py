@@ -128,13 +128,14 @@ async def run_gateway(
         gates = protection.open(service.sockets())
         async with (
             background(runner.run(), stop),
-            websocket_gate(runner, settings.websocket, gates.websocket, gates.gatekeeper, gates.prefix),
+            websocket_gate(runner, settings.websocket, gates.websocket, gates.gatekeeper, gates.browsers, gates.prefix),
             http_gate(
                 runner,
                 settings.http,
                 _about(settings),
                 gates.http,
                 gates.gatekeeper,
+                gates.browsers,
                 subscribe_at=gates.addresses.subscribe,
                 places=gates.places,
                 prefix=gates.prefix,

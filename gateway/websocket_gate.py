@@ -21,6 +21,7 @@ from engine.change_log import Cause
 from engine.core import Notification, Subscription
 from engine.errors import (
     AccessDeniedError,
+    ForeignRequestError,
     GatewayError,
     LimitExceededError,
     QueueFullError,
@@ -53,6 +54,7 @@ from gateway.reader import Answer
 from gateway.request_ids import Accepted
 from gateway.resumption import Attached
 from gateway.runner import Batch, Lane, Runner, UpdateCall
+from gateway.security.browsers import Browsers
 from gateway.security.callers import Caller
 from gateway.security.gatekeeper import Gatekeeper
 from gateway.settings import WebsocketSettings
@@ -388,10 +390,11 @@ async def websocket_gate(
     settings: WebsocketSettings,
     listeners: Sequence[Listener],
     gatekeeper: Gatekeeper,
+    browsers: Browsers,
     prefix: str = "",
 ) -> AsyncIterator[None]:
-    """Serves until left, on all listeners at once. gatekeeper: says who asks; prefix: what may stand before the path
-    too."""
+    """Serves until left, on all listeners at once. gatekeeper: says who asks; browsers: whose pages may; prefix: what
+    may stand before the path too."""
     connections = sockets = 0
     paths = {settings.path, prefix + settings.path}
 
@@ -426,6 +429,12 @@ async def websocket_gate(
             runner.figures.sockets(connections)
 
     def check(socket: ServerConnection, request: Request) -> Response | None:
+        if not _is_local(socket):
+            try:
+                browsers.origin(_raw(request), "1.1", link=False)
+            except ForeignRequestError as error:
+                runner.figures.websocket.errors[error.code] += 1
+                return _refusal(socket, HTTPStatus(error.status), error.code, str(error))
         if request.path.partition("?")[0] not in paths:
             return _refusal(socket, HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
         if connections >= settings.connections_max and not _is_local(socket):
@@ -453,6 +462,13 @@ async def websocket_gate(
             )
             await stack.enter_async_context(server)
         yield
+
+
+def _raw(request: Request) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in request.headers.raw_items()
+    ]
 
 
 def _is_local(connection: ServerConnection) -> bool:

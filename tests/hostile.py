@@ -50,6 +50,19 @@ _SOUP = (
 )
 
 
+_HEADERS = ("Accept", "Authorization", "Access-Control-Request-Method", "X-Odd")
+_HOSTS = (
+    "evil.example",
+    "localhost.evil.example",
+    "[::1",
+    "a" * 5_000,
+    "127.1",
+    "\xff",
+    "user@localhost",
+    "localhost:x",
+)
+
+
 class Hostile:
     """Writes messages. Each is meant to be refused, or at least to do no harm."""
 
@@ -174,19 +187,23 @@ class Hostile:
             )
         )
         method = random.choice(("POST", "POST", "POST", "GET", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"))
-        headers = [f"{method} {target} HTTP/1.1", "Host: gateway", f"Content-Length: {len(body)}"]
+        headers = [f"{method} {target} HTTP/1.1", f"Content-Length: {len(body)}"]
+        if random.random() < 0.95:
+            headers.append("Host: localhost")
+        else:
+            headers += random.choice(([], *([f"Host: {host}"] for host in _HOSTS), ["Host: localhost", "Host: [::1]"]))
         if media_type:
             headers.append(f"Content-Type: {media_type}")
-        for name in ("Origin", "Accept", "Authorization", "Access-Control-Request-Method", "X-Odd"):
-            if random.random() < 0.2:
+        for name in ("Origin", "Sec-Fetch-Site", *_HEADERS):
+            if random.random() < (0.2 if name in _HEADERS else 0.05):
                 headers.append(f"{name}: {random.choice(('*', 'null', 'a' * 300, 'Bearer x.y.z', 'text/turtle;q=x'))}")
         return "\r\n".join([*headers, "", ""]).encode() + body
 
     def torn(self) -> bytes:
         """Bytes that are no HTTP request, or not all of one, or two readings of one (request smuggling)."""
         random = self.random
-        inner = b"GET /restore HTTP/1.1\r\nHost: x\r\n\r\n"
-        head = b"POST /update HTTP/1.1\r\nHost: x\r\nContent-Type: application/sparql-update\r\n"
+        inner = b"GET /restore HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        head = b"POST /update HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sparql-update\r\n"
         shapes = (
             head + b"Content-Length: 5\r\nContent-Length: 50\r\n\r\n" + inner,
             head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner,
@@ -202,9 +219,9 @@ class Hostile:
             head + b" folded: x\r\n\r\n",
             head + b"X" * 70_000 + b": y\r\n\r\n",
             head + b"".join(b"X-%d: y\r\n" % number for number in range(3_000)) + b"\r\n",
-            b"GET /query?query=" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"GET /query?query=" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
             b"GET / HTTP/9.9\r\n\r\n",
-            b"GET /query HTTP/1.1\nHost: x\n\n",
+            b"GET /query HTTP/1.1\nHost: localhost\n\n",
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             os.urandom(1),
@@ -253,7 +270,7 @@ class RawSocket:
         self._buffer = b""
         if websocket:
             self.send(
-                b"GET /subscribe HTTP/1.1\r\nHost: gateway\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"GET /subscribe HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
             )
             head = self._until(b"\r\n\r\n")

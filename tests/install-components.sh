@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the real peers that the tests talk to: an MQTT broker, CoAP client and server, and Node for the JavaScript
-# client; an SFTP server and Java for the fleet; and what the fault tier needs: a library that fakes the wall clock. Root
-# only; others are told.
+# client; a browser; an SFTP server and Java for the fleet; and what the fault tier needs: a library that fakes the wall
+# clock. Root only; others are told.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -11,6 +11,8 @@ command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+command -v chromedriver >/dev/null 2>&1 || missing="$missing chromium-driver"
 command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
 # Where services start by themselves nobody wants this one for a test.
 [ -x /usr/sbin/sshd ] || [ -d /run/systemd/system ] || missing="$missing openssh-server"

@@ -102,7 +102,8 @@ async def http(
         try:
             connection.request(method, target, data, dict(headers or {}))
             answer = connection.getresponse()
-            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+            told = {name.lower(): str(answer.getheader(name)) for name in answer.headers}
+            return Answer(answer.status, told, answer.read())
         finally:
             connection.close()
 

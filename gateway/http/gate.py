@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from gateway.http.calls import Bodies
 from gateway.http.connections import Connection
-from gateway.http.cors import Cors
+from gateway.http.cors import VARY, Cors
 from gateway.http.description import Description
 from gateway.http.graph_store import METHODS, GraphStore
 from gateway.http.operations import Operations
@@ -21,6 +21,7 @@ from gateway.http.places import Application, Need, Place, by_path
 from gateway.http.sparql import Sparql
 from gateway.listeners import BACKLOG, Listener
 from gateway.runner import Runner
+from gateway.security.browsers import Browsers
 from gateway.security.gatekeeper import Gatekeeper
 from gateway.settings import HttpSettings
 
@@ -69,6 +70,7 @@ async def http_gate(
     about: str,
     listeners: Sequence[Listener],
     gatekeeper: Gatekeeper,
+    browsers: Browsers,
     subscribe_at: str,
     places: Iterable[Place] = (),
     prefix: str = "",
@@ -82,7 +84,7 @@ async def http_gate(
     counters = runner.figures.http
     served = [*_places(runner, settings, about, subscribe_at), *places]
     application = Application(served, gatekeeper, prefix, counters, runner.timings.http)
-    app = Cors(application, counters)
+    app = Cors(application, browsers, _links(settings, prefix), counters)
     config = uvicorn.Config(
         app,
         ws="none",
@@ -105,6 +107,12 @@ async def http_gate(
         await _close(state)
 
 
+def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
+    """Paths that links may lead to: the text page, the service description, and whether all is well."""
+    paths = ("/", settings.query_path, "/health", "/ready")
+    return frozenset({*paths, *(prefix + path for path in paths)})
+
+
 async def _server(
     listener: Listener, config: uvicorn.Config, state: ServerState, settings: HttpSettings
 ) -> asyncio.Server:
@@ -118,10 +126,10 @@ async def _server(
 
 
 async def _watch(state: ServerState) -> None:
-    """Ends connections that are stuck, and keeps the date that answers carry."""
+    """Ends connections that are stuck, and keeps the headers that all answers carry."""
     loop = asyncio.get_running_loop()
     while True:
-        state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        state.default_headers = [(b"date", formatdate(usegmt=True).encode()), VARY]
         for connection in list(state.connections):
             assert isinstance(connection, Connection)
             connection.check(loop.time())

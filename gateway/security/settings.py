@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -11,12 +14,19 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Registration = Literal["open", "listed", "code"]
 
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
+"""RFC 6454, 6.2: names in Punycode."""
+
 
 class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What protects the gateway on the network.
 
     enabled: TLS, tokens and permissions at `host`, instead of the plain gates of ``[http]`` and ``[websocket]``.
     plain_on_network: allows plain gates on addresses that other machines reach.
+    hosts: names and addresses of the plain gates besides loopback's, as clients write them, without ports; with
+        plain_on_network the machine's own need not be listed.
+    origins: whose pages may use the gates from a browser, such as ``https://dashboard.example``; "*" for every page.
     names: names and addresses in the certificate besides those that the machine has at the start.
     certificate_file, key_file: your own, in PEM, relative to the configuration file; both or none.
     socket_folder: where the Unix sockets are, relative to the data folder. local_users: names of users whose processes
@@ -33,6 +43,8 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     https_port: Port = 8443
     wss_port: Port = 9443
     plain_on_network: bool = False
+    hosts: list[str] = []
+    origins: list[str] = []
     names: list[str] = []
     certificate_file: str = ""
     key_file: str = ""
@@ -53,3 +65,34 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     def __post_init__(self) -> None:
         if bool(self.certificate_file) != bool(self.key_file):
             raise ValueError("certificate_file and key_file belong together; name both, or none of them")
+        for host in self.hosts:
+            _check_host(host)
+        for origin in self.origins:
+            _check_origin(origin)
+
+
+def _check_host(host: str) -> None:
+    """Raises ValueError for what is no name or address alone."""
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        if not _NAME.fullmatch(host):
+            raise ValueError(
+                f"security.hosts: {host!r} is no host; write a name or an address without a port, such as lamps.example"
+            ) from None
+
+
+def _check_origin(origin: str) -> None:
+    """Raises ValueError for what no browser sends as the header Origin."""
+    if origin == "null":
+        raise ValueError(
+            'security.origins: any page can be of the origin "null"; serve yours from a web server and list that, '
+            'or write "*" to allow every page'
+        )
+    place = urlsplit(origin)
+    port = {"http": ":80", "https": ":443"}.get(place.scheme, "")
+    if origin != "*" and (not _ORIGIN.fullmatch(origin) or (port and origin.endswith(port))):
+        raise ValueError(
+            f"security.origins: {origin!r} is no origin; write it as browsers do, in lower case, without a path and "
+            "without the port that its scheme has by itself, such as https://dashboard.example or http://localhost:3000"
+        )

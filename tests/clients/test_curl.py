@@ -28,7 +28,10 @@ class Answer:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with plain_gateway(tmp_path_factory.mktemp("curl") / "gateway") as process:
+    gateway = plain_gateway(tmp_path_factory.mktemp("curl") / "gateway")
+    with (gateway.folder / "lamplighter.toml").open("a") as settings:
+        settings.write(f'[security]\norigins = ["{PAGE}"]\n')
+    with gateway as process:
         process.update("INSERT DATA { <http://s> <http://p> 'ვაიმეე' }")
         yield process
 

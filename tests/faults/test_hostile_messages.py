@@ -194,8 +194,9 @@ class Stalled:
 
     def __init__(self, gateway: Gateway, stack: ExitStack) -> None:
         begun = (
-            b"POST /update HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-            b"POST /update HTTP/1.1\r\nContent-Type: application/sparql-update\r\nContent-Length: 10000\r\n\r\nCLEAR",
+            b"POST /update HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+            b"POST /update HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sparql-update\r\n"
+            b"Content-Length: 10000\r\n\r\nCLEAR",
             b"",
         )
         self._open: list[socket.socket] = []

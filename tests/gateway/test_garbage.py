@@ -106,7 +106,7 @@ def _http(port: int) -> None:
     """Ends while a request waits behind another one."""
     data = b""
     for body in (b"CLEAR ALL", b"x" * BODY_BYTES):
-        data += b"POST /update HTTP/1.1\r\nHost: x\r\nContent-Type: application/sparql-update\r\n"
+        data += b"POST /update HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sparql-update\r\n"
         data += b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     with socket.create_connection(("127.0.0.1", port), timeout=60) as one:
         one.sendall(data)

@@ -174,7 +174,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(tmp_path: Path
             for _ in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
                 body = PAIRS.encode()
-                head = f"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+                head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
                 writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
                 assert (await reader.readline()).startswith(b"HTTP/1.1 200")
                 assert len(forks()) == 1
@@ -222,7 +222,7 @@ def test_a_client_that_reads_too_slowly_does_not_keep_a_process(tmp_path: Path) 
             await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
             reader, writer = await asyncio.open_connection(sock=raw, limit=1024)
             body = b"SELECT * { ?a ?b ?c . ?d ?e ?f }"
-            head = f"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             await until(no_child, "the end of the reader")
@@ -280,7 +280,7 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
             await http(url.replace("/query", "/update"), "POST", triples(2000), text)
             port = int(url.rpartition(":")[2].partition("/")[0])
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            head = f"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: {len(CROSS)}\r\n"
+            head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(CROSS)}\r\n"
             writer.write(f"{head}Content-Type: application/sparql-query\r\n\r\n{CROSS}".encode())
 
             async def runs() -> bool:

@@ -59,7 +59,7 @@ async def raw_connection(
 async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     key = base64.b64encode(os.urandom(16)).decode()
     writer.write(
-        b"GET /subscribe HTTP/1.1\r\nHost: gateway\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /subscribe HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n" % key.encode()
     )
     assert b"101" in (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
@@ -260,7 +260,7 @@ def test_whoever_does_not_finish_the_handshake_is_disconnected(tmp_path: Path, m
 
     async def test() -> None:
         async with running_gateway(tmp_path) as at:
-            for begun in (b"", b"GET /subscribe HTTP/1.1\r\nHost: x"):
+            for begun in (b"", b"GET /subscribe HTTP/1.1\r\nHost: localhost"):
                 async with raw_connection(at) as (reader, writer):
                     writer.write(begun)
                     assert await ended(reader)
@@ -288,7 +288,7 @@ def test_connections_that_say_nothing_are_limited(tmp_path: Path, monkeypatch: p
             async def room_again() -> bool:
                 with suppress(ConnectionError):  # the gate has not yet seen that the others are gone
                     async with raw_connection(at) as (reader, writer):
-                        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
                         return b"404" in await reader.read(100)
                 return False
 

@@ -53,13 +53,13 @@ def resident_bytes() -> int:
 
 
 def head(method: str, target: str, *lines: str) -> bytes:
-    return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: x", *lines, "", ""]).encode()
+    return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
 
 
 STUCK = [
     (b"", b""),
     (b"", b"\r\n"),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"z"),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", b"z"),
     (head("POST", "/update", "Content-Type: application/sparql-update", "Content-Length: 100000"), b""),
     (head("POST", "/update", "Content-Type: application/sparql-update", "Content-Length: 100000"), b" "),
     (head("POST", "/update", "Content-Type: application/sparql-update", "Transfer-Encoding: chunked"), b"1\r\n \r\n"),
@@ -121,7 +121,7 @@ def test_there_are_so_many_connections_and_not_more(tmp_path: Path) -> None:
 WRONG = [
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
     (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
-    (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     (b"POST /update HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
     (b"POST /update HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\nX: " + b"x" * 400_000, 431),

@@ -173,7 +173,7 @@ def test_a_content_type_that_occurs_twice_is_refused(tmp_path: Path) -> None:
             url = urlsplit(at.update)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             twice = "Content-Type: application/sparql-update\r\n" * 2
-            head = f"POST /update HTTP/1.1\r\nHost: x\r\n{twice}Content-Length: {len(INSERT)}\r\n\r\n"
+            head = f"POST /update HTTP/1.1\r\nHost: localhost\r\n{twice}Content-Length: {len(INSERT)}\r\n\r\n"
             writer.write((head + INSERT).encode())
             assert b" 400 " in await reader.readline()
             writer.close()
@@ -215,7 +215,7 @@ def test_relative_iris_are_those_of_the_request(tmp_path: Path) -> None:
             assert (wrong.status, wrong.json["error"]) == (400, "SPARQL11ProtocolException")
             assert wrong.json["error_description"].startswith("line 1, column ")
             injected = {**UPDATE_TYPE, "Host": "x> CLEAR ALL #"}
-            assert (await http(at.update, "POST", "INSERT DATA { <a> <http://p> 1 }", injected)).status == 400
+            assert (await http(at.update, "POST", "INSERT DATA { <a> <http://p> 1 }", injected)).status == 421
             assert len(await rows(at, ALL)) == 1
 
     go(test)
@@ -432,34 +432,60 @@ def test_a_body_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest
 
 # --- cross-origin requests --------------------------------------------------------------------------
 
+PAGE = "https://page.example"
+LISTED: dict[str, object] = {"origins": [PAGE]}
 
-def test_a_preflight_is_granted_what_it_asks_for(tmp_path: Path) -> None:
+
+def test_a_preflight_of_a_listed_page_is_granted_what_it_asks_for(tmp_path: Path) -> None:
     asked = {
-        "Origin": "https://page.example",
+        "Origin": PAGE,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "content-type, authorization",
     }
 
     async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+        async with running_gateway(tmp_path, security=LISTED) as at:
             for url in (at.query, at.update):
                 answer = await http(url, "OPTIONS", headers=asked)
                 assert (answer.status, answer.body) == (204, b"")
-                assert answer.headers["access-control-allow-origin"] == "https://page.example"
+                assert answer.headers["access-control-allow-origin"] == PAGE
                 assert answer.headers["access-control-allow-methods"] == "POST"
                 assert answer.headers["access-control-allow-headers"] == "content-type, authorization"
                 assert "access-control-allow-credentials" not in answer.headers
+                assert "access-control-allow-private-network" not in answer.headers
             plain = await http(at.query, "OPTIONS", headers={**asked, "Access-Control-Request-Headers": ""})
             assert "access-control-allow-headers" not in plain.headers
+            private = await http(
+                at.query, "OPTIONS", headers={**asked, "Access-Control-Request-Private-Network": "true"}
+            )
+            assert private.headers["access-control-allow-private-network"] == "true"
+
+    go(test)
+
+
+@pytest.mark.parametrize("origin", ["https://other.example", "null", "http://page.example", f"{PAGE}:444", f"{PAGE}/"])
+def test_a_preflight_of_another_page_is_granted_nothing(tmp_path: Path, origin: str) -> None:
+    asked = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Private-Network": "true",
+    }
+
+    async def test() -> None:
+        async with running_gateway(tmp_path, security=LISTED) as at:
+            answer = await http(at.update, "OPTIONS", headers=asked)
+            assert (answer.status, answer.json["error"]) == (403, "cors_error")
+            assert "security.origins" in answer.json["error_description"]
+            assert not any(name.startswith("access-control-") for name in answer.headers)
 
     go(test)
 
 
 def test_a_preflight_that_lacks_something_is_refused(tmp_path: Path) -> None:
-    asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+    asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
 
     async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+        async with running_gateway(tmp_path, security=LISTED) as at:
             for name, value in asked.items():
                 answer = await http(at.update, "OPTIONS", headers={name: value})
                 assert (answer.status, answer.json["status_code"], answer.json["error"]) == (401, 401, "cors_error")
@@ -467,18 +493,39 @@ def test_a_preflight_that_lacks_something_is_refused(tmp_path: Path) -> None:
     go(test)
 
 
-def test_answers_and_errors_carry_the_origin_that_asked_and_only_then(tmp_path: Path) -> None:
-    origin = {"Origin": "https://page.example"}
+def test_answers_and_errors_name_a_listed_origin_and_vary_by_it(tmp_path: Path) -> None:
+    origin = {"Origin": PAGE}
 
     async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+        async with running_gateway(tmp_path, security=LISTED) as at:
             good = await http(at.query, "POST", ALL, SELECT_TYPE | origin)
             bad = await http(at.query, "POST", "SELECT", SELECT_TYPE | origin)
             none = await http(at.query, "POST", ALL, SELECT_TYPE)
             assert (good.status, bad.status, none.status) == (200, 400, 200)
-            assert good.headers["access-control-allow-origin"] == "https://page.example"
-            assert bad.headers["access-control-allow-origin"] == "https://page.example"
+            assert good.headers["access-control-allow-origin"] == PAGE
+            assert bad.headers["access-control-allow-origin"] == PAGE
             assert "access-control-allow-origin" not in none.headers
+            for answer in (good, bad, none):
+                assert "Origin" in answer.headers["vary"].split(", ")
+
+    go(test)
+
+
+def test_an_update_of_another_page_has_no_effect_and_its_body_is_not_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path, security=LISTED) as at:
+            for headers in ({"Origin": "https://other.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}):
+                # The answer comes before the body does.
+                place = urlsplit(at.update)
+                reader, writer = await asyncio.open_connection(place.hostname, place.port)
+                lines = [f"POST {place.path} HTTP/1.1", "Host: localhost", "Content-Length: 1000000"]
+                lines += [f"{name}: {value}" for name, value in (UPDATE_TYPE | headers).items()]
+                writer.write("\r\n".join([*lines, "", ""]).encode())
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+                assert head.startswith(b"HTTP/1.1 403 ")
+                writer.close()
+            assert (await http(at.update, "POST", INSERT, UPDATE_TYPE | {"Origin": PAGE})).status == 200
+            assert len(await rows(at, ALL)) == 1
 
     go(test)
 

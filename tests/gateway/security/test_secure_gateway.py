@@ -26,7 +26,9 @@ FORM = "application/x-www-form-urlencoded"
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
     folder = tmp_path_factory.mktemp("secure")
-    with SecureGateway(folder, registration="listed", attempts_per_min=100_000) as running:
+    with SecureGateway(
+        folder, registration="listed", attempts_per_min=100_000, origins=["https://dashboard.example"]
+    ) as running:
         yield running
 
 
@@ -104,7 +106,7 @@ def test_curl_trusts_the_authority_and_nothing_else(gateway: SecureGateway, full
 def test_no_plain_text_is_spoken_on_the_network(gateway: SecureGateway) -> None:
     for port in (gateway.port, gateway.socket_port):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
-            plain.sendall(b"GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.sendall(b"GET /ca.pem HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"HTTP" not in plain.recv(100)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.security.settings import SecuritySettings
+from gateway.settings import Settings
 from tests.components import require_command
 from tests.secure_gateway import SecureGateway
 
@@ -58,10 +59,12 @@ def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
 
 def test_the_settings_named_are_settings() -> None:
     names = {field.name for field in msgspec.structs.fields(SecuritySettings)}
-    [example] = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.S)
-    assert set(tomllib.loads(example)["security"]) <= names
+    examples = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.S)
+    assert examples
+    for example in examples:
+        msgspec.convert(tomllib.loads(example), Settings)
     named = set(re.findall(r"`(?:security\.)?([a-z]+(?:_[a-z]+)+)`", DOCUMENT)) | set(
         re.findall(r"`security\.([a-z_]+)`", DOCUMENT)
     )
-    assert named - names <= {"client_credentials", "connections_max", "invalid_grant"}
+    assert named - names <= {"client_credentials", "connections_max", "cors_error", "invalid_grant", "wrong_host"}
     assert len(named & names) > 10

@@ -1,0 +1,164 @@
+"""What of a browser's requests is served: by which names the gateway is reached, and whose pages may use it.
+
+A web page can have its visitor's browser send requests to whatever that machine reaches, so being on loopback or in a
+closed network protects from other machines and not from pages. A browser says with each request where it was sent
+(Host) and which page had it sent (Origin, Fetch Metadata), and a page cannot change that. Both gates look at it before
+they read anything else. Other programs send Host alone and are not affected.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+
+from engine.errors import ForeignRequestError
+from gateway.security.settings import SecuritySettings
+
+logger = logging.getLogger(__name__)
+
+_TOLD_MAX = 100
+"""Log lines about refused requests: a page may make any number, each with another name."""
+_SHOWN_MAX = 200
+_HOST_CHARACTERS_MAX = 300
+"""A name has 253 at most (RFC 1035, 2.3.4)."""
+_HOSTS_CACHED = 64
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re.IGNORECASE)
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+
+class Browsers:
+    """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to.
+
+    settings: may be replaced while requests are served. listening: the hosts that the gates listen at by their
+    settings. In secure mode Host is not looked at: who sends a browser to this machine by another name has no
+    certificate for that name.
+    """
+
+    def __init__(self, settings: SecuritySettings, listening: Iterable[str] = ()) -> None:
+        self._listening = frozenset(host.lower() for host in listening)
+        self._told: set[str] = set()
+        self.page_port = 0
+        """Where the HTTP gate listens: its own pages may use both gates."""
+        self.apply(settings)
+
+    def apply(self, settings: SecuritySettings) -> None:
+        """Other settings from now on."""
+        self._origins = frozenset(settings.origins)
+        self._any_origin = "*" in self._origins
+        names = self._listening | {_bare_host(host) for host in settings.hosts}
+        if settings.plain_on_network:
+            names |= _machine_names()
+        served = partial(_is_served, names=names, any_address=settings.plain_on_network)
+        self._is_host: Callable[[str], bool] = _any_host if settings.enabled else lru_cache(_HOSTS_CACHED)(served)
+        if self._any_origin and not settings.enabled:
+            logger.warning("every web page may use the gateway without a token security.origins=*")
+
+    def origin(self, headers: Headers, version: str, *, link: bool) -> bytes | None:
+        """Whose page made a request, to be named in the answer; None for what no page asked for by a script.
+
+        version: of HTTP, ``1.1``; link: whether the request only reads what a link may lead to.
+        Raises ForeignRequestError.
+        """
+        hosts: list[bytes] = []
+        origins: list[bytes] = []
+        site = mode = target = b""
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origins.append(value)
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"sec-fetch-mode":
+                mode = value
+            elif name == b"sec-fetch-dest":
+                target = value
+        if len(hosts) != 1 and (hosts or version != "1.0"):
+            raise ForeignRequestError("http", 400, "a request has one header Host; send it")
+        host = hosts[0].decode("latin-1") if hosts else ""
+        if hosts and (len(host) > _HOST_CHARACTERS_MAX or not self._is_host(host)):
+            raise self._refused(
+                "wrong_host",
+                421,
+                f"Host {_shown(host)} is no name of this gateway; if it is one, list it in security.hosts",
+            )
+        if len(origins) > 1:
+            raise ForeignRequestError("cors_error", 401, "a request has one Origin")
+        if origins:
+            origin = origins[0].decode("latin-1")
+            if not (self._any_origin or origin in self._origins or (host and self._is_own(origin, host))):
+                raise self._refused(
+                    "cors_error",
+                    403,
+                    f"pages of {_shown(origin)} may not use this gateway; if they should, list it in security.origins",
+                )
+            return origins[0]
+        if site in (b"", b"same-origin", b"none") or self._any_origin:  # "none": the user typed the address
+            return None
+        if link and mode == b"navigate" and target == b"document":
+            return None
+        raise self._refused(
+            "cors_error",
+            403,
+            f"a page of another site made this request (Sec-Fetch-Site is {_shown(site.decode('latin-1'))}); "
+            "let a script of a page that is listed in security.origins make it",
+        )
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        """Whether a page came from the gateway itself, by the name that this request is sent to."""
+        scheme, _, place = origin.partition("://")
+        if scheme not in ("http", "https"):
+            return False
+        if place == host.lower():
+            return True
+        page, asked = _HOST.fullmatch(place), _HOST.fullmatch(host.lower())
+        if page is None or asked is None or page.group(1, 2) != asked.group(1, 2):
+            return False
+        return int(page[3] or (443 if scheme == "https" else 80)) == self.page_port
+
+    def _refused(self, code: str, status: int, description: str) -> ForeignRequestError:
+        if len(self._told) < _TOLD_MAX and description not in self._told:
+            self._told.add(description)
+            logger.warning("browser refused, logged once code=%s reason=%s", code, description)
+        return ForeignRequestError(code, status, description)
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}...")
+
+
+def _bare_host(host: str) -> str:
+    return host.lower().removeprefix("[").removesuffix("]")
+
+
+def _any_host(host: str) -> bool:
+    return True
+
+
+def _is_served(host: str, names: frozenset[str], *, any_address: bool) -> bool:
+    """Whether a header Host names this machine. names: besides those of loopback; any_address: whether addresses that
+    are not loopback's do. Nobody but its owner decides where an address leads, so a page cannot have it rebound."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = (found[1] or found[2]).lower().removesuffix(".")
+    if name in names or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any_address or (mapped or address).is_loopback or str(address) in names
+
+
+def _machine_names() -> frozenset[str]:
+    """The machine's name as it is and as multicast DNS has it (RFC 6762)."""
+    name = socket.gethostname().lower()
+    return frozenset({name, f"{name.partition('.')[0]}.local"})

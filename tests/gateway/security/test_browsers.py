@@ -1,0 +1,248 @@
+"""Which hosts and which pages are served, by mode and settings. tests/e2e/test_browsers.py tries it in a browser."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.asyncio.client import connect, unix_connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin
+
+from engine.errors import ConfigurationError, ForeignRequestError
+from gateway.security.browsers import Browsers
+from gateway.security.settings import SecuritySettings
+from gateway.settings import read_settings
+from tests.running_gateway import Answer, ask, go, http, running_gateway
+from tests.secure_gateway import SecureGateway
+
+PAGE = "https://dashboard.example"
+MACHINE = socket.gethostname()
+
+
+def browsers(listening: tuple[str, ...] = ("127.0.0.1",), **settings: Any) -> Browsers:
+    found = Browsers(SecuritySettings(**settings), listening)
+    found.page_port = 8000
+    return found
+
+
+def judged(judge: Browsers, link: bool = False, version: str = "1.1", **headers: str) -> str | int:
+    """The origin that is told, "" for none, or the status of the refusal."""
+    headers = {"host": "localhost:8000", **headers}
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items() if value]
+    try:
+        return (judge.origin(raw, version, link=link) or b"").decode()
+    except ForeignRequestError as error:
+        return error.status
+
+
+LOOPBACK = [
+    *("localhost", "localhost:8000", "LOCALHOST:1", "localhost.", "app.localhost:8000", "127.0.0.1", "127.0.0.1:65535"),
+    *("127.1.2.3:80", "[::1]", "[::1]:8000", "[0:0:0:0:0:0:0:1]:8000", "[::ffff:127.0.0.1]:8000", "localhost:"),
+]
+FOREIGN = [
+    *("evil.example", "evil.example:8000", "localhost.evil.example", "evil-localhost", "127.0.0.1.evil.example"),
+    *("localhost:8000@evil.example", "user@localhost", "127.1", "0x7f.1", "0177.0.0.1", "2130706433", "[::1", "::1"),
+    *("[localhost]", "localhost:x", "localhost/", "localhost evil", "[::1%25lo]", "a" * 5000, "localhost:123456"),
+]
+OWN = [MACHINE, f"{MACHINE.upper()}:8000", f"{MACHINE.partition('.')[0]}.local:8000"]
+ADDRESSES = ["192.168.1.7:8000", "0.0.0.0:8000", "[fd00::1]:8000", "203.0.113.9"]
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+@pytest.mark.parametrize("settings", [{}, {"plain_on_network": True}, {"enabled": True}])
+def test_loopback_is_always_served(host: str, settings: dict[str, bool]) -> None:
+    assert judged(browsers(**settings), host=host) == ""
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize("on_network", [False, True])
+def test_other_names_and_what_is_no_host_are_not_served_in_plain_mode(host: str, on_network: bool) -> None:
+    assert judged(browsers(plain_on_network=on_network), host=host) == 421
+
+
+@pytest.mark.parametrize("host", [host for host in [*OWN, *ADDRESSES] if host.lower() != "localhost"])
+def test_the_machine_s_own_names_and_addresses_are_served_on_the_network_only(host: str) -> None:
+    assert judged(browsers(), host=host) == 421
+    assert judged(browsers(plain_on_network=True), host=host) == ""
+
+
+def test_listed_hosts_are_served_and_those_that_the_gates_listen_at() -> None:
+    judge = browsers(("lamps", "0.0.0.0"), hosts=["Gateway.example", "192.0.2.7", "[fd00::1]", "fd00::2"])
+    for host in (
+        *("gateway.example:8000", "GATEWAY.example", "192.0.2.7", "[fd00::1]:80", "[fd00:0::2]", "lamps:8000"),
+        "0.0.0.0:8000",
+    ):
+        assert judged(judge, host=host) == "", host
+    for host in ("www.gateway.example", "192.0.2.8"):
+        assert judged(judge, host=host) == 421
+
+
+def test_one_host_is_needed() -> None:
+    for settings in ({}, {"enabled": True}):
+        judge = browsers(**settings)
+        assert judged(judge, host="") == 400
+        assert judged(judge, host="", version="1.0") == ""  # nobody had to say so then
+        with pytest.raises(ForeignRequestError, match="one header Host"):
+            judge.origin([(b"host", b"localhost"), (b"host", b"localhost")], "1.1", link=False)
+
+
+def test_a_name_that_has_no_certificate_is_nothing_that_secure_mode_looks_at() -> None:
+    assert judged(browsers(enabled=True), host="lamps.example:8443") == ""
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("null", "http://localhost:3000", "http://127.0.0.1:8000", "https://localhost:3000", "file://"),
+        *("http://dashboard.example", f"{PAGE}:444", f"{PAGE}.evil.example", "*", "localhost:8000", "http://localhost"),
+        *("ftp://localhost:8000", "http://localhost:8000/", "http://user@localhost:8000", "http://evil.example:8000"),
+    ],
+)
+def test_other_origins_are_refused_in_both_modes(origin: str, enabled: bool) -> None:
+    assert judged(browsers(enabled=enabled, origins=[PAGE]), origin=origin) == 403
+    assert judged(browsers(enabled=enabled, origins=["*"]), origin=origin) == origin
+
+
+def test_listed_origins_and_the_gateway_s_own_are_told() -> None:
+    judge = browsers(origins=[PAGE, "chrome-extension://abcdefgh"])
+    for origin in (PAGE, "chrome-extension://abcdefgh", "http://localhost:8000"):
+        assert judged(judge, origin=origin) == origin
+    # The page comes from the HTTP gate, and the request goes to the other one.
+    assert judged(judge, host="localhost:9000", origin="http://localhost:8000") == "http://localhost:8000"
+    assert judged(judge, host="localhost:9000", origin="http://localhost:8001") == 403
+    assert judged(judge, host="127.0.0.1:9000", origin="http://localhost:8000") == 403
+    # Behind a proxy with TLS of its own, which hands on the name.
+    proxied = browsers(hosts=["lamps.example"])
+    assert judged(proxied, host="lamps.example", origin="https://lamps.example") == "https://lamps.example"
+
+
+def test_two_origins_are_refused() -> None:
+    with pytest.raises(ForeignRequestError, match="one Origin") as caught:
+        browsers(origins=[PAGE]).origin(
+            [(b"host", b"localhost"), (b"origin", PAGE.encode()), (b"origin", PAGE.encode())], "1.1", link=False
+        )
+    assert caught.value.status == 401  # SEPA protocol, 1.4
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "anything else"])
+def test_what_another_site_s_page_embeds_or_links_to_is_refused(site: str) -> None:
+    judge = browsers(origins=[PAGE])
+    assert judged(judge, sec_fetch_site=site) == 403
+    assert judged(judge, link=True, sec_fetch_site=site, sec_fetch_mode="no-cors", sec_fetch_dest="image") == 403
+    navigation = {"sec_fetch_site": site, "sec_fetch_mode": "navigate"}
+    assert judged(judge, link=True, sec_fetch_dest="document", **navigation) == ""
+    assert judged(judge, link=True, sec_fetch_dest="iframe", **navigation) == 403
+    assert judged(judge, link=False, sec_fetch_dest="document", **navigation) == 403
+    assert judged(browsers(origins=["*"]), sec_fetch_site=site) == ""
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_what_the_user_types_in_is_served(site: str) -> None:
+    assert judged(browsers(), sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document") == ""
+
+
+def test_other_settings_hold_from_the_next_request_on() -> None:
+    judge = browsers()
+    assert (judged(judge, origin=PAGE), judged(judge, host="lamps.example")) == (403, 421)
+    judge.apply(SecuritySettings(origins=[PAGE], hosts=["lamps.example"]))
+    assert (judged(judge, origin=PAGE), judged(judge, host="lamps.example")) == (PAGE, "")
+    judge.apply(SecuritySettings())
+    assert (judged(judge, origin=PAGE), judged(judge, host="lamps.example")) == (403, 421)
+
+
+def test_the_log_names_the_setting_once_for_each_page(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    judge = browsers()
+    for _ in range(3):
+        assert judged(judge, origin=PAGE) == 403
+        assert judged(judge, host="lamps.example") == 421
+    assert ["security.origins" in caplog.messages[0], "security.hosts" in caplog.messages[1]] == [True, True]
+    for number in range(1000):
+        judged(judge, host=f"{number}.example")
+    assert len(caplog.messages) == 100
+
+
+def test_every_page_in_plain_mode_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    browsers(enabled=True, origins=["*"])
+    assert not caplog.messages
+    browsers(origins=["*"])
+    assert "every web page" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("origins", value) for value in ("null", "dashboard.example", f"{PAGE}/", f"{PAGE}:443", "http://x:80")),
+        *(("origins", value) for value in ("https://Dashboard.example", "https://*.example", "", "https://u@x")),
+        *(("hosts", value) for value in ("lamps:8000", "http://lamps", "*", "", "a b", "[lamps]")),
+    ],
+)
+def test_a_value_that_could_never_match_stops_the_start(tmp_path: Path, key: str, value: str) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    toml.write_text(f"[security]\n{key} = [{msgspec.json.encode(value).decode()}]\n")
+    with pytest.raises(ConfigurationError, match=rf"security\.{key}: "):
+        read_settings(toml)
+
+
+# --- at both gates -------------------------------------------------------------------------------------
+
+
+def test_the_handshake_of_a_page_that_may_not_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path, security={"origins": [PAGE]}) as at:
+            evil = at.subscribe.replace("127.0.0.1", "evil.example")
+            for url, headers, expected in (
+                (at.subscribe, {"Origin": "https://other.example"}, (403, "cors_error")),
+                (at.subscribe, {"Origin": "null"}, (403, "cors_error")),
+                (at.subscribe, {"Sec-Fetch-Site": "cross-site"}, (403, "cors_error")),
+                (evil, {}, (421, "wrong_host")),
+            ):
+                with pytest.raises(InvalidStatus) as caught:
+                    await connect(url, host="127.0.0.1", additional_headers=headers, proxy=None)
+                response = caught.value.response
+                members = Answer(response.status_code, {}, response.body or b"").json
+                assert (response.status_code, members["error"]) == expected
+                assert members["status_code"] == response.status_code
+            async with connect(at.subscribe, origin=Origin(PAGE)) as socket:
+                assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
+
+    go(test)
+
+
+def test_a_plain_gateway_says_which_setting_a_name_goes_into(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            answer = await http(at.health, headers={"Host": "lamps.example"})
+            assert (answer.status, answer.json["error"]) == (421, "wrong_host")
+            assert "'lamps.example'" in answer.json["error_description"]
+            assert "security.hosts" in answer.json["error_description"]
+
+    go(test)
+
+
+def test_unix_sockets_serve_whatever_the_headers_say(tmp_path: Path) -> None:
+    with SecureGateway(tmp_path) as gateway:
+
+        async def test() -> None:
+            path = gateway.addresses.subscribe_here.partition(":")[2]
+            headers = {"Host": "adapter", "Origin": "null", "Sec-Fetch-Site": "cross-site"}
+            async with unix_connect(path, "ws://localhost/subscribe", additional_headers=headers) as socket:
+                assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
+
+        go(test)
+        assert gateway.local("GET", "/ready").status == 200
+
+
+def test_secure_mode_refuses_other_pages_before_it_asks_for_a_token(tmp_path: Path) -> None:
+    with SecureGateway(tmp_path, origins=[PAGE], registration="open") as gateway:
+        for path in ("/secure/query", "/oauth/register", "/oauth/token", "/ca.pem"):
+            refused = gateway.https("POST", path, b"", {"Origin": "https://other.example"})
+            assert (refused.status, refused.json["error"]) == (403, "cors_error")
+        asked = gateway.https("POST", "/secure/query", b"", {"Origin": PAGE})
+        assert (asked.status, asked.headers["access-control-allow-origin"]) == (401, PAGE)
