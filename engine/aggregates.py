@@ -9,8 +9,9 @@ from decimal import Context, Decimal
 import pyoxigraph as ox
 
 from engine.algebra import Aggregate, Expression, Variable
-from engine.expressions import number, term_text
+from engine.expressions import number
 from engine.expressions import value as evaluated
+from engine.store import term_text
 from engine.terms import XSD, Term, is_blank
 
 _EMPTY = ox.Store()

@@ -29,6 +29,7 @@ from engine.sparql import canonical, dataset_of, parse_query
 from engine.spuids import Spuids
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
 from engine.subscriptions import Change, Subscriptions, Timings
+from engine.term_bounds import TERM_BYTES_MAX
 from engine.terms import Bag, Quad, Term
 from engine.update import DELTA_QUADS_MAX, UsingGraphs
 from engine.updates import Updates
@@ -109,7 +110,8 @@ class Engine:
     clock: gives the time that NOW() stands for. new_identifier: gives the labels of new blank nodes; letters and
     digits only. timings: whether each commit tells where its time went.
     store_path: folder of the dataset, which is in memory without (`QuadStore`, which also says what is raised).
-    delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted.
+    delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted. term_bytes_max:
+    bytes of the longest term that an update or a document may bring in, in N-Triples syntax and UTF-8.
     """
 
     def __init__(
@@ -120,13 +122,14 @@ class Engine:
         timings: bool = False,
         store_path: Path | None = None,
         delta_quads_max: int = DELTA_QUADS_MAX,
+        term_bytes_max: int = TERM_BYTES_MAX,
     ) -> None:
         self._timings = timings
         self._delta_quads_max = delta_quads_max
         self._clock = clock
         self._new_identifier = new_identifier
         self._spuids = Spuids()
-        self._store = QuadStore(path=store_path)
+        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max)
         self._cts = Cts(self._store.quads_with)
         lifter = Lifter(canonical)
         self._updates = Updates(self._store, self._cts, lifter, delta_quads_max)
@@ -187,8 +190,9 @@ class Engine:
         return f"_:{self._new_identifier()}"
 
     def prepare_load(self, data: bytes, media_type: str) -> QuadDelta:
-        """The delta of `load`. Raises RequestSyntaxError, UnsupportedRequestError."""
+        """The delta of `load`. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
         quads = parse_quads(data, media_type)
+        self._store.check(quads)
         present = self._store.contains(quads)
         added = tuple(quad for quad, there in zip(quads, present, strict=True) if not there)
         names = dict.fromkeys(quad.g for quad in added if quad.g is not None)
@@ -404,6 +408,7 @@ class Engine:
                 clock=self._clock,
                 new_identifier=self._new_identifier,
                 delta_quads_max=self._delta_quads_max,
+                term_bytes_max=self._store.term_bytes_max,
             )
 
 

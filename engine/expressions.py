@@ -18,6 +18,7 @@ import pyoxigraph as ox
 
 from engine.algebra import Constant, Exists, Expression, Function, Variable
 from engine.lexer import joined
+from engine.store import term_text
 from engine.terms import Term
 
 MEMO = 1024
@@ -44,14 +45,6 @@ _NativeTerm = ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple
 def _native(term: Term) -> _NativeTerm:
     quad: ox.Quad = next(iter(ox.parse(f"<urn:s> <urn:p> {term} .", format=ox.RdfFormat.N_TRIPLES)))
     return quad.object
-
-
-def term_text(term: _NativeTerm) -> Term:
-    return (
-        f"<<( {term.subject} {term.predicate} {term_text(term.object)} )>>"
-        if isinstance(term, ox.Triple)
-        else str(term)
-    )
 
 
 def operands(expression: Expression) -> tuple[Operand, ...]:

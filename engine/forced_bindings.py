@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from engine.errors import ForcedBindingError
+from engine.errors import ForcedBindingError, LimitExceededError
 from engine.lexer import tokens
+from engine.term_bounds import TERM_BYTES_MOST, check_term
 from engine.terms import XSD, Term, iri, is_blank, literal, term_from_json
 
 Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
@@ -109,6 +110,10 @@ def _checked(term: Term) -> Term:
         term.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"it has half of a surrogate pair at {error.start}, which is no character") from error
+    try:
+        check_term(term, TERM_BYTES_MOST)  # the gateway checks its own limit
+    except LimitExceededError as error:
+        raise ValueError(str(error)) from error
     return term
 
 

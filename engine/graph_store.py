@@ -30,7 +30,8 @@ class GraphWrite:
 
 def graph_write_delta(store: QuadStore, write: GraphWrite) -> QuadDelta:
     """The net effect of a write; the store is left as it was. Raises UnknownGraphError when the graph that is to be
-    dropped does not exist; the default graph always does, and is emptied."""
+    dropped does not exist; the default graph always does, and is emptied. LimitExceededError for terms that are too
+    long or too deep."""
     graph = write.graph
     exists = graph is None or store.has_graph(graph)
     created = () if exists or graph is None else (graph,)
@@ -38,6 +39,7 @@ def graph_write_delta(store: QuadStore, write: GraphWrite) -> QuadDelta:
         if not exists:
             raise UnknownGraphError(f"there is no graph {graph}")
         return QuadDelta(removed=tuple(store.quads(graph)), dropped=() if graph is None else (graph,))
+    store.check(write.quads)
     wanted = dict.fromkeys(write.quads)
     if write.verb is GraphVerb.ADD:
         there = {quad for quad, present in zip(wanted, store.contains(list(wanted)), strict=True) if present}

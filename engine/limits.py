@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from engine.errors import LimitExceededError
 from engine.lexer import Token
+from engine.terms import TERM_DEPTH_MAX
 
 NESTING_MAX = 200
-"""Brackets of any kind within each other, triples in triples too."""
+"""Brackets of any kind within each other; of triples in triples `TERM_DEPTH_MAX`."""
 NEGATIONS_MAX = 10
 """Signs ``!`` in a row."""
 PATTERNS_MAX = 128
@@ -30,7 +31,7 @@ _SEPARATORS = frozenset(".;,/|")
 def check_limits(found: Sequence[Token]) -> None:
     """Raises LimitExceededError for a text that no parser should be given."""
     stack: list[str] = []  # for each open bracket: "data", "patterns" or "expression"
-    counted = patterns = negations = 0
+    counted = patterns = negations = triples = 0
     values = pair = False
     before: Token | None = None
     for token in found:
@@ -51,13 +52,17 @@ def check_limits(found: Sequence[Token]) -> None:
             pair = not pair and before.text == token.text and before.end == token.start
             if pair and token.text == "<":
                 stack.append(place)
+                triples += 1
             elif pair and stack:
                 stack.pop()
+                triples -= 1
         elif token.text == ";" and not stack:
             patterns = 0  # the next operation of an update
         negations = negations + 1 if token.text == "!" else 0
         if negations > NEGATIONS_MAX:
             raise LimitExceededError(f"there are more than {NEGATIONS_MAX} negations in a row")
+        if triples > TERM_DEPTH_MAX:
+            raise LimitExceededError(f"triples are nested more than {TERM_DEPTH_MAX} deep")
         if len(stack) > NESTING_MAX:
             raise LimitExceededError(f"brackets are nested more than {NESTING_MAX} deep")
         if patterns > PATTERNS_MAX:

@@ -18,8 +18,15 @@ from weakref import WeakSet
 import pyoxigraph as ox
 
 from engine.delta import QuadDelta
-from engine.errors import ConfigurationError, RequestSyntaxError, StoreError, UnsupportedRequestError
+from engine.errors import (
+    ConfigurationError,
+    LimitExceededError,
+    RequestSyntaxError,
+    StoreError,
+    UnsupportedRequestError,
+)
 from engine.renewal import Ageing, Renewal, RenewalPolicy, native_name, native_quads, nquads, split, write
+from engine.term_bounds import TERM_BYTES_MAX, check_terms, check_turtle
 from engine.terms import Bag, Binding, Quad, Term, is_blank, is_iri
 
 MEDIA_TYPES = {
@@ -73,6 +80,7 @@ class QuadStore:
     path: folder of a store on disk (RocksDB), which is made if there is none; None for memory. On disk nothing is
     renewed, for RocksDB compacts by itself. What was written survives the end of the process, and a power cut after
     `persist_native`. Raises ConfigurationError for a folder that cannot be used, StoreError for a damaged store.
+    term_bytes_max: what `check` lets pass.
     """
 
     def __init__(
@@ -80,8 +88,10 @@ class QuadStore:
         policy: RenewalPolicy = RenewalPolicy(),  # noqa: B008 - frozen
         retire: Callable[[object], None] = lambda native: None,
         path: Path | None = None,
+        term_bytes_max: int = TERM_BYTES_MAX,
     ) -> None:
         self._policy = policy
+        self.term_bytes_max = term_bytes_max
         self._path = path
         self.retire = retire
         self.around_select: Callable[[str, Callable[[], Bag]], Bag] = lambda text, select: select()
@@ -143,6 +153,13 @@ class QuadStore:
             return Bag(variables, [_binding(solution) for solution in solutions])
 
         return self.around_select(text, run)
+
+    def check(self, quads: Iterable[Quad]) -> None:
+        """Raises LimitExceededError for quads with terms that are too long or too deep for the dataset.
+
+        To be called with all that a request makes, before `contains` or `apply`.
+        """
+        check_terms(quads, self.term_bytes_max)
 
     def contains(self, quads: Sequence[Quad]) -> list[bool]:
         """For each quad, whether the dataset holds it."""
@@ -441,16 +458,20 @@ def _object_and_graph(text: str) -> tuple[Term, Term | None]:
 def parse_quads(data: bytes, media_type: str) -> list[Quad]:
     """The quads of an RDF document in the store's canonical terms, with fresh blank nodes.
 
-    Raises RequestSyntaxError with the place, UnsupportedRequestError for an unknown media type.
+    Raises RequestSyntaxError with the place, UnsupportedRequestError for an unknown media type, LimitExceededError for
+    what is nested too deep or cannot be read for its length.
     """
     syntax = MEDIA_TYPES.get(media_type)
     if syntax is None:
         raise UnsupportedRequestError(f"cannot read {media_type!r}; known: {', '.join(MEDIA_TYPES)}")
+    check_turtle(data)
     scratch = ox.Store()
     try:
         scratch.extend(ox.parse(data, format=syntax, rename_blank_nodes=True))
     except SyntaxError as error:
         raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
+    except MemoryError as error:  # the parser's name for a statement of more than 16 MiB
+        raise LimitExceededError("a statement has more than 16 MiB; keep large values elsewhere") from error
     return [quad_from_native(quad) for quad in scratch]
 
 
@@ -512,16 +533,15 @@ def quad_from_native(quad: ox.Quad) -> Quad:
     return Quad(
         str(quad.subject),
         str(quad.predicate),
-        _term(quad.object),
+        term_text(quad.object),
         None if isinstance(graph, ox.DefaultGraph) else str(graph),
     )
 
 
-def _term(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> Term:
-    if isinstance(term, ox.Triple):  # whose own text lacks the brackets
-        return f"<<( {term.subject} {term.predicate} {_term(term.object)} )>>"
-    return str(term)
+def term_text(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> Term:
+    """A term of the native store as text. Linear, since a triple has those within it written in one go."""
+    return f"<<( {term} )>>" if isinstance(term, ox.Triple) else str(term)
 
 
 def _binding(solution: ox.QuerySolution) -> Binding:
-    return tuple(None if term is None else _term(term) for term in solution)
+    return tuple(None if term is None else term_text(term) for term in solution)

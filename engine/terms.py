@@ -22,6 +22,11 @@ Binding = tuple[Term | None, ...]
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
+TERM_DEPTH_MAX = 50
+"""Triple terms within each other, the outermost included, in what enters the dataset."""
+STORED_DEPTH_MAX = 200
+"""The same in what is read back: earlier versions took so many."""
+
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _UNESCAPES = {escape[1]: sign for sign, escape in _ESCAPES.items()} | {"'": "'"}
 _ESCAPE = re.compile('[\\\\"\x00-\x1f\x7f\ufffe\uffff]')  # what the store escapes, so that texts compare
@@ -115,11 +120,7 @@ def term_to_json(term: Term) -> dict[str, Any]:
 
 def _term_to_json(term: Term) -> dict[str, Any]:
     if term.startswith("<<("):
-        s, p, o = _triple_parts(term)
-        return {
-            "type": "triple",
-            "value": {"subject": term_to_json(s), "predicate": term_to_json(p), "object": term_to_json(o)},
-        }
+        return _triple_to_json(term)
     if term.startswith("<"):
         return {"type": "uri", "value": term[1:-1]}
     if term.startswith("_:"):
@@ -143,9 +144,17 @@ _short_term_to_json = lru_cache(maxsize=16384)(_term_to_json)
 
 def term_from_json(member: Mapping[str, Any]) -> Term:
     """The inverse of `term_to_json`; also reads the old type ``typed-literal``. Raises ValueError."""
+    return _term_from_json(member, STORED_DEPTH_MAX)
+
+
+def _term_from_json(member: Mapping[str, Any], levels: int) -> Term:
+    """levels: how many triple terms there may be within each other."""
     kind, value = member.get("type"), member.get("value")
     if kind == "triple" and isinstance(value, dict):
-        return f"<<( {' '.join(term_from_json(value[part]) for part in ('subject', 'predicate', 'object'))} )>>"
+        if not levels:
+            raise ValueError(f"triple terms are nested more than {STORED_DEPTH_MAX} deep")
+        parts = [_term_from_json(value[part], levels - 1) for part in ("subject", "predicate", "object")]
+        return f"<<( {' '.join(parts)} )>>"
     if not isinstance(value, str):
         raise ValueError(f"a term needs a string in its member 'value': {member!r}")
     if kind == "uri":
@@ -162,28 +171,19 @@ def term_from_json(member: Mapping[str, Any]) -> Term:
     raise ValueError(f"unknown type of term: {kind!r} (one of uri, literal, bnode)")
 
 
-def _triple_parts(term: Term) -> list[Term]:
-    """Subject, predicate and object of a triple term."""
-    parts: list[Term] = []
-    depth, start, position = 0, 0, 0
-    while position < len(term):
-        found = _TERM.match(term, position)
-        assert found, term
+def _triple_to_json(term: Term) -> dict[str, Any]:
+    """Reads the term once, however deep it is."""
+    open_: list[list[dict[str, Any]]] = [[]]
+    for found in _TERM.finditer(term):
         if found["open"]:
-            depth += 1
-            if depth == 2:
-                start = found.start("open")
+            open_.append([])
         elif found["close"]:
-            depth -= 1
-            if depth == 1:
-                parts.append(term[start : found.end()])
-            if depth == 0:
-                break
-        elif depth == 1:
-            parts.append(found.group().strip())
-        position = found.end()
-    assert len(parts) == 3, term
-    return parts
+            s, p, o = open_.pop()
+            open_[-1].append({"type": "triple", "value": {"subject": s, "predicate": p, "object": o}})
+        else:
+            open_[-1].append(term_to_json(found.group().strip()))
+    [[whole]] = open_
+    return whole
 
 
 class Bag:

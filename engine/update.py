@@ -27,6 +27,7 @@ from engine.sparql import (
     template,
 )
 from engine.store import QuadStore
+from engine.term_bounds import check_term, checked
 from engine.terms import Bag, Quad, Term, is_blank, is_iri
 
 DELTA_QUADS_MAX = 1_000_000
@@ -147,7 +148,10 @@ def too_many_quads(quads_max: int) -> LimitExceededError:
 def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
     """The net delta of the quads that one operation deletes and inserts, and the graphs it brings about."""
     store, write = context.store, context.access.write
-    asked_inserts, asked_deletes = dict.fromkeys(inserts), dict.fromkeys(deletes)
+    for name in graphs:
+        check_term(name, store.term_bytes_max)
+    # Each quad is looked at as it is made: all of them may be far more than what is allowed.
+    asked_inserts, asked_deletes = (dict.fromkeys(checked(quads, store.term_bytes_max)) for quads in (inserts, deletes))
     if not write.every:  # before anything is looked up: what is refused is refused whatever the dataset holds
         write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")
     wanted = list(asked_inserts)
@@ -273,6 +277,7 @@ def _instance(
 def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
     store, verb = context.store, operation.verb
     target, source = _check_graphs(operation, context.access)
+    check_term(target or "", store.term_bytes_max)
     # Whether there is a graph is told to nobody who may not read it.
     silent = operation.silent or target not in context.access.read
     if verb == "CREATE":

@@ -13,7 +13,20 @@ from itertools import pairwise
 from typing import Any
 
 from engine.access import EVERY, Graphs
-from engine.algebra import Bgp, Constant, Expression, Function, Group, Node, Part, Pattern, Variable, certain, walk
+from engine.algebra import (
+    Bgp,
+    Constant,
+    Expression,
+    Extend,
+    Function,
+    Group,
+    Node,
+    Part,
+    Pattern,
+    Variable,
+    certain,
+    walk,
+)
 from engine.clock_function import CLOCK
 from engine.cts import Cts
 from engine.delta import QuadDelta, compose
@@ -79,7 +92,7 @@ class UpdatePlan:
             return part.number in iris if isinstance(part, Constant) else isinstance(part, str) and part[0] == "<"
 
         self._reads: dict[Term | int | None, None] | None = {}
-        self._functions: list[tuple[Instantiate, bool]] = []
+        self._functions: list[tuple[Instantiate, bool, bool]] = []
         try:
             for operation in operations:
                 changed = rewritten(operation, change)
@@ -88,7 +101,7 @@ class UpdatePlan:
                 if any(isinstance(node, Group) for node in walk(changed.where)):
                     raise Unsupported("an aggregate, which may depend on the order of the solutions")
                 where = with_equalities(changed.where, named)
-                self._functions.append((self._compiled(changed, where), _matched(changed)))
+                self._functions.append((self._compiled(changed, where), _matched(changed), _makes(changed)))
         except Unsupported:
             self.close()
             raise
@@ -132,8 +145,8 @@ class UpdatePlan:
         """
         try:
             if len(self._functions) == 1:
-                [(function, matched)] = self._functions
-                return self._one(function, matched, terms, store, new_blank_node, write, quads_max)[0]
+                [(function, matched, makes)] = self._functions
+                return self._one(function, matched, makes, terms, store, new_blank_node, write, quads_max)[0]
             return self._composed(terms, store, new_blank_node, write, quads_max)
         except _TooManyQuads as error:
             raise too_many_quads(quads_max) from error
@@ -149,12 +162,12 @@ class UpdatePlan:
         """The effect of several operations."""
         done: list[QuadDelta] = []
         try:
-            for function, matched in self._functions:
+            for function, matched, makes in self._functions:
                 if done:
                     # Later operations have to see the effect of earlier ones; nobody else may.
                     self._cts.apply(done[-1])
                     store.apply(done[-1])
-                delta, asked = self._one(function, matched, terms, store, new_blank_node, write, room)
+                delta, asked = self._one(function, matched, makes, terms, store, new_blank_node, write, room)
                 done.append(delta)
                 room -= asked
         finally:
@@ -169,6 +182,7 @@ class UpdatePlan:
         self,
         function: Instantiate,
         matched: bool,
+        makes: bool,
         terms: Sequence[Term],
         store: QuadStore,
         new_blank_node: Callable[[], Term],
@@ -177,11 +191,15 @@ class UpdatePlan:
     ) -> tuple[QuadDelta, int]:
         """The effect of one operation, and how many quads its templates made.
 
-        matched: whether all it deletes are quads that its WHERE has found.
+        matched: whether all it deletes are quads that its WHERE has found; makes: whether it may make terms that are
+        neither in the dataset nor in the text, which is short.
         """
         deletes: list[Quad] = []
         inserts: list[Quad] = []
         function(terms, deletes, inserts, new_blank_node, room)
+        if makes:
+            store.check(inserts)
+            store.check(deletes)
         if write.names is not None:
             write.check((quad.g for quads in (inserts, deletes) for quad in quads), "write")
         asked = len(deletes) + len(inserts)
@@ -294,6 +312,10 @@ def _constants(node: Any) -> Iterable[Constant]:
 
 def _matched(operation: _Operation) -> bool:
     return isinstance(operation.where, Bgp) and set(operation.delete) <= set(operation.where.patterns)
+
+
+def _makes(operation: _Operation) -> bool:
+    return any(isinstance(node, Extend) and len(node.expression.parts) > 1 for node in walk(operation.where))
 
 
 def _nodes(where: Node) -> frozenset[Variable]:

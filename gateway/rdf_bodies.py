@@ -27,6 +27,7 @@ from engine.errors import (
     UnsupportedRequestError,
 )
 from engine.limits import NESTING_MAX
+from engine.term_bounds import check_json, check_turtle
 from engine.terms import Quad, Term
 from gateway.fresh_nodes import FreshNodes
 from gateway.reader import GRAPH_FORMATS, Reader
@@ -101,6 +102,10 @@ def _statements(body: bytes, media_type: str, base: str) -> Iterator[bytes]:
     syntax = GRAPH_FORMATS[media_type]
     if syntax == ox.RdfFormat.RDF_XML:
         check_xml(body)
+    elif syntax == ox.RdfFormat.JSON_LD:
+        check_json(body)
+    else:
+        check_turtle(body)
     size = 0
     try:
         parsed = ox.parse(body, format=syntax, base_iri=base, without_named_graphs=True, rename_blank_nodes=True)

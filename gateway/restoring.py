@@ -129,7 +129,7 @@ def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: 
     wanted = QuadStore()
     try:
         check_graph_names(names)
-        wanted.fill(_possible(batches), names)
+        wanted.fill(_possible(batches, engine.store), names)
         timers = tuple(islice(_timers(head, now), pending_max + 1))
     except ValueError as error:
         raise ChangeLogError(f"damaged: {error}", path=path, hint="take an older one") from error
@@ -154,10 +154,12 @@ def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
             yield missing
 
 
-def _possible(batches: Iterator[tuple[Quad, ...]]) -> Iterator[tuple[Quad, ...]]:
-    """The same quads. Raises ValueError for one that is none."""
+def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator[tuple[Quad, ...]]:
+    """The same quads. store: what they are meant for. Raises ValueError for one that is none, LimitExceededError for
+    terms that are too long or too deep."""
     before = 0
     for batch in batches:
+        store.check(batch)
         check_quads(batch, before)
         before += len(batch)
         yield batch
