@@ -8,6 +8,7 @@ bytes before it, so a line that was cut short or damaged is known for what it is
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Annotated, Literal, NamedTuple
 
 import google_crc32c
@@ -15,7 +16,8 @@ import msgspec
 
 from engine.delta import QuadDelta
 from engine.errors import ConfigurationError
-from engine.terms import Quad, Term
+from engine.term_bounds import STATEMENT_BYTES_MAX, check_stored
+from engine.terms import STORED_DEPTH_MAX, Quad, Term
 
 VERSION = 1
 
@@ -161,7 +163,7 @@ def check(line: bytes) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """The record in a line without its newline.
+    """The record in a line without its newline, with quads that a store can read.
 
     Raises ValueError that says what is wrong with it, ConfigurationError for a record of a newer program.
     """
@@ -175,6 +177,9 @@ def decode(line: bytes) -> Record:
             f"the change log has a record of version {record.v}, and this program reads version {VERSION}; "
             "it was written by a newer program: run that one"
         )
+    # Only such lines can have terms that are too long or too deep: JSON may write a bracket as an escape.
+    if len(line) > STATEMENT_BYTES_MAX or line.count(b"<<") > STORED_DEPTH_MAX or b"\\u" in line:
+        check_stored(chain(record.d, record.a, record.k))
     return record
 
 

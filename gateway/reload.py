@@ -12,7 +12,9 @@ from gateway.settings import Settings
 LIVE: dict[str, frozenset[str]] = {
     "gateway": frozenset({"log_level", "queue_max"}),
     "query": frozenset({"time_ms_max", "rows_max", "memory_bytes_max", "concurrent_max"}),
-    "limits": frozenset({"evaluation_ms_max", "first_result_rows_max", "parse_ms_max", "parse_memory_bytes_max"}),
+    "limits": frozenset(
+        {"evaluation_ms_max", "first_result_rows_max", "term_bytes_max", "parse_ms_max", "parse_memory_bytes_max"}
+    ),
     "delayed": frozenset({"pending_max", "missed"}),
     "security": frozenset(
         {

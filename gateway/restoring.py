@@ -128,6 +128,7 @@ def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: 
     # A store of its own makes terms canonical, whoever wrote them. Nothing is said before the file was read to its end.
     wanted = QuadStore()
     try:
+        engine.store.check(Quad("<urn:s>", "<urn:p>", "<urn:o>", name) for name in names)
         check_graph_names(names)
         wanted.fill(_possible(batches, engine.store), names)
         timers = tuple(islice(_timers(head, now), pending_max + 1))

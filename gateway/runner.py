@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any, BinaryIO
@@ -276,16 +277,19 @@ class Runner:
         def clock() -> datetime:
             return self._now or self._clock.wall()
 
-        quads_max = self._settings.limits.delta_quads_max
+        limits = self._settings.limits
+        new_engine = partial(
+            Engine, clock=clock, delta_quads_max=limits.delta_quads_max, term_bytes_max=limits.term_bytes_max
+        )
         if self._store is None:
-            return Engine(clock=clock, delta_quads_max=quads_max)
+            return new_engine()
         try:
-            return Engine(clock=clock, store_path=self._store.path, delta_quads_max=quads_max)
+            return new_engine(store_path=self._store.path)
         except StoreError as error:
             logger.error("store is damaged reason=%s", error)
             self._store.emptied()
             self._way_back = None
-            return Engine(clock=clock, store_path=self._store.path, delta_quads_max=quads_max)
+            return new_engine(store_path=self._store.path)
 
     def recover(self, progress: Callable[[int], None] = lambda records: None) -> Recovery:
         """Takes the newest snapshot, replays the change log behind it, and finds out which reactions it lacks.
@@ -457,6 +461,7 @@ class Runner:
         def apply() -> None:
             self._settings = settings
             self._trials.limits = settings.limits
+            self._engine.store.term_bytes_max = settings.limits.term_bytes_max
             self._reader.apply(settings.query, settings.limits)
 
         return self._enqueue(apply)

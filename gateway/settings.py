@@ -17,6 +17,7 @@ from adapters.mqtt.settings import MqttSettings
 from cloud_sync.settings import SyncSettings
 from engine.change_log import Missed
 from engine.errors import ConfigurationError
+from engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from engine.terms import iri
 from engine.update import DELTA_QUADS_MAX
 from gateway.clock import Trust
@@ -113,13 +114,15 @@ class LimitSettings(_Table, frozen=True):
 
     evaluation_ms_max: processor time of what the store evaluates for an update, or for a subscription at once or
     again; first_result_rows_max: rows of a subscription's first result; delta_quads_max: quads that the templates of
-    one update make, to be deleted and inserted; parse_ms_max, parse_memory_bytes_max: processor time and memory of the
+    one update make, to be deleted and inserted; term_bytes_max: the longest term that may come into the dataset, in
+    N-Triples syntax and UTF-8; parse_ms_max, parse_memory_bytes_max: processor time and memory of the
     process that parses a large body.
     """
 
     evaluation_ms_max: Positive = 500
     first_result_rows_max: Positive = 100_000
     delta_quads_max: Positive = DELTA_QUADS_MAX
+    term_bytes_max: Annotated[int, msgspec.Meta(ge=TERM_BYTES_LEAST, le=TERM_BYTES_MOST)] = TERM_BYTES_MAX
     parse_ms_max: Positive = 20_000
     parse_memory_bytes_max: Positive = 512 * 1024 * 1024
 

@@ -17,6 +17,7 @@ import pytest
 import zstandard
 
 from engine.errors import ChangeLogError, LimitExceededError, MalformedRequestError
+from engine.term_bounds import TERM_BYTES_MAX
 from gateway import backup
 from gateway.history import History
 from gateway.restoring import Part, comparison, difference
@@ -235,6 +236,11 @@ OF_DELAY, OF_AT = (*PENDING, 0, 0), (*PENDING, 1, 0)
         ((1, "a", 0, 2), "<urn:o> .\n<urn:forged> <urn:p> <urn:o>", r"quad 1 is none"),
         ((1, "a", 1, 0), '"literal"', r"quad 2 is none"),
         ((1, "a", 0, 1), "<no iri>", r"quad 1 is none"),
+        ((1, "a", 0, 2), f'"{"x" * TERM_BYTES_MAX}"', r"limits\.term_bytes_max = 1048576"),
+        ((1, "a", 0, 2), "<<( <urn:s> <urn:p> " * 51 + "1" + " )>>" * 51, r"nested 51 deep"),
+        ((1, "a", 0, 2), "<<( <urn:s> <urn:p> " * 30_000 + "1" + " )>>" * 30_000, r"nested 30000 deep"),
+        ((1, "a", 0, 0), "<urn:s> <urn:p> " + "<<( <urn:s> <urn:p> " * 30_000, r"nested 30000 deep"),
+        ((0, "graphs", "created", 0), f"<urn:{'x' * TERM_BYTES_MAX}>", r"limits\.term_bytes_max"),
         ((1, "a", 0, 2), "", r"quad 1 is none"),
     ],
 )

@@ -12,6 +12,7 @@ import pyoxigraph as ox
 import pytest
 
 from engine.errors import GatewayError, LimitExceededError, QueueFullError, RequestSyntaxError, UnsupportedRequestError
+from engine.term_bounds import TERM_BYTES_MAX
 from gateway import rdf_bodies
 from gateway.gates import Addresses
 from gateway.rdf_bodies import RdfBodies, check_xml
@@ -96,6 +97,40 @@ def test_the_gateway_refuses_bombs_whatever_their_size(tmp_path: Path, padding: 
                 assert (answer.status, answer.json["status_code"]) == (status, status), answer.body
             answer = await http(graphs(at), "PUT", RDF.format("<p:a p:b='c'/>") + padding, {"Content-Type": XML})
             assert answer.status == 201
+            await until(no_forks)
+
+    go(test)
+
+
+@pytest.mark.parametrize("padding", ["", " " * rdf_bodies.SMALL_BYTES])
+@pytest.mark.parametrize(
+    ("media_type", "document"),
+    [
+        ("application/n-triples", "<a:s> <a:p> " + "<<( <a:s> <a:p> " * 25_000 + "<a:o>" + " )>>" * 25_000 + " ."),
+        ("application/n-triples", "<a:s> <a:p> " + "<<( <a:s> <a:p> " * 51 + "<a:o>" + " )>>" * 51 + " ."),
+        ("text/turtle", "<< " * 51 + "<a:s> <a:p> <a:o> " + ">> <a:p> <a:o> " * 51 + "."),
+        ("application/ld+json", '{"a:p":' * 201 + "1" + "}" * 201),
+        (
+            XML,
+            RDF.format(
+                "<rdf:Description>"
+                + '<p:q rdf:parseType="Triple"><rdf:Description rdf:about="a:s">' * 51
+                + '<p:q rdf:resource="a:o"/>'
+                + "</rdf:Description></p:q>" * 51
+                + "</rdf:Description>"
+            ).replace("<rdf:RDF", '<rdf:RDF rdf:version="1.2"'),
+        ),
+        ("text/turtle", f'<a:s> <a:p> "{"x" * TERM_BYTES_MAX}" .'),
+    ],
+)
+def test_terms_that_could_not_be_read_back_are_refused(
+    tmp_path: Path, media_type: str, document: str, padding: str
+) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            answer = await http(graphs(at), "PUT", document + padding, {"Content-Type": media_type})
+            assert (answer.status, answer.json["error"]) == (403, "limit_exceeded"), answer.body
+            assert (await http(graphs(at))).status == 404
             await until(no_forks)
 
     go(test)
