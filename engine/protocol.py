@@ -75,16 +75,18 @@ class QueryRequest(_Asking, frozen=True):
     """``query``: an ad-hoc query over the socket."""
 
 
+GATEWAY_KINDS = ("timer", "missed", "clock", "application", "restore", "removed", "http", "ws")
+"""Kinds of causes that only the gateway writes."""
+
+
 class DeclaredCause(msgspec.Struct, frozen=True):
     """What a client says an update came from, for the change log: ``{"kind": "mqtt", "id": "street/1/presence"}``.
 
-    kind: a word of the client's, but none of those that the gateway itself writes.
+    kind: a word of the client's, but none of those that the gateway itself writes (`GATEWAY_KINDS`). Recovery and the
+    delayed updates go by them, so whoever could forge one could undo a timer or pass for an application's reaction.
     """
 
-    kind: Annotated[
-        str,
-        msgspec.Meta(pattern="^(?!(timer|missed|clock|application|restore|removed|http|ws)$)[a-z][a-z0-9-]{0,31}$"),
-    ]
+    kind: Annotated[str, msgspec.Meta(pattern=rf"^(?!({'|'.join(GATEWAY_KINDS)})\Z)[a-z][a-z0-9-]{{0,31}}\Z")]
     id: Annotated[str, msgspec.Meta(max_length=1000)]
 
 
@@ -351,10 +353,12 @@ def unsubscribed_message(spuid: str) -> bytes:
     return msgspec.json.encode({"unsubscribed": {"spuid": spuid}})
 
 
-def updated_message(alias: str | None, sequence: int, delayed: str | None) -> bytes:
-    """The answer to an update over the socket: the commit's sequence, and the id of a delayed update."""
+def updated_message(alias: str | None, sequence: int | None, delayed: str | None) -> bytes:
+    """The answer to an update over the socket: the commit's sequence, None for a client that is not told, and the id of
+    a delayed update."""
     body: dict[str, Any] = {} if alias is None else {"alias": alias}
-    body["sequence"] = sequence
+    if sequence is not None:
+        body["sequence"] = sequence
     if delayed is not None:
         body["delayed"] = delayed
     return msgspec.json.encode({"updated": body})

@@ -212,22 +212,27 @@ def _timers(options: argparse.Namespace) -> int:
 
 
 _TIMER_TITLES = ("ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE")
-_UPDATE_CHARACTERS_MAX = 60
+_TEXT_CHARACTERS_MAX = 60
 
 
 def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
     cause, in_s = timer["cause"], timer["in_s"]
     first = next((line.strip() for line in timer["update"].splitlines() if line.strip()), "")
-    first = "".join(character if character.isprintable() else " " for character in first)  # no escape sequences
     return (
         timer["id"],
         f"{timer['due'][:19]}Z",
         "" if in_s is None else _span(in_s),
-        "" if cause is None else f"{cause['kind']} {cause['id']}",
+        "" if cause is None else _printable(f"{cause['kind']} {cause['id']}"),
         timer["state"],
         timer["missed"],
-        first if len(first) <= _UPDATE_CHARACTERS_MAX else f"{first[: _UPDATE_CHARACTERS_MAX - 1]}…",
+        _printable(first),
     )
+
+
+def _printable(text: str) -> str:
+    """What a client wrote, cut and without escape sequences."""
+    text = "".join(character if character.isprintable() else " " for character in text)
+    return text if len(text) <= _TEXT_CHARACTERS_MAX else f"{text[: _TEXT_CHARACTERS_MAX - 1]}…"
 
 
 def _span(seconds: float) -> str:

@@ -67,7 +67,7 @@ from gateway.persistent_store import PersistentStore
 from gateway.rdf_bodies import RdfBodies
 from gateway.reader import Answer, Reader
 from gateway.recovery import Knowledge, Recovering
-from gateway.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestIds, RequestKey
+from gateway.request_ids import REMOVED, REQUEST_ID_CHARACTERS_MAX, Accepted, RequestIds, RequestKey
 from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, comparison
 from gateway.security.callers import ANYBODY, Caller
@@ -80,8 +80,6 @@ from gateway.upkeep import PAUSE_S, Upkeep
 
 logger = logging.getLogger(__name__)
 
-REMOVED = "removed"
-"""The kind of cause of what happens because a client was removed."""
 _REACT_AGAIN_S = 1.0
 _TIMER_FAILED = "delayed update failed id=%s reason=%s"
 _REACTION_FAILED = "update failed id=%s reason=%s"
@@ -225,6 +223,7 @@ class Runner:
         self._beginning: deque[Application] = deque()  # their beginning is not recorded yet
         self._ending: deque[str] = deque()  # the same of the end of those that are not declared any more
         self._stopped: deque[Application] = deque()  # the same of those that were stopped
+        self._removed: deque[str] = deque()  # clients whose end is not recorded yet
         self._reacts_again = False  # another try is under way
         self._since: list[QuadDelta] | None = None  # what was committed since a backup was compared with the dataset
         self.counters = Counters()
@@ -307,6 +306,9 @@ class Runner:
         names = {application.name for application in self._applications}
         self._beginning.extend(waiting)
         self._ending.extend(name for name in self._register.names() if name not in names)
+        for client in self._request_ids.clients():
+            if client and self._access_of(client) is None:  # it was removed, and the process ended before it said so
+                self._forget_client(client)
         try:
             self._note_clocks()
             self._log.sync()
@@ -696,28 +698,33 @@ class Runner:
 
     def permissions_changed(self, client: str) -> asyncio.Future[None]:
         """Ends the subscriptions of a client that may see other graphs now than when they began, or none; cancels the
-        delayed updates of one that was removed. What it may do is asked now: when the step has its turn, another one
-        may have come under that name."""
+        delayed updates of one that was removed, and forgets its request ids. What it may do is asked now: when the step
+        has its turn, another one may have come under that name."""
         access = self._access_of(client)
 
         def change() -> None:
             self._subscribers.permissions_changed(client, access)
             if access is None:
-                self._cancel_all(client)
+                self._forget_client(client)
 
         return self._enqueue(change)
 
-    def _cancel_all(self, client: str) -> None:
-        """Cancels the delayed updates of a client that was removed."""
-        names = self._delayed.names_of(client)
-        try:
-            self._react()
-            for name in names:
-                self._delayed.follow(self._log.append("cancel", cause=Cause(REMOVED, client), cancel=name))
-        except ChangeLogError as error:
-            # Nobody waits for this; they have no effect as long as there is no client of that name.
-            logger.error("delayed updates were not cancelled client=%s reason=%s", client, error)
-        self._rearm = True
+    def _forget_client(self, client: str) -> None:
+        """Forgets what a client that was removed asked for. The record of it is owed, and goes before all others: what
+        another one of that name asks for stands behind it."""
+        if self._request_ids.forget(client) or self._delayed.names_of(client):
+            self._removed.append(client)
+
+    def _record_removals(self) -> None:
+        """Records that clients were removed, and cancels their delayed updates. Raises ChangeLogError; it is owed
+        still."""
+        while self._removed:
+            cause = Cause(REMOVED, self._removed[0])
+            for name in self._delayed.names_of(cause.id):
+                self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
+            self._commit(QuadDelta(), cause)
+            self._removed.popleft()
+            self._rearm = True
 
     @property
     def replay_bytes_max(self) -> int:
@@ -835,7 +842,11 @@ class Runner:
 
     def delayed_updates(self, caller: Caller = ANYBODY) -> list[dict[str, Any]]:
         """The caller's pending delayed updates that are due next, everybody's if it is an operator."""
-        return self._delayed.table(None if caller.operator else caller.name)
+        rows = self._delayed.table(None if caller.operator else caller.name)
+        if not caller.numbered:
+            for row in rows:
+                del row["sequence"]
+        return rows
 
     def delayed_count_of(self, caller: Caller) -> int:
         """How many of those are pending."""
@@ -888,6 +899,8 @@ class Runner:
         if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
             raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         key, client = call.request_key, call.caller.name or None
+        if call.caller.registered and self._access_of(call.caller.name) is None:
+            raise _not_registered(call.caller.name)
         known = self._request_ids.get(key)
         if known is not None:
             return known
@@ -1038,6 +1051,7 @@ class Runner:
         if self._beginning or self._ending:
             self._begin_and_end()
         self._subscribers.record_ends()
+        self._record_removals()
 
     def _run_owed(self) -> None:
         while self._owed or self._stopped:
@@ -1090,7 +1104,7 @@ class Runner:
         try:
             access = self._access(client)
             if access is None:
-                raise AccessDeniedError(f"the client {client} is not registered any more")
+                raise _not_registered(client or "")
             return self._prepared(sparql, access=access)
         except (RequestError, StoreError) as error:
             logger.error(failed, name, error)
@@ -1129,6 +1143,10 @@ class Runner:
                 self._store.closed()
             except (OSError, GatewayError) as error:
                 logger.error("store was not closed properly reason=%s", error)
+
+
+def _not_registered(client: str) -> AccessDeniedError:
+    return AccessDeniedError(f"the client {client} is not registered any more")
 
 
 def _fulfil(outcome: asyncio.Future[Any], result: Any) -> None:

@@ -29,6 +29,7 @@ from engine.errors import (
     bare,
 )
 from engine.protocol import (
+    DeclaredCause,
     QueryRequest,
     Results,
     SubscribeRequest,
@@ -75,6 +76,9 @@ _OPERATIONS: dict[type, str] = {
     QueryRequest: "query",
 }
 HANDSHAKE_S = 10
+ADAPTER_KINDS = frozenset({"mqtt", "coap"})
+"""Causes that the gateway's own adapters declare, which come by the Unix sockets, or on loopback in plain mode. A
+registered client is somebody else, whose records must not pass for a device's."""
 
 
 class _Sink:
@@ -283,7 +287,7 @@ class _Connection:
                 declared = request.cause
                 call = UpdateCall(
                     request.sparql,
-                    self._cause_of(caller) if declared is None else Cause(declared.kind, declared.id),
+                    self._cause_of(caller) if declared is None else _declared(declared, caller),
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,
@@ -305,7 +309,8 @@ class _Connection:
             self._refuse(error, request, caller)
         else:
             accepted = outcome.result()
-            self._outbox.put(updated_message(request.alias, accepted.sequence, accepted.delayed))
+            sequence = accepted.sequence if caller.numbered else None
+            self._outbox.put(updated_message(request.alias, sequence, accepted.delayed))
 
     def _subscribe(self, request: SubscribeRequest, caller: Caller) -> asyncio.Future[str]:
         limit = self._settings.subscriptions_per_client_max
@@ -382,6 +387,16 @@ class _Connection:
             self._outbox.put(answer_message(request.alias, results))
         except GatewayError as error:
             self._refuse(bare(error), request, caller)
+
+
+def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
+    """What an update is said to come from. Raises AccessDeniedError for what only the gateway's adapters may say."""
+    if caller.registered and cause.kind in ADAPTER_KINDS:
+        raise AccessDeniedError(
+            f"cause.kind {cause.kind!r} is that of the gateway's own adapters; take another word, such as "
+            f"{cause.kind}-bridge"
+        )
+    return Cause(cause.kind, cause.id)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -65,6 +66,19 @@ class FakeClock:
         self.now += timedelta(seconds=off_s + uptime_s)
         self.uptime = timedelta(seconds=uptime_s)
         self.boot = boot
+
+
+class FullDisk(Disk):
+    """Takes so many more writes when told."""
+
+    left: int | None = None
+
+    def write(self, file: int, data: bytes) -> int:
+        if self.left is not None:
+            if self.left == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.left -= 1
+        return super().write(file, data)
 
 
 def opened_log(

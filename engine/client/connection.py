@@ -152,7 +152,7 @@ class EngineClient:
                 elif isinstance(answer, GatewayError):
                     answered[request.alias] = answer
                 else:
-                    answered[request.alias] = UpdateAnswer(answer["sequence"], answer.get("delayed"))
+                    answered[request.alias] = UpdateAnswer(answer.get("sequence"), answer.get("delayed"))
             waiting = again
             if waiting:
                 await asyncio.sleep(pause)

@@ -99,7 +99,8 @@ class SparqlEndpoint:
 
         using_graphs, using_named_graphs: IRIs of the dataset that its WHERE is asked of. extensions: parameters that
         this gateway knows, such as ``delay`` and ``request_id``. Returns what this gateway says of the commit, None
-        for other endpoints. Raises RefusedError, UpstreamError; after the latter nobody knows whether it took effect.
+        where nothing is said, as by other endpoints. Raises RefusedError, UpstreamError; after the latter nobody knows
+        whether it took effect.
         """
         graphs = {"using-graph-uri": list(using_graphs), "using-named-graph-uri": list(using_named_graphs)}
         parameters = {**{name: value for name, value in graphs.items() if value}, **(extensions or {})}
@@ -111,9 +112,12 @@ class SparqlEndpoint:
             told = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        if not isinstance(told, dict) or not isinstance(told.get("sequence"), int):
+        if not isinstance(told, dict):
             return None
-        return UpdateAnswer(told["sequence"], told.get("delayed"))
+        sequence, delayed = told.get("sequence"), told.get("delayed")
+        if not isinstance(sequence, int) and not isinstance(delayed, str):
+            return None
+        return UpdateAnswer(sequence, delayed)
 
     async def answer(
         self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None

@@ -28,9 +28,10 @@ class Tokens(Protocol):
 
 @dataclass(frozen=True)
 class UpdateAnswer:
-    """sequence: of the commit, or of the record that a delayed update was kept in; delayed: the latter's id."""
+    """sequence: of the commit, or of the record that a delayed update was kept in, None where the gateway does not tell
+    it, as to a client that may not read every graph; delayed: the id of a delayed update."""
 
-    sequence: int
+    sequence: int | None
     delayed: str | None = None
 
 

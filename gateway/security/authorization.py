@@ -109,6 +109,9 @@ class Authorization:
         except UnauthorizedError as error:
             self.refuse(address, "request_refused", error)
         self._limit(client.name)
+        return self._caller(client)
+
+    def _caller(self, client: Client) -> Caller:
         known = self._callers.get(client.name)
         if known is None or known[0] is not client:
             if len(self._callers) > self._settings.clients_max:
@@ -123,7 +126,7 @@ class Authorization:
         if self._settings.test_identity and name == TEST_IDENTITY:
             return _TEST_CLIENT.permissions.access
         client = self.registry.get(name)
-        return None if client is None or not client.registration else client.permissions.access
+        return None if client is None or not client.registration else self._caller(client).access
 
     def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
         """Raises the error, or QueueFullError when there were too many from that address."""

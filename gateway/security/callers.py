@@ -23,6 +23,12 @@ class Caller:
     operator: bool
     registered: bool
 
+    @property
+    def numbered(self) -> bool:
+        """Whether answers name the sequence of the record. It counts everybody's commits, so who may not read every
+        graph would know by it when something happens in the others."""
+        return self.operator or self.access.read.every
+
     def require_operator(self, what: str) -> None:
         """Raises AccessDeniedError unless the caller is an operator; what: ``take a backup``, for the message."""
         if not self.operator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +19,7 @@ from engine.errors import ChangeLogError, ConfigurationError, GatewayError, Limi
 from engine.terms import Quad
 from gateway import backup, restoring
 from gateway import snapshots as writing
-from gateway.disk import TEMPORARY, Disk
+from gateway.disk import TEMPORARY
 from gateway.log_reader import segments
 from gateway.restoring import Difference, Restored, difference
 from gateway.runner import Runner
@@ -30,6 +29,7 @@ from tests.forks import forks, stuck_streams
 from tests.gateway_parts import (
     START,
     FakeClock,
+    FullDisk,
     application,
     dump,
     gateway,
@@ -430,19 +430,6 @@ def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_updates_are_
             assert runner._log.sequence == 1
 
     asyncio.run(scenario())
-
-
-class FullDisk(Disk):
-    """Takes so many more writes when told."""
-
-    left: int | None = None
-
-    def write(self, file: int, data: bytes) -> int:
-        if self.left is not None:
-            if self.left == 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            self.left -= 1
-        return super().write(file, data)
 
 
 def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: Path) -> None:

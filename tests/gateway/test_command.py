@@ -244,3 +244,10 @@ def test_root_runs_no_gateway_in_the_data_folder_of_another_user(tmp_path: Path)
     assert done.returncode == 2
     assert "`systemctl start lamplighter-gateway`" in done.stderr
     assert list(data.iterdir()) == []
+
+
+def test_a_timers_cause_is_shown_without_escape_sequences() -> None:
+    cause = {"kind": "mine", "id": "\x1b[2J" + "x" * 200, "seq": None}
+    timer = {"id": "t", "due": "2030-01-01T00:00:00Z", "in_s": 1.0, "cause": cause, "state": "late", "missed": "run"}
+    shown = _timer_row({**timer, "update": "CLEAR ALL"})[3]
+    assert shown.startswith("mine  [2Jxxx") and len(shown) == 60

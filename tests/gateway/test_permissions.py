@@ -15,6 +15,7 @@ from engine.access import FULL, Access, Graphs
 from engine.core import Notification, Subscription
 from engine.errors import (
     AccessDeniedError,
+    ChangeLogError,
     GatewayError,
     MalformedRequestError,
     UnknownDelayedError,
@@ -26,13 +27,17 @@ from engine.sparql import query_outline
 from gateway.resumption import Attached
 from gateway.runner import Runner
 from gateway.security.callers import LOCAL, Caller
+from gateway.settings import Settings
 from gateway.subscribers import Sink
+from gateway.verification import verify
 from tests.gateway_parts import (
     CLIENT,
     FakeClock,
+    FullDisk,
     dump,
     gateway,
     idle,
+    opened_log,
     records,
     runner_over,
     running,
@@ -192,6 +197,95 @@ def test_request_ids_belong_to_their_client_across_starts_and_snapshots(tmp_path
             # What is known of another's id is nothing: neither its answer nor that it is taken.
             mine = await update(runner, insert(B, 4), request_id="d", caller=BEN)
             assert mine.delayed is None and len(dump(runner)) == 4
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("how", ["log", "snapshot"])
+def test_request_ids_end_with_their_client(tmp_path: Path, how: str) -> None:
+    """Another client that gets the name later is not told what the one before was answered."""
+    clients = Clients(anna=ANNA.access, ben=BEN.access)
+
+    async def test() -> None:
+        async with secured(tmp_path, clients) as runner:
+            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+            await update(runner, insert(A, 2), request_id="d", delay="PT1H", caller=ANNA)
+            ben = await update(runner, insert(B, 2), request_id="r", caller=BEN)
+            del clients["anna"]
+            ended = runner.permissions_changed("anna")
+            clients["anna"] = ANNA.access
+            new = await update(runner, insert(A, 3), request_id="r", caller=ANNA)
+            await ended
+            assert len(dump(runner)) == 3
+            if how == "snapshot":
+                await runner.log_keeper.take_snapshot()
+        for _ in range(2):
+            async with secured(tmp_path, clients) as runner:
+                assert await update(runner, insert(A, 9), request_id="r", caller=ANNA) == new
+                assert await update(runner, insert(B, 9), request_id="r", caller=BEN) == ben
+                assert len(dump(runner)) == 3
+        async with secured(tmp_path, clients) as runner:
+            again = await update(runner, insert(A, 4), request_id="d", delay="PT1H", caller=ANNA)
+            assert again.delayed is not None and runner.delayed_count == 1, "not the answer of the one before"
+
+    asyncio.run(test())
+    assert verify(tmp_path, FakeClock()).problems == []
+
+
+def test_request_ids_of_a_client_that_was_removed_while_the_gateway_was_off_are_forgotten(tmp_path: Path) -> None:
+    """Its process may have ended between the two: the registry is another file than the log."""
+    clients = Clients(anna=ANNA.access)
+
+    async def test() -> None:
+        async with secured(tmp_path, clients) as runner:
+            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+            await update(runner, insert(A, 1), request_id="local")
+        del clients["anna"]
+        async with secured(tmp_path, clients):
+            pass
+        clients["anna"] = ANNA.access
+        async with secured(tmp_path, clients) as runner:
+            await update(runner, insert(A, 2), request_id="r", caller=ANNA)
+            await update(runner, insert(A, 9), request_id="local")
+            assert len(dump(runner)) == 2
+
+    asyncio.run(test())
+
+
+def test_what_the_log_does_not_take_of_a_removal_is_recorded_before_anything_else(tmp_path: Path) -> None:
+    clients, disk = Clients(anna=ANNA.access), FullDisk()
+
+    async def test() -> None:
+        runner = Runner(Settings(), FakeClock(), opened_log(tmp_path, disk=disk), access_of=clients.get)
+        runner.recover()
+        async with running(runner):
+            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+            await update(runner, insert(A, 1), delay="PT1H", caller=ANNA)
+            disk.left = 0
+            del clients["anna"]
+            await runner.permissions_changed("anna")
+            clients["anna"] = ANNA.access
+            for _ in range(2):
+                with pytest.raises(ChangeLogError):
+                    await update(runner, insert(A, 2), request_id="r", caller=ANNA)
+            disk.left = None
+            await update(runner, insert(A, 2), request_id="r", caller=ANNA)
+            assert (len(dump(runner)), runner.delayed_count) == (2, 0)
+        kinds = [(record.type, record.cause.kind) for record in records(tmp_path) if record.cause]
+        assert kinds[2:] == [("cancel", "removed"), ("commit", "removed"), ("commit", "http")]
+
+    asyncio.run(test())
+
+
+def test_what_a_removed_client_asked_for_and_is_on_trial_still_is_refused(tmp_path: Path) -> None:
+    clients = Clients(anna=ANNA.access)
+
+    async def test() -> None:
+        async with secured(tmp_path, clients) as runner:
+            del clients["anna"]
+            with pytest.raises(AccessDeniedError, match="not registered any more"):
+                await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+            assert not dump(runner)
 
     asyncio.run(test())
 

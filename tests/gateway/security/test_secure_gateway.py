@@ -464,3 +464,48 @@ def test_the_operators_commands(gateway: SecureGateway) -> None:
     assert failed(gateway.https("GET", "/query?query=ASK%20%7B%7D", b"", good)) == (401, "invalid_grant")
     assert "there is no client cli" in lamplighter(gateway, "clients", "remove", "cli", code=2)
     assert "not an absolute IRI" in lamplighter(gateway, "clients", "add", "x", "--read", "relative", code=2)
+
+
+# --- what numbers and causes tell --------------------------------------------------------------------------
+
+
+def test_no_answer_counts_what_happens_in_graphs_that_a_client_may_not_read(gateway: SecureGateway, full: str) -> None:
+    """The sequence of a record counts everybody's commits."""
+    narrow = gateway.bearer("narrow", gateway.client("narrow", read=["http://e/n"], write=["http://e/n"]))
+    every = gateway.bearer("every", gateway.client("every", read=["*"], write=["http://e/n"]))
+    insert = "INSERT DATA { GRAPH <http://e/n> { <http://e/s> <http://e/p> 1 } }"
+    nothing = "DELETE DATA { GRAPH <http://e/n> { <http://e/s> <http://e/p> 0 } }"
+
+    def numbers(bearer: str) -> set[bool]:
+        """Whether a number is in the answers, over HTTP and WebSocket, at once, delayed, and again."""
+        found = []
+        for query in ("", "?request_id=n", "?request_id=n", "?delay=PT1H"):
+            for text in (insert, nothing):
+                headers = {"Content-Type": "application/sparql-update", "Authorization": bearer}
+                answer = gateway.https("POST", f"/secure/update{query}", text, headers)
+                assert answer.status in (200, 202), answer.body
+                found.append("sequence" in answer.json)
+        with gateway.websocket(Authorization=bearer) as socket:
+            for members in ({}, {"request_id": "w"}, {"request_id": "w"}, {"delay": "PT1H"}):
+                answer_ = ask(socket, {"update": {"sparql": insert, **members}})
+                found.append("sequence" in answer_["updated"])
+        rows = gateway.https("GET", "/delayed", headers={"Authorization": bearer}).json["delayed"]
+        assert len(rows) == 3
+        found += ["sequence" in row for row in rows]
+        return set(found)
+
+    assert (numbers(narrow), numbers(every)) == ({False}, {True})
+    assert "sequence" in update(gateway, full, insert).json
+    for row in gateway.local("GET", "/delayed").json["delayed"]:
+        gateway.local("DELETE", f"/delayed/{row['id']}")
+
+
+def test_a_registered_client_does_not_pass_for_an_adapter(gateway: SecureGateway, full: str) -> None:
+    insert = "INSERT DATA { GRAPH <http://e/cause> { <http://e/s> <http://e/p> 1 } }"
+    with gateway.websocket(Authorization=full) as socket:
+        for kind in ("mqtt", "coap"):
+            refused = ask(socket, {"update": {"sparql": insert, "cause": {"kind": kind, "id": "x"}, "alias": "a"}})
+            assert refusal(refused) == (403, "forbidden", "a") and f"{kind}-bridge" in refused["error_description"]
+        assert "updated" in ask(socket, {"update": {"sparql": insert, "cause": {"kind": "zigbee", "id": "x"}}})
+    with gateway.local_websocket() as socket:
+        assert "updated" in ask(socket, {"update": {"sparql": insert, "cause": {"kind": "mqtt", "id": "street/1"}}})
