@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from shlex import quote as quoted
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ def add_security_commands(command: Adder) -> None:
     modes = clients.add_subparsers(title="what to do", required=True, dest="mode")
     listed = add_mode(modes, "list", "who has registered or may register, and what each may do", _list)
     listed.add_argument("--json", action="store_true", help="print what GET /clients answers")
-    add = add_mode(modes, "add", "let a client of that name register itself, once", _add)
+    add = add_mode(modes, "add", "list a client of that name, which then registers itself, once", _add)
     _permissions(add)
     add.add_argument("--register", action="store_true", help="register it at once, and print its secret")
     code = add_mode(modes, "code", "print a one-time code with which a client of that name can register", _code)
@@ -98,8 +99,13 @@ def _add(options: argparse.Namespace) -> int:
         print(f"client_id      {answer['name']}\nclient_secret  {answer['client_secret']}")
         print("The secret is shown this once; the gateway does not keep it.")
     else:
-        _new(options, "list")
-        print(f"{options.name} may register now, once")
+        answer = _new(options, "list")
+        if answer["needs_code"]:
+            print(
+                f"{options.name} is listed, and registers with a code: lamplighter clients code {quoted(options.name)}"
+            )
+        else:
+            print(f"{options.name} may register now, once; whoever asks first under that name is it")
     return 0
 
 

@@ -59,7 +59,8 @@ class Clients:
     async def clients(self, request: Request, caller: Caller) -> Response:
         registry = self._configured().registry
         if request.method == "GET":
-            found = [_shown(client) for client in registry.all()]
+            coded = self._configured().registration == "code"
+            found = [_shown(client, coded) for client in registry.all()]
             return json_answer({"total": len(found), "clients": found})
         wanted = await _body(request, _Wanted)
         permissions = _checked(wanted.permissions)
@@ -71,6 +72,7 @@ class Clients:
             answer["client_secret"] = await registry.add_registered(wanted.name, permissions or self._grant)
         elif wanted.how == "list":
             await registry.add(wanted.name, permissions or self._grant)
+            answer["needs_code"] = self._configured().registration == "code"
         else:
             raise MalformedRequestError(f"how: {wanted.how!r}; it is list, register or code")
         audit("client_added", client=wanted.name, how=wanted.how, by=_who(caller), **_audited(permissions))
@@ -106,8 +108,9 @@ class Clients:
         return self._authorization
 
 
-def _shown(client: Client) -> dict[str, object]:
-    state = "registered" if client.registration else "needs a code" if client.coded else "listed"
+def _shown(client: Client, coded: bool) -> dict[str, object]:
+    """coded: whether all need a code."""
+    state = "registered" if client.registration else "needs a code" if client.coded or coded else "listed"
     return {"name": client.name, "state": state, "since": client.since} | msgspec.structs.asdict(client.permissions)
 
 

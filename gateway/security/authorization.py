@@ -14,9 +14,14 @@ from gateway.security.callers import Caller
 from gateway.security.permissions import EVERYTHING, Permissions
 from gateway.security.rates import Buckets, network, too_many
 from gateway.security.registry import Client, Registry, check_name
-from gateway.security.settings import SecuritySettings
+from gateway.security.settings import Registration, SecuritySettings
 from gateway.security.tokens import Tokens
 
+CODE_TRIES = 5
+"""Wrong one-time codes from one address; then it waits, and has another try each `CODE_WAIT_S`. The code stays good."""
+CODE_WAIT_S = 120
+CODES_PER_S = 50
+"""Codes that are tried, from all addresses together. 2^40 codes take 700 years at that rate."""
 TEST_IDENTITY = "SEPATest"
 TEST_TOKEN_LIFE_S = 5
 _TEST_CLIENT = Client(
@@ -61,6 +66,8 @@ class Authorization:
         self._settings = settings
         self._attempts = Buckets(attempts / 60, attempts, self._now_s)
         self._requests = Buckets(settings.requests_per_s, settings.requests_per_s, self._now_s)
+        self._guesses = Buckets(1 / CODE_WAIT_S, CODE_TRIES, self._now_s)
+        self._all_guesses = Buckets(CODES_PER_S, CODES_PER_S, self._now_s)
 
     def _now_s(self) -> float:
         return self._clock.boottime_us() / 1e6
@@ -78,10 +85,15 @@ class Authorization:
         self._attempt(address)
         try:
             check_name(name)
+            if code is not None:
+                self._guess(address)
             client, secret = await self.registry.register(name, code, self._settings.registration, self._grant)
         except GatewayError as error:
             refused("registration_refused", client=name, address=address, reason=error.code)
             raise
+        if code is not None:  # it was no guess
+            self._guesses.give(network(address))
+            self._all_guesses.give("")
         audit("registered", client=client.name, address=address, mode=self._settings.registration)
         return Credentials(client.name, secret)
 
@@ -121,6 +133,11 @@ class Authorization:
             self._callers[client.name] = known
         return known[1]
 
+    @property
+    def registration(self) -> Registration:
+        """Who may register now."""
+        return self._settings.registration
+
     def access_of(self, name: str) -> Access | None:
         """What a client may do now; None for one that is not registered (any more)."""
         if self._settings.test_identity and name == TEST_IDENTITY:
@@ -156,6 +173,16 @@ class Authorization:
         wait_s = self._requests.take(name)
         if wait_s:
             raise too_many(wait_s, f"security.requests_per_s = {self._settings.requests_per_s} is reached")
+
+    def _guess(self, address: str) -> None:
+        """Counts a code before it is looked at, so that many at the same time are no way round."""
+        wait_s = self._guesses.take(network(address))
+        if wait_s:
+            raise too_many(wait_s, f"{CODE_TRIES} wrong codes came from this address")
+        wait_s = self._all_guesses.take("")
+        if wait_s:
+            self._guesses.give(network(address))  # it was not looked at
+            raise too_many(wait_s, "too many wrong codes come from many addresses")
 
     def _attempt(self, address: str) -> None:
         wait_s = self._attempts.take(network(address))

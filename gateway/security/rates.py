@@ -39,6 +39,12 @@ class Buckets:
             self._levels.popitem(last=False)
         return wait
 
+    def give(self, key: Hashable) -> None:
+        """Puts back what was taken from the bucket of a key: it does not count after all."""
+        if key in self._levels:
+            level, since = self._levels[key]
+            self._levels[key] = (min(self._burst, level + 1), since)
+
     def __len__(self) -> int:
         return len(self._levels)
 

@@ -24,8 +24,6 @@ from gateway.security.settings import Registration
 
 CLIENTS = "clients.json"
 NAME_CHARACTERS_MAX = 200
-CODE_TRIES = 5
-"""Wrong codes for a name; then its code is good no more."""
 _CODE_SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without those that are taken for others
 _CODE_CHARACTERS = 8  # 40 bits
 
@@ -51,11 +49,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass
 class _Code:
-    """sha256: of the code; until_us: CLOCK_BOOTTIME. A restart forgets codes."""
+    """sha256: of the code; until_us: CLOCK_BOOTTIME. A restart forgets codes.
+
+    Wrong tries do it no harm, or anybody could keep a device from registering; `gateway.security.authorization` locks
+    whoever makes them.
+    """
 
     sha256: str
     until_us: int
-    tries: int = CODE_TRIES
 
 
 Changed = Callable[[str], object]
@@ -160,12 +161,9 @@ class Registry:
         kept = self._codes.get(name)
         if kept is None or code is None:
             raise _not_authorized()
-        kept.tries -= 1
-        good = hmac.compare_digest(_sha256(_plain(code)), kept.sha256) and self._clock.boottime_us() < kept.until_us
-        if good or kept.tries <= 0:
-            del self._codes[name]
-        if not good:
+        if not hmac.compare_digest(_sha256(_plain(code)), kept.sha256) or self._clock.boottime_us() >= kept.until_us:
             raise _not_authorized()
+        del self._codes[name]
 
     async def _registered(self, name: str, permissions: Permissions) -> tuple[Client, str]:
         secret = secrets.token_urlsafe(32)

@@ -31,7 +31,8 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     certificate_file, key_file: your own, in PEM, relative to the configuration file; both or none.
     socket_folder: where the Unix sockets are, relative to the data folder. local_users: names of users whose processes
         may connect to them besides root and the gateway's own user; they may do everything.
-    registration: who may register: anybody ("open"), names that the operator has listed, or who has a one-time code.
+    registration: who may register: who has a one-time code, names that the operator has listed, which is whoever asks
+        first under such a name, or anybody ("open").
     grant_read, grant_write, grant_subscribe: what a new client may do unless the operator says otherwise: graph IRIs,
         "default" for the default graph, "*" for every graph.
     requests_per_s: of one client; a second's worth more may come at once. attempts_per_min: of one address, without
@@ -50,7 +51,7 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     key_file: str = ""
     socket_folder: str = "run"
     local_users: list[str] = []
-    registration: Registration = "listed"
+    registration: Registration = "code"
     code_life_s: Positive = 600
     clients_max: Positive = 1000
     grant_read: list[str] = []

@@ -238,7 +238,7 @@ def test_settings_are_those_of_a_secure_gateway(system: Path) -> None:
     assert settings.security.enabled
     assert not settings.security.plain_on_network
     assert not settings.security.test_identity
-    assert settings.security.registration == "listed"
+    assert settings.security.registration == "code"
     assert settings.mqtt.host == "127.0.0.1"
 
 

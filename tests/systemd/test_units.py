@@ -107,7 +107,7 @@ def test_sockets_are_those_of_the_settings(name: str) -> None:
 def test_settings_of_the_package_are_secure_and_where_the_units_expect_things() -> None:
     found = settings()
     assert found.security.enabled
-    assert found.security.registration == "listed"
+    assert found.security.registration == "code"
     gateway = unit("lamplighter-gateway.service")["Service"]
     assert found.gateway.data == f"/var/lib/{gateway['StateDirectory']}"
     assert found.security.socket_folder == f"/run/{gateway['RuntimeDirectory']}"

@@ -11,7 +11,7 @@ import pytest
 
 from engine.errors import GatewayError, QueueFullError, UnauthorizedError
 from gateway.disk import Disk
-from gateway.security.authorization import Authorization
+from gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
 from gateway.security.permissions import Permissions
 from gateway.security.rates import Buckets, network
 from gateway.security.registry import Registry
@@ -145,6 +145,86 @@ def test_an_address_that_fails_too_often_waits_and_good_credentials_pass(tmp_pat
     clock.advance(10)
     with pytest.raises(UnauthorizedError):
         ours.caller("Bearer x", HERE)
+
+
+def coded(ours: Authorization, name: str = "lamp") -> str:
+    """The operator gives a one-time code for a name."""
+    return asyncio.run(ours.registry.code(name, Permissions(), Permissions()))
+
+
+def guess(ours: Authorization, address: str, code: str = "0000-0000", name: str = "lamp") -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        asyncio.run(ours.register(name, code, address))
+    return caught.value
+
+
+def test_code_is_the_default_and_a_name_alone_registers_nobody(tmp_path: Path) -> None:
+    assert SecuritySettings().registration == "code"
+    ours = authorization(tmp_path, registration=SecuritySettings().registration)
+    asyncio.run(ours.registry.add("lamp", Permissions()))
+    for _ in range(3):  # somebody asks again and again, to be there before the device
+        with pytest.raises(UnauthorizedError):
+            asyncio.run(ours.register("lamp", None, "192.0.2.66"))
+    assert asyncio.run(ours.register("lamp", coded(ours), HERE)).client_id == "lamp"
+
+
+def test_wrong_codes_lock_who_guesses_and_not_the_code(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, registration="code")
+    code, other = coded(ours), coded(ours, "other")
+    for guesser in ("192.0.2.66", "2001:db8::1"):
+        statuses = [guess(ours, guesser).status for _ in range(8)]
+        assert statuses == [401] * CODE_TRIES + [429] * 3
+        error = guess(ours, guesser, code)
+        assert isinstance(error, QueueFullError), "the right one is not told from a wrong one"
+        assert error.retry_after_s == 120
+        assert guess(ours, guesser, name="nobody").status == 429, "whatever name is guessed for"
+    assert guess(ours, "2001:db8::ffff:2").status == 429, "the same network"
+    for _ in range(100):
+        clock.advance(1)
+        guess(ours, "192.0.2.67")
+    assert asyncio.run(ours.register("lamp", code, HERE)).client_id == "lamp"
+    assert asyncio.run(ours.register("other", other, "2001:db8:0:1::1")).client_id == "other"
+
+
+def test_good_codes_count_against_nobody(tmp_path: Path) -> None:
+    """An installer registers twenty devices from one address."""
+    ours = authorization(tmp_path, registration="code")
+    for number in range(20):
+        name = f"lamp-{number}"
+        assert asyncio.run(ours.register(name, coded(ours, name), HERE)).client_id == name
+    assert guess(ours, HERE).status == 401
+
+
+def test_guesses_that_come_at_the_same_time_are_counted_too(tmp_path: Path) -> None:
+    ours = authorization(tmp_path, registration="code")
+    coded(ours)
+
+    async def many() -> list[int]:
+        outcomes = await asyncio.gather(
+            *(ours.register("lamp", f"0000-{number:04}", "192.0.2.66") for number in range(50)), return_exceptions=True
+        )
+        return [outcome.status for outcome in outcomes if isinstance(outcome, GatewayError)]
+
+    statuses = asyncio.run(many())
+    assert (len(statuses), statuses.count(401)) == (50, CODE_TRIES)
+
+
+def test_codes_cannot_be_guessed_from_many_addresses_either(tmp_path: Path) -> None:
+    """2^40 codes at this rate are 700 years; docs/security.md says so."""
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, registration="code")
+    coded(ours)
+    answers = []
+    for number in range(3000):
+        clock.advance(0.005)
+        answers.append(guess(ours, f"10.{number >> 8}.{number & 255}.1").status)
+    taken = answers.count(401)
+    assert taken + answers.count(429) == 3000
+    assert CODES_PER_S * 15 <= taken <= CODES_PER_S * 17
+    assert 2**40 / CODES_PER_S / (365 * 86_400) > 600
+    clock.advance(1)
+    assert asyncio.run(ours.register("lamp", coded(ours), HERE)).client_id == "lamp"
 
 
 def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:

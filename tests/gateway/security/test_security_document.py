@@ -38,15 +38,15 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
 
 def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
     [fetch, fingerprint, register, token, query, listing, permit, forbid, remove] = COMMANDS
-    add = re.search(r"`(lamplighter clients add [^`]* default)`", DOCUMENT)
-    assert add is not None
+    code = re.search(r"`(lamplighter clients code [^`]* default)`", DOCUMENT)
+    assert code is not None
     with SecureGateway(tmp_path) as gateway:
         (tmp_path / "ca.pem").unlink()
         run(fetch, gateway)
         printed = run(fingerprint, gateway).strip().partition("=")[2]
         assert gateway.addresses.fingerprint == f"SHA-256 {printed}"
-        run(add[1], gateway)
-        secret = json.loads(run(register, gateway))["credentials"]["client_secret"]
+        given = run(code[1], gateway).split()[0]
+        secret = json.loads(run(register.replace("7K2M-XW4P", given), gateway))["credentials"]["client_secret"]
         bearer = json.loads(run(token, gateway, SECRET=secret))["token"]["access_token"]
         assert json.loads(run(query, gateway, TOKEN=bearer))["boolean"] is True
         run(permit, gateway)
