@@ -22,6 +22,7 @@ from engine.rdf_patch import patches
 from engine.terms import Quad, Term, is_iri, lexical
 from gateway import backup
 from gateway.clock import MachineClock
+from gateway.confirmation import add_confirmation, confirmed
 from gateway.delayed import at_moment
 from gateway.disk import TEMPORARY, Disk
 from gateway.history import History
@@ -58,7 +59,7 @@ def add_commands(command: Adder) -> None:
     ).add_argument("file", type=Path, help="such as home.ndjson.zst")
     restore = command("restore", "make a running gateway's dataset and delayed updates those of a backup", _restore)
     restore.add_argument("file", type=Path, help="what `lamplighter backup` wrote")
-    restore.add_argument("--yes", action="store_true", help="do not ask")
+    add_confirmation(restore)
     log = command("log", "read the change log", _show)
     modes = log.add_subparsers(title="what to do", required=True, dest="mode")
 
@@ -403,11 +404,8 @@ def _restore(options: argparse.Namespace) -> int:
     made = backup.checked(options.file)
     what = f"backup of {made.place} from {made.ts[:19]}Z: {made.quads} quads, {made.timers} delayed updates"
     print(what)
-    if sys.stdin.isatty() and not options.yes:
-        question = "Shall it take the place of the gateway's dataset and delayed updates? [y/N] "
-        if input(question).strip().lower() not in ("y", "yes"):
-            print("nothing was changed")
-            return 1
+    if not confirmed("Shall it take the place of the gateway's dataset and delayed updates?", yes=options.yes):
+        return 1
     headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
     with options.file.open("rb") as content, call(settings, data, "POST", "/restore", content, headers) as answer:
         done = json.load(answer)

@@ -19,6 +19,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 from engine.errors import ConfigurationError
+from gateway.confirmation import add_confirmation, confirmed
 
 _HERE = Path(__file__).resolve().parent
 _PREFIX = "usr/lib/lamplighter"
@@ -382,6 +383,7 @@ def add_install_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
     command("install", "set the services up on this machine, or bring them up to date (root)", _install)
     uninstall = command("uninstall", "remove the services from this machine; settings and data stay (root)", _uninstall)
     uninstall.add_argument("--purge", action="store_true", help="remove settings, data, secrets and user as well")
+    add_confirmation(uninstall)
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -390,5 +392,8 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _uninstall(options: argparse.Namespace) -> int:
+    question = f"Shall settings, data and secrets in /{_SETTINGS}, /{_STATE} and /etc/credstore be deleted?"
+    if options.purge and not options.dry_run and not confirmed(question, yes=options.yes):
+        return 1
     Installer(dry=options.dry_run).uninstall(purge=options.purge)
     return 0

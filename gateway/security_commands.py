@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.commands import Adder, add_mode, settings_and_data, table
+from gateway.confirmation import add_confirmation, confirmed
 from gateway.local_call import call
 
 _KINDS = ("read", "write", "subscribe")
@@ -36,6 +37,8 @@ def add_security_commands(command: Adder) -> None:
     key_modes = keys.add_subparsers(title="what to do", required=True, dest="mode")
     rotate = add_mode(key_modes, "rotate", "sign with a new key; tokens that were given stay good", _rotate)
     rotate.add_argument("--revoke", action="store_true", help="no token that was given before is good any more")
+    for parser in (remove, rotate):
+        add_confirmation(parser)
 
 
 def _permissions(parser: argparse.ArgumentParser) -> None:
@@ -128,12 +131,17 @@ def _permit(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
+    question = f"Shall the client {options.name} be removed, with its secret, subscriptions and delayed updates?"
+    if not confirmed(question, yes=options.yes):
+        return 1
     _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
     print(f"{options.name} is removed; its tokens are refused and its subscriptions ended")
     return 0
 
 
 def _rotate(options: argparse.Namespace) -> int:
+    if options.revoke and not confirmed("Shall all tokens that were given be refused from now on?", yes=options.yes):
+        return 1
     answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})[1]
     print(f"tokens are signed with the key {answer['kid']} from now on")
     if options.revoke:

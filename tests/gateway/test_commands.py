@@ -114,7 +114,7 @@ def test_a_backup_is_made_and_restored_by_commands(tmp_path: Path) -> None:
             size = file.stat().st_size
             assert done.stdout == f"backup of {name}/1/2: 3 quads, 1 delayed updates, {size} bytes, checked\n"
             await update(addresses, "DELETE DATA { <urn:s> <urn:p> 1 , 2 } ; INSERT DATA { <urn:s> <urn:p> 4 }")
-            done = await command(tmp_path, "restore", file)
+            done = await command(tmp_path, "restore", file, "--yes")
             assert done.returncode == 0, done
             assert done.stdout.splitlines()[1] == (
                 "restored by record 4: 1 quads removed, 2 added, 1 delayed updates cancelled, 1 set"
@@ -124,11 +124,11 @@ def test_a_backup_is_made_and_restored_by_commands(tmp_path: Path) -> None:
 
             damaged = tmp_path / "damaged"
             damaged.write_bytes(file.read_bytes()[:-5])
-            done = await command(tmp_path, "restore", damaged)
+            done = await command(tmp_path, "restore", damaged, "--yes")
             assert done.returncode == 2 and f"{damaged}: damaged" in done.stderr
             assert (await health(addresses))["sequence"] == 6
 
-        done = await command(tmp_path, "restore", file)
+        done = await command(tmp_path, "restore", file, "--yes")
         assert done.returncode == 2 and "no gateway answers at http://127.0.0.1:" in done.stderr
         before = tree(tmp_path / "data")
         done = await command(tmp_path, "backup", tmp_path / "offline")

@@ -348,6 +348,7 @@ def test_operator_that_nobody_was_told_of_is_made_anew(machine: FolderMachine) -
     interrupted = Interrupted(machine.root, answers=machine.answers)
     announce(interrupted)
     assert [command[2] for command in interrupted.asked if command[0] == "lamplighter"] == ["add", "remove", "add"]
+    assert ("lamplighter", "clients", "remove", "operator", "--yes") in interrupted.asked, "nobody is there to be asked"
     assert "s3cret" in machine.told
 
 

@@ -281,7 +281,7 @@ def test_install_does_the_same_from_an_environment(machine: Machine) -> None:
     assert machine.code("dpkg --install /root/lamplighter.deb") != 0, "its units would stay hidden by those in /etc"
     assert machine.show("lamplighter-gateway", "MainPID") == process
     assert rows(machine, NUMBERS) == ["4"]
-    machine(f"{INSTALLER} uninstall --purge")
+    machine(f"{INSTALLER} uninstall --purge --yes")
     assert machine("systemctl list-units --all --no-legend 'lamplighter*'") == ""
     assert not (machine.root / "var/lib/lamplighter").exists()
 
@@ -301,7 +301,7 @@ def test_a_package_that_was_removed_takes_nothing_from_another_installation(mach
     machine(f"{INSTALLER} install")  # dpkg itself has deleted the settings that had come with the package
     machine.wait(lambda: all_is_well(machine), 60, "the services")
     assert rows(machine, NUMBERS) == ["5"]
-    machine(f"{INSTALLER} uninstall --purge")
+    machine(f"{INSTALLER} uninstall --purge --yes")
 
 
 def test_the_machine_is_as_it_was_before(machine: Machine) -> None:

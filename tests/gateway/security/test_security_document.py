@@ -53,7 +53,7 @@ def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
         run(forbid, gateway)
         row = next(line for line in run(listing, gateway).splitlines() if line.startswith("lamp "))
         assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-"]
-        run(remove, gateway)
+        run(f"{remove} --yes", gateway)
         assert json.loads(run(query, gateway, TOKEN=bearer))["error"] == "invalid_grant"
 
 

@@ -49,7 +49,7 @@ def _operator_secret(machine: Machine) -> str:
     everything = ("--read", "*", "--write", "*", "--subscribe", "*", "--operate")
     done = machine.run("lamplighter", "clients", "add", OPERATOR, "--register", *everything)
     if done.returncode:  # there is one, of a start that was interrupted; nobody was told its secret
-        machine.run("lamplighter", "clients", "remove", OPERATOR)
+        machine.run("lamplighter", "clients", "remove", OPERATOR, "--yes")
         done = machine.run("lamplighter", "clients", "add", OPERATOR, "--register", *everything)
     found = re.search(r"^client_secret\s+(\S+)$", done.stdout, re.MULTILINE)
     if done.returncode or found is None:
