@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +24,9 @@ from engine.access import FULL, Access, Dataset
 from engine.clock_function import microseconds, query_at
 from engine.cts import Cts
 from engine.delta import QuadDelta
-from engine.errors import UnknownSpuidError
+from engine.errors import BrokenEngineError, StoreError, UnknownSpuidError, is_fault
 from engine.lifting import Lifter
+from engine.shapes import Unit
 from engine.sparql import canonical, dataset_of, parse_query
 from engine.spuids import Spuids
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
@@ -48,18 +50,27 @@ class Notification(NamedTuple):
     removed: Bag
 
 
+class Ended(NamedTuple):
+    """A subscription that the engine had to end with a commit, since its result could not be evaluated."""
+
+    spuid: str
+    error: StoreError
+
+
 class Commit(NamedTuple):
     """One update request that took effect.
 
     sequence: its number, one more than the commit before unless the caller gave another. added, removed:
     the net delta. notifications: one for each subscription whose result changed, in the order in which
-    they subscribed. timings: where the time went, if the engine was told to measure.
+    they subscribed. timings: where the time went, if the engine was told to measure. ended: subscriptions that have
+    ended with it and are not told of it.
     """
 
     sequence: int
     delta: QuadDelta
     notifications: tuple[Notification, ...]
     timings: Timings | None = None
+    ended: tuple[Ended, ...] = ()
 
     @property
     def added(self) -> tuple[Quad, ...]:
@@ -125,6 +136,7 @@ class Engine:
         term_bytes_max: int = TERM_BYTES_MAX,
     ) -> None:
         self._timings = timings
+        self._broken: BrokenEngineError | None = None
         self._delta_quads_max = delta_quads_max
         self._clock = clock
         self._new_identifier = new_identifier
@@ -178,13 +190,34 @@ class Engine:
         now: what NOW() stands for, instead of the engine's clock. access: what its client may read and write; every
         quad that it asks to delete or insert counts, whether that changes anything or not. Raises as `update`.
         """
-        return self._updates.delta(
-            sparql,
-            now=lambda: (now or self._clock()).astimezone(UTC),
-            new_blank_node=self._new_blank_node,
-            using=using,
-            access=access,
+        try:
+            return self._updates.delta(
+                sparql,
+                now=lambda: (now or self._clock()).astimezone(UTC),
+                new_blank_node=self._new_blank_node,
+                using=using,
+                access=access,
+            )
+        except BaseException:
+            if self._store.staged:
+                self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """Takes back what an update had applied for a moment when it failed. Raises BrokenEngineError."""
+        try:
+            for delta in reversed(self._store.staged):
+                self._cts.apply(delta.invert())
+            self._store.take_back()
+        except BaseException as error:
+            raise self._breaks(error) from error
+
+    def _breaks(self, error: BaseException) -> BrokenEngineError:
+        """From now on nothing can be committed."""
+        self._broken = BrokenEngineError(
+            f"a step failed half-way: {error!r}; build the engine anew from the change log"
         )
+        return self._broken
 
     def _new_blank_node(self) -> Term:
         return f"_:{self._new_identifier()}"
@@ -205,16 +238,42 @@ class Engine:
     def commit(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
         """Applies a prepared delta and matches it; no other call may come between the two.
 
-        sequence: the number of the change-log record, if there is one.
+        sequence: the number of the change-log record, if there is one. Raises BrokenEngineError when it fails and that
+        cannot be made good; `faults` tells what was.
         """
-        timings = Timings(perf_counter) if self._timings else None
-        changes = self._subscriptions.follow(delta, timings)
-        self.sequence = self.sequence + 1 if sequence is None else sequence
-        started = 0.0 if timings is None else perf_counter()
-        notifications = self._notifications(changes) if changes else ()
-        if timings is not None:
-            timings.t_notify = perf_counter() - started
-        return Commit(self.sequence, delta, notifications, timings)
+        if self._broken is not None:
+            raise self._broken
+        try:
+            timings = Timings(perf_counter) if self._timings else None
+            changes, ended = self._subscriptions.follow(delta, timings)
+            self.sequence = self.sequence + 1 if sequence is None else sequence
+            started = 0.0 if timings is None else perf_counter()
+            notifications: tuple[Notification, ...] = ()
+            if changes:
+                notifications = self._subscriptions.again(self._notifications, changes)
+                for unit, _, _ in changes:
+                    unit.count()
+            if timings is not None:
+                timings.t_notify = perf_counter() - started
+            return Commit(self.sequence, delta, notifications, timings, tuple(self._leave(ended)) if ended else ())
+        except BaseException as error:
+            broken = self._breaks(error)
+            if not is_fault(error):
+                raise
+            raise broken from error
+
+    def _leave(self, ended: Iterable[tuple[Unit, BaseException]]) -> Iterator[Ended]:
+        """Ends the subscriptions of units."""
+        for unit, reason in ended:
+            error = StoreError(f"the subscription ended, for it could not be evaluated any more: {reason}")
+            for number in unit.numbers:
+                self._subscriptions.unsubscribe(number)
+                yield Ended(self._spuids.name(number), error)
+
+    @property
+    def faults(self) -> deque[str]:
+        """What failed in commits of late and was made good, with tracebacks. Whoever logs them takes them out."""
+        return self._subscriptions.faults
 
     def converge(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
         """Makes a delta true whatever was there before; the commit has what of it was not true yet.
@@ -241,16 +300,13 @@ class Engine:
     def _notifications(self, changes: Iterable[Change]) -> tuple[Notification, ...]:
         found = []
         for unit, removed, added in changes:
-            unit.sequence += 1
             gone, come = Bag(unit.columns, removed), Bag(unit.columns, added)
             assert unit.number is not None
-            found.append((unit.number, Notification(self._spuids.name(unit.number), unit.sequence, come, gone)))
-            for number, member in (unit.others or {}).items():
-                member[0] += 1
-                sequence, columns = member
-                if columns != unit.columns:
-                    gone, come = Bag(columns, removed), Bag(columns, added)
-                found.append((number, Notification(self._spuids.name(number), sequence, come, gone)))
+            found.append((unit.number, Notification(self._spuids.name(unit.number), unit.sequence + 1, come, gone)))
+            for number, (sequence, columns) in (unit.others or {}).items():
+                same = columns == unit.columns
+                their_gone, their_come = (gone, come) if same else (Bag(columns, removed), Bag(columns, added))
+                found.append((number, Notification(self._spuids.name(number), sequence + 1, their_come, their_gone)))
         if len(found) > 1:
             found.sort(key=lambda numbered: numbered[0])
         return tuple([notification for _, notification in found])

@@ -22,6 +22,7 @@
     │   └── QueueFullError            too_many_requests            429  yes
     ├── PayloadError                  payload                      400  no   (a device's message)
     ├── StoreError                    sparql11endpoint             500  no
+    ├── BrokenEngineError             engine                       500  no   (it must be rebuilt from the change log)
     ├── ChangeLogError                change_log                   507  yes  (path, sequence, hint)
     ├── UpstreamError                 upstream                     503  yes  (a peer is away)
     └── ConfigurationError            configuration                500  no   (place and cure)
@@ -203,6 +204,15 @@ class StoreError(GatewayError):
     code = "sparql11endpoint"
 
 
+class BrokenEngineError(GatewayError):
+    """A step failed, and what it had changed could not be made good; whoever owns the engine builds a new one.
+
+    Index, store and subscriptions may differ from now on, so nothing more is asked of this engine.
+    """
+
+    code = "engine"
+
+
 class ChangeLogError(GatewayError):
     """The change log cannot be read or written.
 
@@ -233,6 +243,14 @@ class ConfigurationError(GatewayError):
     """The configuration is wrong; the message names file, key and cure."""
 
     code = "configuration"
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether an exception is a failure of the work that raised it, and no wish to end a task or the process.
+
+    A panic of the native store is no Exception, and its class cannot be imported.
+    """
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 E = TypeVar("E", bound=BaseException)

@@ -74,13 +74,12 @@ class Lutt(Generic[Owner]):
             self.matchers.setdefault(predicate, []).append(matcher)
 
     def remove_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
-        if predicate is None:
-            self.wildcards.remove(matcher)
-            return
-        filed = self.matchers[predicate]
-        filed.remove(matcher)
-        if not filed:
-            del self.matchers[predicate]
+        """Takes it out if it is there."""
+        filed = self.wildcards if predicate is None else self.matchers.get(predicate, [])
+        if matcher in filed:
+            filed.remove(matcher)
+        if predicate is not None and not filed:
+            self.matchers.pop(predicate, None)
 
     @property
     def owners(self) -> int:

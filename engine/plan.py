@@ -106,16 +106,15 @@ class Plan:
                     self._compile_seeding(branch)
                 else:
                     self._compile_counting(branch)
-        except Unsupported:
+        except BaseException:
             self.close()
             raise
         self.spu_class = SEEDED if self.seedings else COUNTED if self.countings else TELESCOPED
 
     def close(self) -> None:
         """Lets go of the CTS."""
-        for predicate in self._held:
-            self._cts.release(predicate)
-        self._held.clear()
+        while self._held:
+            self._cts.release(self._held.pop())
 
     def first(self, key: Any) -> list[Binding]:
         """All rows for a unit's key."""

@@ -199,23 +199,24 @@ class Unit:
             found += [self._with_time(row, time) for time in known]
         return found
 
-    def entered(self, rows: Sequence[Binding], now: int) -> list[Binding]:
-        """Rows that come now, with the time."""
-        assert self.times is not None
-        for row in rows:
-            self.times.setdefault(row, []).append(now)
-        return [self._with_time(row, now) for row in rows]
+    def timed_change(
+        self, removed: Sequence[Binding], added: Sequence[Binding], now: int
+    ) -> tuple[list[Binding], list[Binding]]:
+        """Rows that go, with the time at which each appeared, and rows that come now, with that time.
 
-    def untimed(self, rows: Sequence[Binding]) -> list[Binding]:
-        """Rows that go, with the time at which each appeared; of equal ones the oldest goes first."""
+        Of equal rows the oldest goes first. If it fails nothing has happened.
+        """
         assert self.times is not None
-        found = []
-        for row in rows:
-            known = self.times[row]
-            found.append(self._with_time(row, known.pop(0)))
-            if not known:
+        times = {row: list(self.times.get(row, ())) for row in (*removed, *added)}
+        gone = [self._with_time(row, times[row].pop(0)) for row in removed]
+        come = [self._with_time(row, now) for row in added]
+        for row in added:
+            times[row].append(now)
+        self.times.update(times)
+        for row in removed:
+            if row in self.times and not self.times[row]:
                 del self.times[row]
-        return found
+        return gone, come
 
     def _with_time(self, row: Binding, time: int) -> Binding:
         values = list(row)
@@ -230,6 +231,19 @@ class Unit:
             if self.others is None:
                 self.others = {}
             self.others[number] = [0, columns]
+
+    def count(self) -> None:
+        """Counts one more notification for each subscriber."""
+        self.sequence += 1
+        if self.others:
+            for member in self.others.values():
+                member[0] += 1
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of all its subscribers."""
+        assert self.number is not None
+        return [self.number, *(self.others or ())]
 
     def leave(self, number: int) -> bool:
         """Whether somebody is left."""

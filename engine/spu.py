@@ -37,8 +37,10 @@ class ReevaluatingSpu:
 
     def follow(self) -> BindingDelta:
         """What the commit that the store has taken since changes in the result."""
-        before, self._result = self._result, self._evaluated()
-        return binding_delta(before, self._result)
+        after = self._evaluated()
+        change = binding_delta(self._result, after)
+        self._result = after  # only now: what failed can be asked again
+        return change
 
     def _evaluated(self) -> Bag:
         found = self._store.select(self._text, *self._dataset.graphs(self._store.has_graph))

@@ -7,7 +7,7 @@ or of `parse_quads`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from errno import ENOSPC
 from itertools import chain, islice
 from pathlib import Path
@@ -103,6 +103,8 @@ class QuadStore:
         self._names: dict[Term, None] | None = None  # not known until the first delta
         self._count = 0
         self._waiting_max = policy.pending_max
+        self.staged: list[QuadDelta] = []
+        """Deltas that were applied for a moment."""
         self._failed = False
         self._ageing = Ageing(policy)
         self._renewal: Renewal | None = None
@@ -245,19 +247,53 @@ class QuadStore:
         return graph in self._graph_names()
 
     def apply(self, delta: QuadDelta) -> None:
-        """Makes a delta true that is exact: what it removes is there, what it adds is not."""
+        """Makes a delta true that is exact: what it removes is there, what it adds is not. If it raises it has not."""
         names = self._names
         if names is None:
             names = self._names = self._graph_names()
+        count = self._count + len(delta.added) - len(delta.removed)
+        try:
+            self._note(delta, names)
+        except Exception:  # no memory, say
+            self._note(self.missing(delta), names)
+        self._count = count
+        try:
+            waiting = len(self._pending) + len(self._pending_graphs)
+            if waiting > self._waiting_max:
+                self._waiting_max = waiting + self._policy.pending_max
+                self.flush()
+        except Exception:
+            # The delta took effect all the same. It is tried again when it is read, or when as many more wait.
+            return
+
+    def stage(self, delta: QuadDelta) -> None:
+        """Applies an exact delta for a moment: until `unstage`, or `take_back` after a failure."""
+        self.staged.append(delta)
+        self.apply(delta)
+
+    def unstage(self) -> None:
+        """Takes back what is staged."""
+        while self.staged:
+            self.apply(self.staged[-1].invert())
+            self.staged.pop()
+
+    def take_back(self) -> None:
+        """Takes back what is staged, after a failure that has left the last of it applied or not. Raises StoreError."""
+        while self.staged:
+            self.apply(self.missing(self.staged[-1].invert()))
+            self.staged.pop()
+
+    def _note(self, delta: QuadDelta, names: dict[Term, None]) -> None:
+        """Notes a delta quad by quad: the dataset is consistent after each, so that `missing` knows what is left."""
         pending = self._pending
         for quad in delta.removed:
             if pending.pop(quad, None) is None:
                 pending[quad] = False
         for name in delta.dropped:
             if name in names:
-                del names[name]
                 if self._pending_graphs.pop(name, None) is None:
                     self._pending_graphs[name] = False
+                del names[name]
         for quad in delta.added:
             if pending.pop(quad, None) is None:
                 pending[quad] = True
@@ -266,18 +302,11 @@ class QuadStore:
         for name in delta.created:
             if name not in names:
                 self._create(name, names)
-        self._count += len(delta.added) - len(delta.removed)
-        waiting = len(pending) + len(self._pending_graphs)
-        if waiting > self._waiting_max:
-            # The delta took effect all the same. It is tried again when it is read, or when as many more wait.
-            self._waiting_max = waiting + self._policy.pending_max
-            with suppress(StoreError):
-                self.flush()
 
     def _create(self, name: Term, names: dict[Term, None]) -> None:
-        names[name] = None
         if self._pending_graphs.pop(name, None) is None:
             self._pending_graphs[name] = True
+        names[name] = None
 
     def missing(self, delta: QuadDelta) -> QuadDelta:
         """The exact delta that makes a delta true which need not be exact: what of it is not true yet."""
@@ -314,14 +343,18 @@ class QuadStore:
         self._waiting_max = self._policy.pending_max
         if self._path is not None:
             return
-        self._ageing.count(removed, self._count)
-        if self._renewal is not None:
-            self._renewal.record(changes, graphs)
-        paced = min(len(changes), self._policy.pending_max)  # one huge delta does not copy everything
-        slices = self._policy.copies_per_change * paced // self._policy.slice_quads
-        for _ in range(max(1, slices)):
-            if not self._renew():
-                break
+        try:
+            self._ageing.count(removed, self._count)
+            if self._renewal is not None:
+                self._renewal.record(changes, graphs)
+            paced = min(len(changes), self._policy.pending_max)  # one huge delta does not copy everything
+            slices = self._policy.copies_per_change * paced // self._policy.slice_quads
+            for _ in range(max(1, slices)):
+                if not self._renew():
+                    break
+        except BaseException:
+            self._renewal = None  # it may lack a change; another begins when it is due
+            raise
 
     def _reopen(self) -> None:
         """After a write that failed RocksDB takes no other until it is opened again. Raises StoreError."""

@@ -9,18 +9,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from traceback import format_exception
+from typing import Any, NamedTuple, TypeVar
 
 from engine.access import Dataset
 from engine.aggregates import Accumulator, OrderMattersError
 from engine.clock_function import without_clock
 from engine.cts import Cts
-from engine.delta import QuadDelta
-from engine.errors import LimitExceededError, RequestError, bare
+from engine.delta import BindingDelta, QuadDelta
+from engine.errors import LimitExceededError, RequestError, bare, is_fault
 from engine.grammar import constant_spans
 from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
@@ -39,6 +40,14 @@ SPELLINGS_MAX = 1024
 SPELLINGS_CHARACTERS_MAX = 256 * 1024
 """Of these, all together; what is known of a skeleton takes some sixty bytes for each."""
 
+FAULTS_MAX = 8
+FAULT_CHARACTERS_MAX = 4000
+"""Of each that is noted, from its end."""
+
+_EXPECTED = (OrderMattersError, TooManySteps)
+"""What keeps a plan from telling the rows although nothing is wrong; the store can tell."""
+
+T = TypeVar("T")
 Rows = list[Binding]
 Change = tuple[Unit, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
@@ -67,6 +76,14 @@ class Entered(NamedTuple):
     spu_class: str
 
 
+class Followed(NamedTuple):
+    """What a commit changes. ended: units whose result cannot be told any more, and why; their subscribers have to be
+    unsubscribed."""
+
+    changes: list[Change]
+    ended: list[tuple[Unit, BaseException]]
+
+
 class _Counts:
     """The groups of one branch of a plan, for each unit: how many solutions each has, and its aggregates."""
 
@@ -80,9 +97,11 @@ class _Counts:
         pairs = self._pairs
 
         def collect(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
-            matcher(s, p, o, g, pairs, sign)
-            if pairs:
-                touched[self] = None
+            try:
+                matcher(s, p, o, g, pairs, sign)
+            finally:
+                if pairs:
+                    touched[self] = None
 
         return collect
 
@@ -124,7 +143,7 @@ class _Counts:
         return rows
 
     def follow(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
-        """What the telescoped rows of a commit change. Raises OrderMattersError."""
+        """What the telescoped rows of a commit change. Raises OrderMattersError, and then the groups are of no use."""
         for unit, (removed, added) in self._pairs.items():
             groups = self._groups[unit]
             touched = dict.fromkeys(group for group, _ in (*removed, *added))
@@ -137,6 +156,11 @@ class _Counts:
             rows = found.setdefault(unit, ([], []))
             rows[0].extend(before)
             rows[1].extend(self.rows(unit, touched))
+
+    def take_back(self) -> None:
+        """Counts the groups of the touched units again, in the index as it is now."""
+        for unit in self._pairs:
+            self.enter(unit)
 
     def clear(self) -> None:
         self._pairs.clear()
@@ -203,8 +227,11 @@ class Subscriptions:
         self._touched: dict[_Seeds, None] = {}
         self._counts: dict[Shape, list[_Counts]] = {}
         self._touched_counts: dict[_Counts, None] = {}
-        self._doubtful: dict[Shape, Exception] = {}
+        self._doubtful: dict[Shape, BaseException] = {}
+        self._ended: dict[Unit, BaseException] = {}
         self._timed = 0
+        self.faults: deque[str] = deque(maxlen=FAULTS_MAX)
+        """What failed of late and was made good, with its traceback, for whoever owns the engine to log."""
 
     def __len__(self) -> int:
         return len(self._units)
@@ -229,20 +256,19 @@ class Subscriptions:
         spelling, terms = self._read(text)
         unit = self._unit(spelling, terms, _needed(dataset, spelling, terms))
         try:
-            rows = unit.rows()
-        except OrderMattersError as reason:
-            self._demote(unit.shape, reason)
-            rows = unit.rows()
-        except TooManySteps as reason:
-            if unit.number is None:
-                self._drop(unit)
-            raise _too_costly(reason) from reason
-        except BaseException:
+            try:
+                rows = unit.rows()
+            except OrderMattersError as reason:
+                self._demote(unit.shape, reason)
+                rows = unit.rows()
+            if spelling.clocks:
+                rows = unit.timed(rows, self._now())
+        except BaseException as error:
             if unit.number is None:  # nobody would be told, and each commit would find rows for it
                 self._drop(unit)
+            if isinstance(error, TooManySteps):
+                raise _too_costly(error) from error
             raise
-        if spelling.clocks:
-            rows = unit.timed(rows, self._now())
         number = self._units.add(unit)
         unit.enter(number, spelling.columns)
         unit.shape.subscribers += 1
@@ -314,7 +340,11 @@ class Subscriptions:
             shape = Shape(spelling, terms, self._cts, dataset)
             self._shapes[key] = shape
             shape.key = key
-            self._file(shape)
+            try:
+                self._file(shape)
+            except BaseException:
+                self._drop_shape(shape)
+                raise
         constants = shape.constants(terms)
         unit: Unit | None = shape.units.all.get(constants)
         if unit is None:
@@ -339,7 +369,7 @@ class Subscriptions:
 
     def _file(self, shape: Shape) -> None:
         """Puts the matchers and seeders of a shape into the LUTT."""
-        filed: list[tuple[Term | None, Matcher]] = []
+        filed = self._matchers[shape] = []
         if shape.plan is not None:
             for predicate, matcher in shape.plan.matchers:
                 filed.append((predicate, self._watched(shape, matcher, matcher)))
@@ -357,7 +387,6 @@ class Subscriptions:
                     filed.append((predicate, self._watched(shape, collector, matcher)))
         for predicate, matcher in filed:
             self._lutt.add_matcher(predicate, matcher)
-        self._matchers[shape] = filed
 
     def _watched(self, shape: Shape, matcher: Matcher, compiled: Any) -> Matcher:
         """A matcher that could look at too many quads gives up, and leaves its shape to the store.
@@ -373,16 +402,17 @@ class Subscriptions:
                 return  # the store evaluates all of it anyway, and the next quad would cost as much
             try:
                 matcher(s, p, o, g, found, sign)
-            except Exception as reason:
-                doubtful[shape] = bare(reason)
+            except BaseException as reason:
+                self._give_up(shape, reason)
 
         return match
 
     def _re_evaluate(self, unit: Unit) -> None:
         """Makes a unit one that the store evaluates, with its result as the store is now."""
         shape = unit.shape
-        unit.spu = ReevaluatingSpu(self._store, shape.text(unit.key), shape.spelling.order, shape.dataset)
+        spu = ReevaluatingSpu(self._store, shape.text(unit.key), shape.spelling.order, shape.dataset)
         self._lutt.add(unit, shape.footprint(unit.key))
+        unit.spu = spu
 
     def _drop(self, unit: Unit) -> None:
         if unit.spu is not None:
@@ -395,7 +425,7 @@ class Subscriptions:
             self._drop_shape(unit.shape)
 
     def _drop_shape(self, shape: Shape) -> None:
-        for predicate, matcher in self._matchers.pop(shape):
+        for predicate, matcher in self._matchers.pop(shape, ()):
             self._lutt.remove_matcher(predicate, matcher)
         self._counts.pop(shape, None)
         shape.close()
@@ -403,11 +433,45 @@ class Subscriptions:
 
     # --- following the dataset ---
 
-    def follow(self, delta: QuadDelta, timings: Timings | None = None) -> list[Change]:
-        """Applies a delta to the CTS and to the store, and tells what it changes. timings: to be added to."""
+    def follow(self, delta: QuadDelta, timings: Timings | None = None) -> Followed:
+        """Applies a delta to the CTS and to the store, and tells what it changes. timings: to be added to.
+
+        A failure on the way, whatever it is, is taken back and followed once more; what a plan cannot tell the store
+        does. Whatever this raises all the same leaves index, store and units as nobody knows.
+        """
+        try:
+            changes, touched = self._computed(delta, self._match, timings)
+        except BaseException as error:
+            self._note(error)
+            self._take_back(delta)
+            changes, touched = self._computed(delta, self._match_one_by_one, None)
+        # The store had no part in this so far. From here on there is no way back, and what fails is asked again.
+        self.again(self._forget_touched)
+        started = 0.0 if timings is None else timings.clock()
+        self._store.apply(delta)
+        if timings is not None:
+            timings.t_update += timings.clock() - started
+            started = timings.clock()
+        for unit in touched:
+            change = self._evaluated(unit)
+            if change:
+                changes.append((unit, list(change.removed), list(change.added)))
+        if timings is not None:
+            timings.t_booster += timings.clock() - started
+        if self._timed:
+            changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
+        if not self._ended:
+            return Followed(changes, [])
+        ended, self._ended = self._ended, {}
+        return Followed([change for change in changes if change[0] not in ended], list(ended.items()))
+
+    def _computed(
+        self, delta: QuadDelta, match: Callable[..., None], timings: Timings | None
+    ) -> tuple[list[Change], Sequence[Unit]]:
+        """What the plans tell of a delta, with the CTS brought along, and the units that the store has to tell of."""
         found: dict[Unit, tuple[Rows, Rows]] = {}
         if timings is None:
-            self._match(delta, found)
+            match(delta, found)
         else:
             self._match_timed(delta, found, timings)
         started = 0.0 if timings is None else timings.clock()
@@ -417,37 +481,78 @@ class Subscriptions:
             self._follow_counts(found)
         if self._doubtful:
             self._follow_doubtful(found)
-        if timings is not None:
-            timings.t_booster += timings.clock() - started
-            started = timings.clock()
-        self._store.apply(delta)
-        if timings is not None:
-            timings.t_update += timings.clock() - started
         changes = []
         for unit, (removed, added) in found.items():
             removed, added = _netted(removed, added)
             if removed or added:
                 changes.append((unit, removed, added))
-        if self._lutt.owners:
-            started = 0.0 if timings is None else timings.clock()
-            touched = self._lutt.touched(delta)
-            if timings is not None:
-                timings.t_lutt += timings.clock() - started
-                started = timings.clock()
-            for unit in touched:
-                assert unit.spu is not None
-                change = unit.spu.follow()
-                if change:
-                    changes.append((unit, list(change.removed), list(change.added)))
-            if timings is not None:
-                timings.t_booster += timings.clock() - started
-        if self._timed:
-            changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
-        return changes
+        if timings is not None:
+            timings.t_booster += timings.clock() - started
+            started = timings.clock()
+        touched = self._lutt.touched(delta) if self._lutt.owners else ()
+        if timings is not None:
+            timings.t_lutt += timings.clock() - started
+        return changes, touched
+
+    def _take_back(self, delta: QuadDelta) -> None:
+        """Makes the CTS and the counts what they were before a delta, however much of it they have taken."""
+        self._cts.apply(delta.invert())
+        for counts in self._touched_counts:
+            if counts.shape.plan is None or counts.shape in self._doubtful:
+                continue
+            try:
+                counts.take_back()
+            except BaseException as error:
+                self._give_up(counts.shape, error)
+        self._forget_touched()
+
+    def _forget_touched(self) -> None:
+        for touched in (self._touched, self._touched_counts):
+            for one in touched:
+                one.clear()
+            touched.clear()
+
+    def again(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Does what changes nothing unless it succeeds, and if it fails once more."""
+        try:
+            return work(*arguments)
+        except BaseException as error:
+            self._note(error)
+            return work(*arguments)
+
+    def _note(self, error: BaseException) -> None:
+        """Notes a fault. Raises it again if it is none."""
+        if not is_fault(error):
+            raise error
+        try:
+            self.faults.append("".join(format_exception(error))[-FAULT_CHARACTERS_MAX:])
+        except Exception:  # no memory for that
+            self.faults.append(type(error).__name__)
+        bare(error)
+
+    def _give_up(self, shape: Shape, reason: BaseException) -> None:
+        """Leaves a shape to the store, from this commit on."""
+        self._doubtful[shape] = bare(reason) if isinstance(reason, _EXPECTED) else reason
+        if not isinstance(reason, _EXPECTED):
+            self._note(reason)
+
+    def _evaluated(self, unit: Unit) -> BindingDelta | None:
+        """What the commit that the store has taken changes for a unit; None for one that ends."""
+        assert unit.spu is not None
+        try:
+            return self.again(unit.spu.follow)
+        except BaseException as error:
+            self._end(unit, error)
+            return None
+
+    def _end(self, unit: Unit, error: BaseException) -> None:
+        """Ends a unit that the store cannot evaluate; what was true before is not known to be true now."""
+        self._note(error)
+        self._ended[unit] = error
 
     def _with_times(self, change: Change) -> Change:
         unit, removed, added = change
-        return unit, unit.untimed(removed), unit.entered(added, self._now())
+        return unit, *self.again(unit.timed_change, removed, added, self._now())
 
     def _match(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         """The telescoping rule: each quad is matched while it is in the CTS, and the CTS goes along."""
@@ -489,46 +594,78 @@ class Subscriptions:
                 timings.t_lutt += t2 - t1
                 timings.t_booster += t3 - t2
 
+    def _match_one_by_one(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+        """As `_match`, but a matcher that fails leaves its shape to the store."""
+        shapes = {id(matcher): shape for shape, filed in self._matchers.items() for _, matcher in filed}
+        for sign, quads in ((0, delta.removed), (1, delta.added)):
+            for quad in quads:
+                if sign:
+                    self._cts.add(quad)
+                for matcher in [*self._lutt.matchers.get(quad[1], ()), *self._lutt.wildcards]:
+                    try:
+                        matcher(*quad, found, sign)
+                    except BaseException as error:
+                        self._give_up(shapes[id(matcher)], error)
+                if not sign:
+                    self._cts.remove(quad)
+
     def _follow_seeds(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         """Evaluates what the seeds tell, after the change and, with the change taken back, before it."""
         touched = [seeds for seeds in self._touched if seeds.shape not in self._doubtful]
-        for seeds in self._touched:
-            if seeds.shape in self._doubtful:
-                seeds.clear()
-        self._touched.clear()
-        after = [seeds.evaluated() for seeds in touched]
+        after = [self._rows_of(seeds) for seeds in touched]
         self._cts.apply(delta.invert())
-        before = [seeds.evaluated() for seeds in touched]
+        before = [self._rows_of(seeds) for seeds in touched]
         self._cts.apply(delta)
-        for seeds, old, new in zip(touched, before, after, strict=True):
-            seeds.clear()
-            for sign, rows_of in ((0, old), (1, new)):
-                if isinstance(rows_of, Exception):
-                    self._doubtful[seeds.shape] = rows_of
-                else:
-                    for unit, rows in rows_of.items():
-                        found.setdefault(unit, ([], []))[sign].extend(rows)
+        for sign, results in ((0, before), (1, after)):
+            for rows_of in results:
+                for unit, rows in rows_of.items():
+                    found.setdefault(unit, ([], []))[sign].extend(rows)
+
+    def _rows_of(self, seeds: _Seeds) -> dict[Unit, Rows]:
+        """The rows that agree with the seeds, by unit; none where the plan cannot tell."""
+        if seeds.shape not in self._doubtful:
+            try:
+                return seeds.evaluated()
+            except BaseException as reason:
+                self._give_up(seeds.shape, reason)
+        return {}
 
     def _follow_counts(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         for counts in self._touched_counts:
-            try:
-                if counts.shape not in self._doubtful:
+            if counts.shape not in self._doubtful:
+                try:
                     counts.follow(found)
-            except Exception as reason:
-                self._doubtful[counts.shape] = bare(reason)
-            counts.clear()
-        self._touched_counts.clear()
+                except BaseException as reason:
+                    self._give_up(counts.shape, reason)
 
     def _follow_doubtful(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
-        """What plans could not tell, the store will."""
-        for shape, reason in self._doubtful.items():
+        """What plans could not tell, the store will, which has not taken the change yet."""
+        for shape, reason in list(self._doubtful.items()):
             for unit in shape.units.all.values():
                 found.pop(unit, None)
-            self._demote(shape, reason)
-        self._doubtful.clear()
+                if unit.spu is None and unit not in self._ended:
+                    try:
+                        self.again(self._re_evaluate, unit)
+                    except BaseException as error:
+                        self._end(unit, error)
+            self._close_plan(shape, reason)
+            del self._doubtful[shape]
 
     def _demote(self, shape: Shape, reason: Exception) -> None:
-        """From now on the store, which has not taken a change yet, evaluates the units of a shape."""
+        """From now on the store evaluates the units of a shape. Raises StoreError; then its plan goes on."""
+        units = list(shape.units.all.values())
+        try:
+            for unit in units:
+                self._re_evaluate(unit)
+        except BaseException:
+            for unit in units:
+                if unit.spu is not None:
+                    self._lutt.remove(unit, shape.footprint(unit.key))
+                    unit.spu = None
+            raise
+        self._close_plan(shape, reason)
+
+    def _close_plan(self, shape: Shape, reason: BaseException) -> None:
         shape.reason = str(reason) or repr(reason)
         for predicate, matcher in self._matchers[shape]:
             self._lutt.remove_matcher(predicate, matcher)
@@ -536,8 +673,6 @@ class Subscriptions:
         self._counts.pop(shape, None)
         shape.close()
         shape.plan = None
-        for unit in shape.units.all.values():
-            self._re_evaluate(unit)
 
 
 class _Seeds:
@@ -552,21 +687,20 @@ class _Seeds:
         seeds = self._seeds[leaf]
 
         def collect(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
-            seeder(s, p, o, g, seeds)
-            if seeds:
-                touched[self] = None
+            try:
+                seeder(s, p, o, g, seeds)
+            finally:
+                if seeds:
+                    touched[self] = None
 
         return collect
 
-    def evaluated(self) -> dict[Unit, Rows] | Exception:
-        """The rows that agree with the seeds, by unit, or why the plan cannot tell."""
+    def evaluated(self) -> dict[Unit, Rows]:
+        """The rows that agree with the seeds, by unit. Raises what the plan raises."""
         rows: dict[Unit, Rows] = {}
-        try:
-            for seeds, evaluate in zip(self._seeds, self._seeding.evaluators, strict=True):
-                if seeds:
-                    evaluate(seeds, self._seeds, rows)
-        except Exception as reason:
-            return bare(reason)
+        for seeds, evaluate in zip(self._seeds, self._seeding.evaluators, strict=True):
+            if seeds:
+                evaluate(seeds, self._seeds, rows)
         return rows
 
     def clear(self) -> None:

@@ -78,13 +78,12 @@ def quad_delta(
     try:
         for operation in operations:
             if done:
-                store.apply(done[-1])
+                store.stage(done[-1])  # later operations have to see the effect of earlier ones; nobody else may
             done.append(_operation_delta(operation, context))
-    finally:
-        # Later operations had to see the effect of earlier ones; nobody else may.
-        applied = done if len(done) < len(operations) else done[:-1]
-        for delta in reversed(applied):
-            store.apply(delta.invert())
+        store.unstage()
+    except BaseException:
+        store.take_back()
+        raise
     return compose(done)
 
 

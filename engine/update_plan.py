@@ -102,7 +102,7 @@ class UpdatePlan:
                     raise Unsupported("an aggregate, which may depend on the order of the solutions")
                 where = with_equalities(changed.where, named)
                 self._functions.append((self._compiled(changed, where), _matched(changed), _makes(changed)))
-        except Unsupported:
+        except BaseException:
             self.close()
             raise
 
@@ -165,17 +165,19 @@ class UpdatePlan:
             for function, matched, makes in self._functions:
                 if done:
                     # Later operations have to see the effect of earlier ones; nobody else may.
+                    store.stage(done[-1])
                     self._cts.apply(done[-1])
-                    store.apply(done[-1])
                 delta, asked = self._one(function, matched, makes, terms, store, new_blank_node, write, room)
                 done.append(delta)
                 room -= asked
-        finally:
-            applied = done if len(done) < len(self._functions) else done[:-1]
-            for delta in reversed(applied):
-                back = delta.invert()
-                self._cts.apply(back)
-                store.apply(back)
+            for delta in reversed(store.staged):
+                self._cts.apply(delta.invert())
+            store.unstage()
+        except BaseException:
+            for delta in reversed(store.staged):
+                self._cts.apply(delta.invert())  # once more, or of what it does not have: that changes nothing
+            store.take_back()
+            raise
         return compose(done)
 
     def _one(

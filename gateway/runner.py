@@ -26,6 +26,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -36,10 +37,11 @@ from typing import Any, BinaryIO
 from engine.access import FULL, Access
 from engine.change_log import Cause, Gap, Missed, Record, Timer
 from engine.clock_function import query_at
-from engine.core import Commit, Engine, Subscription
+from engine.core import Commit, Ended, Engine, Subscription
 from engine.delta import QuadDelta
 from engine.errors import (
     AccessDeniedError,
+    BrokenEngineError,
     ChangeLogError,
     GatewayError,
     LimitExceededError,
@@ -49,6 +51,7 @@ from engine.errors import (
     StoreError,
     UnknownDelayedError,
     UnknownGraphError,
+    UnknownSpuidError,
     bare,
 )
 from engine.graph_store import GraphWrite, graph_write_delta
@@ -529,6 +532,8 @@ class Runner:
             self._begun.append(step.begun)
         try:
             result = step.run()
+        except BrokenEngineError:
+            raise
         except GatewayError as error:
             self.counters.refused += 1
             failure = bare(error)
@@ -947,9 +952,21 @@ class Runner:
             self._since.append(delta)
         self._owe(commit)
         self.timings.spu_manager.took(perf_counter() - stored)
+        if commit.ended:
+            self._end_failed(commit.ended)
         if self._too_slow:
             self._end_slow_ones()
+        while self._engine.faults:
+            logger.error("fault was made good sequence=%d %s", commit.sequence, self._engine.faults.popleft())
         return commit
+
+    def _end_failed(self, ended: Sequence[Ended]) -> None:
+        """Takes leave of subscriptions that the engine has ended. An application that lacks one of its own is stopped."""
+        self._subscribers.end_failed([one for one in ended if one.spuid not in self._aggregators])
+        for spuid, error in ended:
+            if spuid in self._aggregators:
+                application = self._aggregators[spuid][0]
+                self._stop(application, f"application {application.name} was stopped: {error}")
 
     def _owe(self, commit: Commit) -> None:
         """Sorts the notifications of a commit: to the applications' triggers, or to their sinks on release."""
@@ -1062,7 +1079,11 @@ class Runner:
                 continue
             trigger = self._owed[0]
             if self._reactions_in_a_row[trigger.application.name] >= REACTIONS_MAX:
-                self._stop(trigger.application)
+                name = trigger.application.name
+                self._stop(
+                    trigger.application,
+                    f"application {name} was stopped: one request led to {REACTIONS_MAX} reactions",
+                )
                 continue
             try:
                 reaction = trigger.reaction()
@@ -1110,16 +1131,16 @@ class Runner:
             logger.error(failed, name, error)
             return QuadDelta()
 
-    def _stop(self, application: Application) -> None:
-        """Ends an application whose updates trigger it again and again."""
-        problem = f"application {application.name} was stopped: one request led to {REACTIONS_MAX} reactions"
+    def _stop(self, application: Application, problem: str) -> None:
+        """Ends an application that cannot go on, or whose updates trigger it again and again."""
         self.health.problems.append(problem)
-        logger.error("application stopped name=%s reactions=%d", application.name, REACTIONS_MAX)
+        logger.error("application stopped name=%s reason=%s", application.name, problem)
         self._owed = deque(trigger for trigger in self._owed if trigger.application != application)
         for spuid, (owner, _) in list(self._aggregators.items()):
             if owner == application:
                 del self._aggregators[spuid]
-                self._engine.unsubscribe(spuid)
+                with suppress(UnknownSpuidError):  # the engine itself has ended it
+                    self._engine.unsubscribe(spuid)
         self._stopped.append(application)
 
     def close(self, *, orderly: bool = False) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -25,7 +26,7 @@ import msgspec
 
 from engine.access import FULL, Access, Graphs
 from engine.change_log import Cause, Followed, Record
-from engine.core import Engine, Notification, Subscription
+from engine.core import Ended, Engine, Notification, Subscription
 from engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
 from engine.protocol import Results, Resume
 from engine.terms import Term
@@ -351,11 +352,23 @@ class Subscribers:
             self._runner.release(partial(sink.ended, spuid, error))
         return sink
 
+    def end_failed(self, ended: Iterable[Ended]) -> None:
+        """Tells those whose subscriptions the engine has ended, since it could not evaluate them any more."""
+        for handle, error in ended:
+            spuid = self.resumables.spuid(handle) or handle
+            sink = self._end_by_gateway(spuid, error)
+            peer = "away" if sink is None else sink.client
+            logger.error("subscription ended peer=%s spuid=%s reason=%s", peer, spuid.removeprefix(SPUID), error)
+
     def _drop(self, spuid: str) -> Sink:
         """Ends a plain one; whose it was."""
         self._owners.pop(spuid, None)
-        self._engine.unsubscribe(spuid)
+        self._leave(spuid)
         return self.sinks.pop(spuid)
+
+    def _leave(self, handle: str) -> None:
+        with suppress(UnknownSpuidError):  # the engine itself has ended it
+            self._engine.unsubscribe(handle)
 
     def _end_resumable(self, spuid: str) -> None:
         """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
@@ -372,7 +385,7 @@ class Subscribers:
         """Ends a resumable one, as a record says or is going to."""
         handle = self.resumables.end(spuid)
         if handle is not None:
-            self._engine.unsubscribe(handle)
+            self._leave(handle)
 
     # --- starts of the gateway ---
 
