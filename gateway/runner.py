@@ -961,7 +961,7 @@ class Runner:
         return commit
 
     def _end_failed(self, ended: Sequence[Ended]) -> None:
-        """Takes leave of subscriptions that the engine has ended. An application that lacks one of its own is stopped."""
+        """Tells whose subscriptions the engine has ended. An application that lacks one of its own is stopped."""
         self._subscribers.end_failed([one for one in ended if one.spuid not in self._aggregators])
         for spuid, error in ended:
             if spuid in self._aggregators:
