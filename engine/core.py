@@ -26,7 +26,6 @@ from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import BrokenEngineError, StoreError, UnknownSpuidError, is_fault
 from engine.lifting import Lifter
-from engine.shapes import Unit
 from engine.sparql import canonical, dataset_of, parse_query
 from engine.spuids import Spuids
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
@@ -245,26 +244,24 @@ class Engine:
             raise self._broken
         try:
             timings = Timings(perf_counter) if self._timings else None
-            changes, ended = self._subscriptions.follow(delta, timings)
+            changes = self._subscriptions.follow(delta, timings)
             self.sequence = self.sequence + 1 if sequence is None else sequence
             started = 0.0 if timings is None else perf_counter()
-            notifications: tuple[Notification, ...] = ()
-            if changes:
-                notifications = self._subscriptions.again(self._notifications, changes)
-                for unit, _, _ in changes:
-                    unit.count()
+            notifications = self._notifications(changes) if changes else ()
             if timings is not None:
                 timings.t_notify = perf_counter() - started
-            return Commit(self.sequence, delta, notifications, timings, tuple(self._leave(ended)) if ended else ())
+            ended = tuple(self._leave()) if self._subscriptions.ended else ()
+            return Commit(self.sequence, delta, notifications, timings, ended)
         except BaseException as error:
             broken = self._breaks(error)
             if not is_fault(error):
                 raise
             raise broken from error
 
-    def _leave(self, ended: Iterable[tuple[Unit, BaseException]]) -> Iterator[Ended]:
-        """Ends the subscriptions of units."""
-        for unit, reason in ended:
+    def _leave(self) -> Iterator[Ended]:
+        """Ends the subscriptions of units that have ended."""
+        while self._subscriptions.ended:
+            unit, reason = self._subscriptions.ended.popitem()
             error = StoreError(f"the subscription ended, for it could not be evaluated any more: {reason}")
             for number in unit.numbers:
                 self._subscriptions.unsubscribe(number)
@@ -297,7 +294,7 @@ class Engine:
         """All quads as they are when the first batch is asked for, for `restore`; `store.graphs` has the names."""
         return self._store.batches()
 
-    def _notifications(self, changes: Iterable[Change]) -> tuple[Notification, ...]:
+    def _notifications(self, changes: Sequence[Change]) -> tuple[Notification, ...]:
         found = []
         for unit, removed, added in changes:
             gone, come = Bag(unit.columns, removed), Bag(unit.columns, added)
@@ -309,7 +306,12 @@ class Engine:
                 found.append((number, Notification(self._spuids.name(number), sequence + 1, their_come, their_gone)))
         if len(found) > 1:
             found.sort(key=lambda numbered: numbered[0])
-        return tuple([notification for _, notification in found])
+        notifications = tuple([notification for _, notification in found])
+        for unit, _, _ in changes:  # only now: up to here it can be done again
+            unit.sequence += 1
+            if unit.others:
+                unit.count_others()
+        return notifications
 
     # --- subscriptions ---
 

@@ -232,12 +232,10 @@ class Unit:
                 self.others = {}
             self.others[number] = [0, columns]
 
-    def count(self) -> None:
-        """Counts one more notification for each subscriber."""
-        self.sequence += 1
-        if self.others:
-            for member in self.others.values():
-                member[0] += 1
+    def count_others(self) -> None:
+        """Counts one more notification for each subscriber but the first."""
+        for member in (self.others or {}).values():
+            member[0] += 1
 
     @property
     def numbers(self) -> list[int]:

@@ -246,16 +246,37 @@ class QuadStore:
     def has_graph(self, graph: Term) -> bool:
         return graph in self._graph_names()
 
-    def apply(self, delta: QuadDelta) -> None:
-        """Makes a delta true that is exact: what it removes is there, what it adds is not. If it raises it has not."""
+    def apply(self, delta: QuadDelta, again: bool = True) -> None:
+        """Makes a delta true that is exact: what it removes is there, what it adds is not.
+
+        again: whether a failure on the way, of memory say, is made good. If it raises, the delta may be true in part.
+        """
         names = self._names
         if names is None:
             names = self._names = self._graph_names()
         count = self._count + len(delta.added) - len(delta.removed)
-        try:
-            self._note(delta, names)
-        except Exception:  # no memory, say
-            self._note(self.missing(delta), names)
+        pending = self._pending
+        try:  # the dataset is consistent after each quad and graph, so that `missing` knows what is left
+            for quad in delta.removed:
+                if pending.pop(quad, None) is None:
+                    pending[quad] = False
+            for name in delta.dropped:
+                if name in names:
+                    if self._pending_graphs.pop(name, None) is None:
+                        self._pending_graphs[name] = False
+                    del names[name]
+            for quad in delta.added:
+                if pending.pop(quad, None) is None:
+                    pending[quad] = True
+                if quad[3] is not None and quad[3] not in names:
+                    self._create(quad[3], names)
+            for name in delta.created:
+                if name not in names:
+                    self._create(name, names)
+        except Exception:
+            if not again:
+                raise
+            self.apply(self.missing(delta), again=False)
         self._count = count
         try:
             waiting = len(self._pending) + len(self._pending_graphs)
@@ -282,26 +303,6 @@ class QuadStore:
         while self.staged:
             self.apply(self.missing(self.staged[-1].invert()))
             self.staged.pop()
-
-    def _note(self, delta: QuadDelta, names: dict[Term, None]) -> None:
-        """Notes a delta quad by quad: the dataset is consistent after each, so that `missing` knows what is left."""
-        pending = self._pending
-        for quad in delta.removed:
-            if pending.pop(quad, None) is None:
-                pending[quad] = False
-        for name in delta.dropped:
-            if name in names:
-                if self._pending_graphs.pop(name, None) is None:
-                    self._pending_graphs[name] = False
-                del names[name]
-        for quad in delta.added:
-            if pending.pop(quad, None) is None:
-                pending[quad] = True
-            if quad[3] is not None and quad[3] not in names:
-                self._create(quad[3], names)
-        for name in delta.created:
-            if name not in names:
-                self._create(name, names)
 
     def _create(self, name: Term, names: dict[Term, None]) -> None:
         if self._pending_graphs.pop(name, None) is None:

@@ -76,14 +76,6 @@ class Entered(NamedTuple):
     spu_class: str
 
 
-class Followed(NamedTuple):
-    """What a commit changes. ended: units whose result cannot be told any more, and why; their subscribers have to be
-    unsubscribed."""
-
-    changes: list[Change]
-    ended: list[tuple[Unit, BaseException]]
-
-
 class _Counts:
     """The groups of one branch of a plan, for each unit: how many solutions each has, and its aggregates."""
 
@@ -228,7 +220,8 @@ class Subscriptions:
         self._counts: dict[Shape, list[_Counts]] = {}
         self._touched_counts: dict[_Counts, None] = {}
         self._doubtful: dict[Shape, BaseException] = {}
-        self._ended: dict[Unit, BaseException] = {}
+        self.ended: dict[Unit, BaseException] = {}
+        """Units whose result cannot be told any more, and why; whoever unsubscribes them takes them out."""
         self._timed = 0
         self.faults: deque[str] = deque(maxlen=FAULTS_MAX)
         """What failed of late and was made good, with its traceback, for whoever owns the engine to log."""
@@ -433,20 +426,29 @@ class Subscriptions:
 
     # --- following the dataset ---
 
-    def follow(self, delta: QuadDelta, timings: Timings | None = None) -> Followed:
+    def follow(self, delta: QuadDelta, timings: Timings | None = None) -> list[Change]:
         """Applies a delta to the CTS and to the store, and tells what it changes. timings: to be added to.
 
         A failure on the way, whatever it is, is taken back and followed once more; what a plan cannot tell the store
-        does. Whatever this raises all the same leaves index, store and units as nobody knows.
+        does. What the store cannot tell either has `ended`. Whatever this raises all the same leaves index, store and
+        units as nobody knows.
         """
+        found: dict[Unit, tuple[Rows, Rows]] = {}
         try:
-            changes, touched = self._computed(delta, self._match, timings)
+            if timings is None:
+                self._match(delta, found)
+            else:
+                self._match_timed(delta, found, timings)
+            changes, touched = self._touched_by(delta, found, timings)
         except BaseException as error:
             self._note(error)
             self._take_back(delta)
-            changes, touched = self._computed(delta, self._match_one_by_one, None)
+            found = {}
+            self._match_one_by_one(delta, found)
+            changes, touched = self._touched_by(delta, found, None)
         # The store had no part in this so far. From here on there is no way back, and what fails is asked again.
-        self.again(self._forget_touched)
+        if self._touched or self._touched_counts:
+            self.again(self._forget_touched)
         started = 0.0 if timings is None else timings.clock()
         self._store.apply(delta)
         if timings is not None:
@@ -460,20 +462,14 @@ class Subscriptions:
             timings.t_booster += timings.clock() - started
         if self._timed:
             changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
-        if not self._ended:
-            return Followed(changes, [])
-        ended, self._ended = self._ended, {}
-        return Followed([change for change in changes if change[0] not in ended], list(ended.items()))
+        if self.ended:
+            changes = [change for change in changes if change[0] not in self.ended]
+        return changes
 
-    def _computed(
-        self, delta: QuadDelta, match: Callable[..., None], timings: Timings | None
+    def _touched_by(
+        self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]], timings: Timings | None
     ) -> tuple[list[Change], Sequence[Unit]]:
-        """What the plans tell of a delta, with the CTS brought along, and the units that the store has to tell of."""
-        found: dict[Unit, tuple[Rows, Rows]] = {}
-        if timings is None:
-            match(delta, found)
-        else:
-            self._match_timed(delta, found, timings)
+        """What the plans tell of a delta that was matched, and the units that the store has to tell of."""
         started = 0.0 if timings is None else timings.clock()
         if self._touched:
             self._follow_seeds(delta, found)
@@ -548,7 +544,7 @@ class Subscriptions:
     def _end(self, unit: Unit, error: BaseException) -> None:
         """Ends a unit that the store cannot evaluate; what was true before is not known to be true now."""
         self._note(error)
-        self._ended[unit] = error
+        self.ended[unit] = error
 
     def _with_times(self, change: Change) -> Change:
         unit, removed, added = change
@@ -643,7 +639,7 @@ class Subscriptions:
         for shape, reason in list(self._doubtful.items()):
             for unit in shape.units.all.values():
                 found.pop(unit, None)
-                if unit.spu is None and unit not in self._ended:
+                if unit.spu is None and unit not in self.ended:
                     try:
                         self.again(self._re_evaluate, unit)
                     except BaseException as error:
