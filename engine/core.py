@@ -247,7 +247,17 @@ class Engine:
             changes = self._subscriptions.follow(delta, timings)
             self.sequence = self.sequence + 1 if sequence is None else sequence
             started = 0.0 if timings is None else perf_counter()
-            notifications = self._notifications(changes) if changes else ()
+            notifications: tuple[Notification, ...] = ()
+            if changes:
+                try:
+                    notifications = self._notifications(changes)
+                except BaseException as error:
+                    self._subscriptions.note(error)
+                    notifications = self._notifications(changes)
+                for unit, _, _ in changes:  # only now: up to here it can be done again
+                    unit.sequence += 1
+                    if unit.others:
+                        unit.count_others()
             if timings is not None:
                 timings.t_notify = perf_counter() - started
             ended = tuple(self._leave()) if self._subscriptions.ended else ()
@@ -306,12 +316,7 @@ class Engine:
                 found.append((number, Notification(self._spuids.name(number), sequence + 1, their_come, their_gone)))
         if len(found) > 1:
             found.sort(key=lambda numbered: numbered[0])
-        notifications = tuple([notification for _, notification in found])
-        for unit, _, _ in changes:  # only now: up to here it can be done again
-            unit.sequence += 1
-            if unit.others:
-                unit.count_others()
-        return notifications
+        return tuple([notification for _, notification in found])
 
     # --- subscriptions ---
 

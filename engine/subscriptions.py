@@ -441,7 +441,7 @@ class Subscriptions:
                 self._match_timed(delta, found, timings)
             changes, touched = self._touched_by(delta, found, timings)
         except BaseException as error:
-            self._note(error)
+            self.note(error)
             self._take_back(delta)
             found = {}
             self._match_one_by_one(delta, found)
@@ -513,10 +513,10 @@ class Subscriptions:
         try:
             return work(*arguments)
         except BaseException as error:
-            self._note(error)
+            self.note(error)
             return work(*arguments)
 
-    def _note(self, error: BaseException) -> None:
+    def note(self, error: BaseException) -> None:
         """Notes a fault. Raises it again if it is none."""
         if not is_fault(error):
             raise error
@@ -530,7 +530,7 @@ class Subscriptions:
         """Leaves a shape to the store, from this commit on."""
         self._doubtful[shape] = bare(reason) if isinstance(reason, _EXPECTED) else reason
         if not isinstance(reason, _EXPECTED):
-            self._note(reason)
+            self.note(reason)
 
     def _evaluated(self, unit: Unit) -> BindingDelta | None:
         """What the commit that the store has taken changes for a unit; None for one that ends."""
@@ -543,7 +543,7 @@ class Subscriptions:
 
     def _end(self, unit: Unit, error: BaseException) -> None:
         """Ends a unit that the store cannot evaluate; what was true before is not known to be true now."""
-        self._note(error)
+        self.note(error)
         self.ended[unit] = error
 
     def _with_times(self, change: Change) -> Change:
