@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import heapq
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -61,8 +62,9 @@ class Destination(Protocol):
         """Whether there is an object of that name."""
         ...
 
-    def entries(self, folder: str, after: str = "") -> Iterator[Entry]:
-        """The objects directly in a folder whose names are greater than ``after``, in the order of their names."""
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+        """The objects directly in a folder whose names are greater than ``after``, in the order of their names; the
+        first so many of them."""
         ...
 
     def folders(self) -> list[str]:
@@ -105,8 +107,10 @@ def checked(name: str) -> str:
     return name
 
 
-def readable(entries: Iterable[Entry], after: str) -> Iterator[Entry]:
-    return iter(sorted(entry for entry in entries if entry.name > after and not entry.name.endswith(PART)))
+def readable(entries: Iterable[Entry], after: str, most: int | None) -> list[Entry]:
+    """Those of a listing, in any order, that `Destination.entries` returns; no more of them are kept in memory."""
+    found = (entry for entry in entries if entry.name > after and not entry.name.endswith(PART))
+    return sorted(found) if most is None else heapq.nsmallest(most, found)
 
 
 @contextlib.contextmanager
@@ -176,15 +180,10 @@ class LocalFolder:
         with errors(f"{self.url}/{name}"):
             return (self._path / checked(name)).exists()
 
-    def entries(self, folder: str, after: str = "") -> Iterator[Entry]:
-        found = []
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
         with errors(f"{self.url}/{folder}"), absent(), os.scandir(self._path / checked(folder)) as listing:
-            for file in listing:
-                if file.name > after and file.is_file():
-                    with contextlib.suppress(FileNotFoundError):  # it has gone just now
-                        status = file.stat()
-                        found.append(Entry(file.name, status.st_size, str(status.st_mtime_ns)))
-        return readable(found, after)
+            return readable(_entries(listing, after), after, most)
+        return []
 
     def folders(self) -> list[str]:
         with errors(self.url):
@@ -213,6 +212,15 @@ class LocalFolder:
     def _make_sure(self) -> None:
         if not self._path.is_dir():
             raise UpstreamError(f"{self.url}: there is no such folder; make it, or mount what should be there")
+
+
+def _entries(listing: Iterable[os.DirEntry[str]], after: str) -> Iterator[Entry]:
+    for file in listing:
+        # A name that is no UTF-8 is no object's.
+        if file.name > after and file.name.isprintable() and file.is_file():
+            with contextlib.suppress(FileNotFoundError):  # it has gone just now
+                status = file.stat()
+                yield Entry(file.name, status.st_size, str(status.st_mtime_ns))
 
 
 def _make_folder(path: Path) -> None:

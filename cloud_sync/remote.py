@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -77,15 +78,15 @@ class FsspecFolder:
         with errors(f"{self.url}/{name}"):
             return bool(self._fs.exists(self._path(name)))
 
-    def entries(self, folder: str, after: str = "") -> Iterator[Entry]:
-        found = []
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
         with errors(f"{self.url}/{folder}"), absent():
             self._fs.invalidate_cache()  # a listing that is remembered would hide what has come since
-            for info in self._fs.ls(self._path(folder), detail=True):
-                if info["type"] == "file":
-                    changed = info.get("mtime") or info.get("created")
-                    found.append(Entry(info["name"].rpartition("/")[2], info["size"], str(changed)))
-        return readable(found, after)
+            return readable(map(_entry, self._listed(folder)), after, most)
+        return []
+
+    def _listed(self, folder: str) -> list[dict[str, Any]]:
+        """The files in a folder. What fsspec returns is all in memory."""
+        return [info for info in self._fs.ls(self._path(folder), detail=True) if info["type"] == "file"]
 
     def folders(self) -> list[str]:
         with errors(self.url):
@@ -110,6 +111,10 @@ class FsspecFolder:
             for chunk in chunks:
                 file.write(chunk)
         self._fs.mv(path + PART, path)
+
+
+def _entry(info: dict[str, Any]) -> Entry:
+    return Entry(info["name"].rpartition("/")[2], info["size"], str(info.get("mtime") or info.get("created")))
 
 
 def _sftp_options(url: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +193,10 @@ class S3Bucket:
             return True
         return False
 
-    def entries(self, folder: str, after: str = "") -> Iterator[Entry]:
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+        return list(itertools.islice(self._entries(folder, after), most))
+
+    def _entries(self, folder: str, after: str) -> Iterator[Entry]:
         prefix = f"{self._prefix}{checked(folder)}/"
         more: dict[str, str] = {"StartAfter": prefix + after} if after else {}
         while True:

@@ -189,7 +189,7 @@ _decode = msgspec.json.Decoder(Record).decode
 # --- files --------------------------------------------------------------------------------------------
 
 SUFFIX = ".ndjson.zst"
-_NAME = re.compile(r"([0-9]+)-([0-9]{12})(?:-([0-9]{12}))?\.ndjson\.zst")
+_NAME = re.compile(r"([0-9]{1,9})-([0-9]{12})(?:-([0-9]{12}))?\.ndjson\.zst")
 
 
 class SegmentName(NamedTuple):

@@ -3,6 +3,9 @@
 What is good lands in ``segments/<gateway>/``, as files that have no record in common; what is not goes to
 ``quarantine/<gateway>/`` with its reason beside it. A collector may be killed at any moment. One works on a lake at a
 time; of several lakes that are made from one source one should answer.
+
+A round gives each gateway one turn, bounded in objects, bytes and time: no gateway delays the others. A faulty object
+or folder affects only itself.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -28,7 +32,8 @@ from cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, Answer, stem_of_seal
 from cloud_sync.destination import SMALL_BYTES_MAX, Destination, Entry, destination
 from cloud_sync.fleet.landing import Landing
 from cloud_sync.fleet.manifest import ANSWERED, KNOWN, LANDED, QUARANTINED, UNANSWERED, Manifest, Object, Quarantined
-from cloud_sync.fleet.segment_check import CHAIN, GATEWAY, Bounds
+from cloud_sync.fleet.missing import Gap
+from cloud_sync.fleet.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
 from cloud_sync.settings import storage_options
 from cloud_sync.status import age
 from engine.change_log import SUFFIX
@@ -37,6 +42,10 @@ from engine.errors import ChangeLogError, ConfigurationError, GatewayError, Upst
 FULL_S = 3600.0
 """After this long a whole folder is listed again, where listing the end of it is cheaper."""
 SETTLE_OBJECTS = 100
+FAILURES_MAX = 10
+"""After so many objects that cannot be read or answered, a gateway's turn is over: its folder may be out of reach."""
+_OVERLAP = 64
+"""So many names a page begins before the end of the last one: the objects of one stem stand beside each other."""
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ ()+-]{0,149}")
 _LAST_OF_ITS_LENGTH = re.compile("9+-")
 """Of such an epoch; the next one's names come before."""
@@ -47,10 +56,11 @@ _PROGRESS_S = 2.0
 class Tally(Counter[str]):
     """What a round has done: ``landed``, ``known``, ``quarantined``, ``snapshots``, ``incomplete`` (an object without
     its seal, or a seal without its object), ``ignored`` (names that are none of ours), ``released`` (good after all),
-    ``gateways``, ``bytes``."""
+    ``failed`` (could not be read or answered), ``left`` (gateways that have more than one turn takes), ``gateways``,
+    ``bytes``."""
 
     def __str__(self) -> str:
-        names = ("landed", "known", "quarantined", "snapshots", "incomplete", "ignored", "released")
+        names = ("landed", "known", "quarantined", "snapshots", "incomplete", "ignored", "released", "failed", "left")
         told = [f"{self[name]} {name}" for name in names if self[name] or name == "landed"]
         return f"{self['gateways']} gateways, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
 
@@ -58,16 +68,68 @@ class Tally(Counter[str]):
 Progress = Callable[[Tally], None]
 
 
+class Turn(NamedTuple):
+    """What one gateway may take of a round: objects that are read, their bytes and seconds; after the first object that
+    goes beyond, its turn is over. entries_max: names of a folder that are looked at, in memory."""
+
+    objects_max: int = 1000
+    bytes_max: int = 1024**3
+    seconds_max: float = 60.0
+    entries_max: int = 100_000
+
+
+@dataclass
+class _Spent:
+    """What a gateway has taken of its turn. tally: of the round; until: by the clock."""
+
+    gateway: str
+    turn: Turn
+    clock: Callable[[], float]
+    tally: Tally
+    progress: Progress | None
+    until: float = field(init=False)
+    objects: int = 0
+    bytes: int = 0
+    failures: int = 0
+    left: bool = False
+
+    def __post_init__(self) -> None:
+        self.until = self.clock() + self.turn.seconds_max
+
+    @property
+    def over(self) -> bool:
+        return (
+            self.objects >= self.turn.objects_max
+            or self.bytes >= self.turn.bytes_max
+            or self.failures >= FAILURES_MAX
+            or (self.objects > 0 and self.clock() >= self.until)
+        )
+
+
 class Collector:
-    """Collects from one source into one lake, as a context. Raises UpstreamError where another one is at work in it."""
+    """Collects from one source into one lake, as a context. Raises UpstreamError where another one is at work in it.
+
+    problems: what could not be read or answered at the source in the last round, a line each, as far as its gateways
+    are concerned.
+    """
 
     def __init__(
-        self, source: Destination, lake: Path, *, bounds: Bounds | None = None, wall: Callable[[], float] = time.time
+        self,
+        source: Destination,
+        lake: Path,
+        *,
+        bounds: Bounds | None = None,
+        turn: Turn | None = None,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._lake = lake
         self._bounds = bounds or Bounds()
+        self._turn = turn or Turn()
         self._wall = wall
+        self._monotonic = monotonic
+        self.problems: list[str] = []
         self._answered: list[str] = []
         self._opened = contextlib.ExitStack()
 
@@ -91,24 +153,56 @@ class Collector:
         self._opened.close()
 
     def collect(self, progress: Progress | None = None, *, full: bool = False) -> Tally:
-        """One round over all gateways. full: every folder is listed from its beginning. Raises UpstreamError,
-        ChangeLogError (the lake's disk)."""
+        """One round: a turn for each gateway. full: every folder is listed from its beginning. Raises UpstreamError
+        when the source is not there, ChangeLogError (the lake's disk); what is wrong with single folders is in
+        `problems`."""
         tally = Tally()
+        self.problems = []
         with self._disk():
+            gateways = self._source.folders()
+            unanswered: dict[str, list[tuple[str, Object]]] = {}
             for path, found in self.manifest.unanswered():
-                self._answer(path, found)
-            for gateway in self._source.folders():
+                unanswered.setdefault(path.partition("/")[0], []).append((path, found))
+            for gateway in gateways:
                 if not GATEWAY.fullmatch(gateway):
                     tally["ignored"] += 1
                     continue
                 tally["gateways"] += 1
-                landed = tally["landed"]
-                self._collect_folder(gateway, gateway, full, tally, progress)
-                self._collect_folder(gateway, f"{gateway}/{SNAPSHOTS}", full, tally, progress)
-                if tally["landed"] != landed:
-                    tally["released"] += self._retry(self.manifest.quarantined(gateway, CHAIN))
+                spent = _Spent(gateway, self._turn, self._monotonic, tally, progress)
+                try:
+                    self._collect_gateway(spent, unanswered.get(gateway, []), full)
+                except UpstreamError as error:
+                    self._fail(error, spent)
+                tally["left"] += spent.left
             self._settle()
         return tally
+
+    def _collect_gateway(self, spent: _Spent, unanswered: list[tuple[str, Object]], full: bool) -> None:
+        gateway, tally = spent.gateway, spent.tally
+        for path, found in unanswered:
+            if not spent.over:
+                self._try_answer(path, found, spent)
+        landed = tally["landed"]
+        self._collect_folder(gateway, full, spent)
+        self._collect_folder(f"{gateway}/{SNAPSHOTS}", full, spent)
+        if tally["landed"] != landed:
+            for kept in self.manifest.quarantined(gateway, CHAIN):
+                if spent.over:
+                    break
+                spent.objects += 1
+                tally["released"] += self._retry([kept])
+
+    def _fail(self, error: UpstreamError, spent: _Spent) -> None:
+        spent.failures += 1
+        spent.tally["failed"] += 1
+        self.problems.append(str(error))
+
+    def _try_answer(self, path: str, found: Object, spent: _Spent) -> None:
+        """Answers; what fails is tried again in the next round."""
+        try:
+            self._answer(path, found)
+        except UpstreamError as error:
+            self._fail(error, spent)
 
     def retry(self) -> int:
         """Judges everything in quarantine once more; how many were good. Raises as `collect`."""
@@ -117,32 +211,53 @@ class Collector:
             self._settle()
         return count
 
-    def _collect_folder(self, gateway: str, folder: str, full: bool, tally: Tally, progress: Progress | None) -> None:
+    def _collect_folder(self, folder: str, full: bool, spent: _Spent) -> None:
+        tally = spent.tally
         now = self._wall()
         settled, full_at = self.manifest.settled(folder)
+        page = self.manifest.page(folder)
         # What is late has a name before those that are settled; it is looked for where something is missing.
-        late = not 0 <= now - full_at < FULL_S or self._lacks_something(folder) or _LAST_OF_ITS_LENGTH.match(settled)
-        if full or not self._source.lists_from or late:
+        if (
+            full
+            or not self._source.lists_from
+            or not 0 <= now - full_at < FULL_S
+            or _LAST_OF_ITS_LENGTH.match(settled)
+            or self._lacks_something(folder)
+        ):
             settled, full_at = "", now
-        entries = {entry.name: entry for entry in self._source.entries(folder, settled)}
-        known = self.manifest.objects(folder, settled)
-        unsettled = False
+        begin = max(settled, page)
+        listed = self._source.entries(folder, begin, self._turn.entries_max)
+        entries = {entry.name: entry for entry in listed}
+        more = len(listed) >= self._turn.entries_max
+        known = self.manifest.objects(folder, begin, listed[-1].name if more else None)
+        unsettled = page > settled
         stems = {stem for name in entries if (stem := _stem(name)) is not None}
         in_order = len({stem.find("-") for stem in stems}) <= 1  # else epoch 10 comes before epoch 9
         for stem in sorted(stems):
             seal, data = entries.get(stem + SEAL), entries.get(stem + SUFFIX)
+            if spent.over:
+                spent.left = spent.failures < FAILURES_MAX
+                break
             if not _STEM.fullmatch(stem):
                 tally["ignored"] += 1
             elif seal is None or data is None:
                 tally["incomplete"] += 1
                 unsettled = True
             else:
-                self._collect_object(gateway, f"{folder}/{stem}", seal, data, known.get(stem), entries, tally)
+                try:
+                    self._collect_object(f"{folder}/{stem}", seal, data, known.get(stem), entries, spent)
+                except UpstreamError as error:
+                    self._fail(error, spent)
+                    unsettled = True
                 if not unsettled:
                     settled = data.name
-            if progress is not None:
-                progress(tally)
+            if spent.progress is not None:
+                spent.progress(tally)
+        else:
+            page = listed[-_OVERLAP].name if more else ""
+            spent.left = spent.left or more
         with self.manifest.transaction():
+            self.manifest.set_page(folder, page)
             self.manifest.set_settled(folder, settled if in_order else "", full_at)
 
     def _lacks_something(self, folder: str) -> bool:
@@ -150,28 +265,31 @@ class Collector:
 
     def _collect_object(
         self,
-        gateway: str,
         path: str,
         seal: Entry,
         data: Entry,
         known: Object | None,
         entries: dict[str, Entry],
-        tally: Tally,
+        spent: _Spent,
     ) -> None:
+        tally = spent.tally
         version = f"{seal.version}/{data.version}/{data.size}"
         if known is not None and known.version == version:
             if known.answered == ANSWERED and path.rpartition("/")[2] + _ANSWERS[known.outcome] not in entries:
+                spent.objects += 1
                 self._answer(path, known)  # somebody has removed it
             return
         content = self._source.get(path + SEAL) if seal.size <= SMALL_BYTES_MAX else b""
         if content is None:
             return  # it has gone just now
+        spent.objects += 1
         incoming, size = self._landing.receive(self._source.chunks(path + SUFFIX))
         tally["bytes"] += size
-        found = self._landing.judge(gateway, path, version, incoming, content)
+        spent.bytes += size
+        found = self._landing.judge(spent.gateway, path, version, incoming, content)
         tally["snapshots" if found.outcome == LANDED and path.count("/") > 1 else found.outcome] += 1
         if found.answered == UNANSWERED:
-            self._answer(path, found)
+            self._try_answer(path, found, spent)
 
     def _retry(self, kept: list[Quarantined]) -> int:
         released = self._landing.retry(kept)
@@ -265,17 +383,26 @@ def _collect(arguments: argparse.Namespace) -> int:
             told = time.monotonic()
             print(f"collecting: {tally}", file=sys.stderr, flush=True)
 
+    failed = False
     with _collector(arguments.source, arguments.lake, arguments.options) as collector:
         while True:
             told = begun = time.monotonic()
+            left = False
             try:
-                print(f"collected: {collector.collect(progress, full=arguments.full)}", flush=True)
+                tally = collector.collect(progress, full=arguments.full)
+                print(f"collected: {tally}", flush=True)
+                left = tally["left"] > 0
+                for problem in collector.problems:
+                    failed = True
+                    print(f"lamplighter-fleet collect: {problem}", file=sys.stderr, flush=True)
             except GatewayError as error:
                 if arguments.every is None:
                     raise
                 print(f"lamplighter-fleet collect: {error}", file=sys.stderr, flush=True)
+            if left:
+                continue
             if arguments.every is None:
-                return 0
+                return 1 if failed else 0
             time.sleep(max(0.0, arguments.every - (time.monotonic() - begun)))
 
 
@@ -309,7 +436,10 @@ def _place(place: tuple[int | None, int | None] | None) -> str:
 
 
 def _ago(time: str | None, now: datetime) -> str:
-    return "-" if time is None else f"{age((now - datetime.fromisoformat(time)).total_seconds())} ago"
+    if time is None:
+        return "-"
+    # What an earlier program has let in may have no time.
+    return f"{age((now - datetime.fromisoformat(time)).total_seconds())} ago" if is_time(time) else "?"
 
 
 def _gaps(arguments: argparse.Namespace) -> int:
@@ -319,15 +449,17 @@ def _gaps(arguments: argparse.Namespace) -> int:
         for gap in found:
             print(json.dumps(gap.__dict__))
         return 0
-    rows = [
-        (gap.gw, str(gap.epoch), str(gap.first), _shown(gap.last), _shown(_records(gap)), _why(gap)) for gap in found
-    ]
+    rows = [(gap.gw, _epochs(gap), str(gap.first), _shown(gap.last), _shown(_records(gap)), _why(gap)) for gap in found]
     _print_table([("GATEWAY", "EPOCH", "FIRST", "LAST", "RECORDS", "WHY"), *rows])
     print(f"{len(found)} gaps, {sum(_records(gap) or 0 for gap in found)} records")
     return 0
 
 
-def _records(gap: Any) -> int | None:
+def _epochs(gap: Gap) -> str:
+    return str(gap.epoch) if gap.last_epoch is None else f"{gap.epoch}-{gap.last_epoch}"
+
+
+def _records(gap: Gap) -> int | None:
     return None if gap.last is None else gap.last - gap.first + 1
 
 
@@ -335,8 +467,8 @@ def _shown(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def _why(gap: Any) -> str:
-    return f"the gateway says: {gap.reason}" if gap.said else str(gap.reason)
+def _why(gap: Gap) -> str:
+    return f"the gateway says: {printable(gap.reason)}" if gap.said else gap.reason
 
 
 def _quarantine(arguments: argparse.Namespace) -> int:

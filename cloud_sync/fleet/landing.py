@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,8 +45,12 @@ from cloud_sync.fleet.segment_check import (
     without,
 )
 from engine.change_log import SUFFIX, SegmentName
+from engine.errors import UpstreamError
 
 SEGMENTS, QUARANTINE, INCOMING = "segments", "quarantine", "incoming"
+QUARANTINE_BYTES_MAX = 4 * 1024**3
+"""Of one gateway's objects so much is kept in quarantine; of further ones the beginning."""
+BEGINNING_BYTES = 64 * 1024
 _LEVEL = 9
 
 
@@ -58,6 +63,7 @@ class Landing:
         self._bounds = bounds
         self._wall = wall
         self._numbers = itertools.count()
+        self._kept: dict[str, int] = {}  # bytes in quarantine, by gateway
         self._moved: list[str] = []
         (lake / INCOMING).mkdir(parents=True, exist_ok=True)
 
@@ -77,14 +83,18 @@ class Landing:
 
     def receive(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """Bytes into a durable file in `incoming/`: its name, relative to the lake, and its size. Of a file that is too
-        large only the beginning is kept."""
+        large only the beginning is kept. Raises UpstreamError of the chunks; then there is no file."""
         name, size = self._incoming(), 0
         with (self._lake / name).open("wb") as file:
-            for chunk in chunks:
-                size += len(chunk)
-                file.write(chunk)
-                if size > self._bounds.bytes_max:
-                    break
+            try:
+                for chunk in chunks:
+                    size += len(chunk)
+                    file.write(chunk)
+                    if size > self._bounds.bytes_max:
+                        break
+            except UpstreamError:
+                (self._lake / name).unlink()  # it will be received again
+                raise
             file.flush()
             os.fsync(file.fileno())
         return name, size
@@ -95,7 +105,7 @@ class Landing:
         path: of the object at the source, without its suffix; version: as listed there; seal: what was beside it.
         """
         try:
-            return self._taken_in(gateway, path, version, incoming, seal)
+            return self._judged(gateway, path, version, incoming, seal)
         except Bad as bad:
             return self._quarantined(gateway, path, version, incoming, seal, bad)
 
@@ -106,10 +116,23 @@ class Landing:
             gateway = one.path.partition("/")[0]
             version = self._manifest.version(one.path)
             with contextlib.suppress(Bad):
-                taken = self._taken_in(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
+                taken = self._judged(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
                 found.append((one.path, taken))
+                self._kept.pop(gateway, None)
                 self.settle()  # a file of this name may come into quarantine again
         return found
+
+    def _judged(
+        self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
+    ) -> Object:
+        """As `_taken_in`. Whatever else goes wrong is the object's fault too, unless it is the lake's disk: one object
+        must never end the round of all gateways."""
+        try:
+            return self._taken_in(gateway, path, version, incoming, seal, released)
+        except (Bad, OSError, sqlite3.OperationalError):
+            raise
+        except Exception as error:
+            raise Bad(f"it cannot be judged: {type(error).__name__}: {error}") from error
 
     def _taken_in(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
@@ -195,8 +218,10 @@ class Landing:
             file = f"{gateway}/{stem}.{sha256[:12]}{SUFFIX}"
         told = {"source": f"{path}{SUFFIX}", "sha256": sha256, "at": at, "kind": bad.kind, "reason": str(bad)}
         reason, _ = self.receive([msgspec.json.format(msgspec.json.encode(told)), b"\n"])
-        # A newer program's segment is not refused: whoever reads it next may find it good.
-        answered = ANSWERED_NEVER if bad.kind == NEWER else UNANSWERED
+        whole = self._bound(gateway, self._lake / incoming)
+        # A newer program's segment is not refused: whoever reads it next may find it good. Nor is one of which only the
+        # beginning is kept: its gateway is to keep it.
+        answered = ANSWERED_NEVER if bad.kind == NEWER or not whole else UNANSWERED
         found = Object(version, sha256, QUARANTINED, str(bad), at, answered)
         moves = {incoming: f"{QUARANTINE}/{file}", reason: f"{QUARANTINE}/{_reason_file(file)}"}
         sync_folder(self._lake / INCOMING)
@@ -206,6 +231,19 @@ class Landing:
             self._manifest.put_object(path, found)
         self._move(moves.items())
         return found
+
+    def _bound(self, gateway: str, file: Path) -> bool:
+        """Counts a file that goes into quarantine, of which only the beginning is left where the gateway has too much
+        there already; whether it is whole."""
+        if gateway not in self._kept:
+            folder = self._lake / QUARANTINE / gateway
+            self._kept[gateway] = sum(one.stat().st_size for one in folder.iterdir()) if folder.is_dir() else 0
+        size = file.stat().st_size
+        whole = size <= BEGINNING_BYTES or self._kept[gateway] + size <= QUARANTINE_BYTES_MAX
+        if not whole:
+            os.truncate(file, BEGINNING_BYTES)
+        self._kept[gateway] += min(size, BEGINNING_BYTES) if not whole else size
+        return whole
 
     def _move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from cloud_sync.fleet.missing import Gap, gaps_of_epoch
+from cloud_sync.fleet.missing import Gap, Said, gaps_of_gateway
 from cloud_sync.fleet.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
 from engine.errors import ConfigurationError
 
@@ -50,6 +50,8 @@ CREATE TABLE quarantined (
 CREATE TABLE moves (source TEXT PRIMARY KEY, target TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE listed (folder TEXT PRIMARY KEY, settled TEXT NOT NULL, full_at REAL NOT NULL) WITHOUT ROWID;
 """
+_PAGES = "CREATE TABLE IF NOT EXISTS pages (folder TEXT PRIMARY KEY, after TEXT NOT NULL) WITHOUT ROWID"
+"""Only the collector uses it, and it may be absent: the version stays."""
 
 LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"
 UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
@@ -150,6 +152,8 @@ class Manifest:
                 raise ConfigurationError(
                     f"{path}: its version is {version}, and this program's {VERSION}; it belongs to another program"
                 )
+            if write:
+                self._db.execute(_PAGES)
         except sqlite3.Error as error:
             raise ConfigurationError(
                 f"{path}: {error}; if it is damaged put it back from a copy, or collect into a new lake"
@@ -171,12 +175,14 @@ class Manifest:
 
     # --- objects of the source ---
 
-    def objects(self, folder: str, after: str = "") -> dict[str, Object]:
-        """What is known of the objects in a folder of the source, by stem; ``after`` as in a listing."""
-        begin = f"{folder}/{after}"
+    def objects(self, folder: str, after: str = "", last: str | None = None) -> dict[str, Object]:
+        """What is known of the objects in a folder of the source, by stem; ``after`` as in a listing, ``last``: its
+        last name."""
+        begin = f"{folder}/{after.partition('.')[0]}"
+        end = f"{folder}0" if last is None else f"{folder}/{last}"  # 0 is what follows a slash
         rows = self._db.execute(
-            "SELECT path, version, sha256, outcome, reason, at, answered FROM objects WHERE path > ? AND path < ?",
-            (begin.removesuffix(".ndjson.zst"), f"{folder}0"),  # 0 is what follows a slash
+            "SELECT path, version, sha256, outcome, reason, at, answered FROM objects WHERE path >= ? AND path < ?",
+            (begin, end),
         )
         return {
             path.removeprefix(f"{folder}/"): Object(*rest)
@@ -211,6 +217,17 @@ class Manifest:
 
     def set_settled(self, folder: str, settled: str, full_at: float) -> None:
         self._db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", (folder, settled, full_at))
+
+    def page(self, folder: str) -> str:
+        """The name behind which the next page of a folder begins that has too many for one turn; "" for its start."""
+        row = self._db.execute("SELECT after FROM pages WHERE folder = ?", (folder,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    def set_page(self, folder: str, after: str) -> None:
+        if after:
+            self._db.execute("INSERT OR REPLACE INTO pages VALUES (?, ?)", (folder, after))
+        else:
+            self._db.execute("DELETE FROM pages WHERE folder = ?", (folder,))
 
     # --- segments and snapshots ---
 
@@ -374,7 +391,7 @@ class Manifest:
         return found
 
     def _gaps(self, gw: str) -> Iterator[Gap]:
-        lost: dict[int, list[tuple[int, int | None, str]]] = {}
+        lost: dict[int, list[Said]] = {}
         for epoch, first, last, reason in self._db.execute(
             "SELECT epoch, first, last, reason FROM lost WHERE gw = ? ORDER BY epoch, first", (gw,)
         ):
@@ -385,6 +402,4 @@ class Manifest:
         kept: dict[int, list[Range]] = {}
         for seal in filter(None, (sealed_range(one.seal, gw) for one in self.quarantined(gw))):
             kept.setdefault(seal.epoch, []).append((seal.first, seal.last))
-        for epoch in range(1, max([*landed, *lost, *kept], default=0) + 1):
-            found = gaps_of_epoch(gw, epoch, landed.get(epoch, []), lost.get(epoch, []), sorted(kept.get(epoch, [])))
-            yield from sorted(found, key=lambda gap: gap.first)
+        yield from gaps_of_gateway(gw, landed, lost, kept)

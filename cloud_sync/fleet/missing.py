@@ -1,18 +1,22 @@
-"""Which records have not landed, and why."""
+"""Which records have not landed, and why: ranges, made from ranges, so that numbers cost nothing however large."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cloud_sync.fleet.segment_check import Range, without
+
+Said = tuple[int, int | None, str]
+"""First and last sequence that a gateway says are lost, None for all later ones, and its reason."""
 
 
 @dataclass(frozen=True)
 class Gap:
     """Records first to last of an epoch have not landed; last None: all from first on, nobody knows how many.
 
-    said: the gateway itself says that they are lost, and reason is its own; else they may be on their way.
+    said: the gateway itself says that they are lost, and reason is its own; else they may be on their way. last_epoch:
+    the same holds of all epochs up to this one.
     """
 
     gw: str
@@ -21,35 +25,94 @@ class Gap:
     last: int | None
     said: bool
     reason: str
+    last_epoch: int | None = None
 
 
-def gaps_of_epoch(
-    gw: str, epoch: int, landed: list[Range], lost: list[tuple[int, int | None, str]], kept: list[Range]
+def gaps_of_gateway(
+    gw: str, landed: dict[int, list[Range]], lost: dict[int, list[Said]], kept: dict[int, list[Range]]
 ) -> Iterator[Gap]:
-    """landed, kept: in their order, the latter in quarantine; lost: what the gateway says (first, last, reason)."""
+    """By epoch: what has landed, in its order; what the gateway says; what is in quarantine. In order."""
+    expected = 1
+    for epoch in sorted({*landed, *lost, *kept}):
+        if epoch > expected:
+            last_epoch = epoch - 1 if epoch - 1 > expected else None
+            told = "nothing of these epochs has landed" if last_epoch else "nothing of this epoch has landed"
+            yield Gap(gw, expected, 1, None, False, told, last_epoch)
+        found = gaps_of_epoch(gw, epoch, landed.get(epoch, []), lost.get(epoch, []), kept.get(epoch, []))
+        yield from sorted(found, key=lambda gap: gap.first)
+        expected = epoch + 1
+
+
+def gaps_of_epoch(gw: str, epoch: int, landed: list[Range], lost: list[Said], kept: list[Range]) -> Iterator[Gap]:
+    """landed: in its order; lost: what the gateway says; kept: in quarantine. Of each record one gap tells, of those
+    that are said to be lost the one that begins first."""
     ends = [first - 1 if last is None else last for first, last, _ in lost]
     end = max([last for _, last in [*landed, *kept]] + ends, default=0)
-    if not landed and not lost and not kept:
-        yield Gap(gw, epoch, 1, None, False, "nothing of this epoch has landed")
-        return
-    for missing in without((1, end), landed) if end else []:
-        rest = [missing]
-        for first, last, reason in lost:
-            pieces = []
-            for piece in rest:
-                low, high = max(piece[0], first), piece[1] if last is None else min(piece[1], last)
-                if low <= high:
-                    yield Gap(gw, epoch, low, high, True, reason)
-                    pieces += without(piece, [(low, high)])
-                else:
-                    pieces.append(piece)
-            rest = pieces
-        for piece in rest:
-            absent = without(piece, kept)
-            for low, high in absent:
-                yield Gap(gw, epoch, low, high, False, "not here yet")
-            for low, high in without(piece, absent):
-                yield Gap(gw, epoch, low, high, False, "in quarantine")
+    missing = without((1, end), landed) if end else []
+    said: list[tuple[int, int, str]] = []
+    for first, last, reason in sorted(lost, key=lambda one: one[0]):
+        begin = max(first, said[-1][1] + 1) if said else first
+        if begin <= (end if last is None else last):
+            said.append((begin, end if last is None else last, reason))
+    for (low, high), (_, _, reason) in common(missing, said):
+        yield Gap(gw, epoch, low, high, True, reason)
+    silent = difference(missing, [(low, high) for low, high, _ in said])
+    quarantined = merged(kept)
+    for low, high in difference(silent, quarantined):
+        yield Gap(gw, epoch, low, high, False, "not here yet")
+    for (low, high), _ in common(silent, [(low, high, "") for low, high in quarantined]):
+        yield Gap(gw, epoch, low, high, False, "in quarantine")
     for first, last, reason in lost:
         if last is None:
             yield Gap(gw, epoch, max(first, end + 1), None, True, reason)
+
+
+# --- ranges that ascend and do not overlap, in one pass ---------------------------------------------------------
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """The same numbers, from ranges in any order that may overlap."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found
+
+
+def common(wholes: list[Range], parts: list[tuple[int, int, str]]) -> Iterator[tuple[Range, tuple[int, int, str]]]:
+    """What is in both, with the part that it is of."""
+    at = 0
+    for low, high in wholes:
+        while at < len(parts) and parts[at][1] < low:
+            at += 1
+        here = at
+        while here < len(parts) and parts[here][0] <= high:
+            first, last, _ = parts[here]
+            yield (max(low, first), min(high, last)), parts[here]
+            if last > high:
+                break
+            here += 1
+        at = here
+
+
+def difference(wholes: list[Range], parts: list[Range]) -> list[Range]:
+    """What is in the first alone."""
+    found = []
+    at = 0
+    for low, high in wholes:
+        while at < len(parts) and parts[at][1] < low:
+            at += 1
+        begin = low
+        while at < len(parts) and parts[at][0] <= high:
+            first, last = parts[at]
+            if first > begin:
+                found.append((begin, first - 1))
+            begin = max(begin, last + 1)
+            if last > high:
+                break
+            at += 1
+        if begin <= high:
+            found.append((begin, high))
+    return found

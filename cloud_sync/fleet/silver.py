@@ -103,11 +103,16 @@ def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
     )
 
 
+_LOST_MAX = 10**9
+"""Of one gap record so many count, so that no sum of them overflows."""
+
+
 def gateway_health(bronze: DataFrame) -> DataFrame:
     """BRONZE -> GATEWAY_HEALTH."""
     from pyspark.sql import functions as F
 
-    first, last = (F.get_json_object("gap", f"$.{name}").cast("bigint") for name in ("first", "last"))
+    first, last = (F.get_json_object("gap", f"$.{name}").try_cast("bigint") for name in ("first", "last"))
+    lost = last - first + 1
     offset = F.unix_micros("ts") - F.col("boottime_us")
     return bronze.groupBy("gw", "epoch", "boot", F.date_trunc("hour", "ts").alias("hour")).agg(
         F.count(F.lit(1)).alias("records"),
@@ -121,7 +126,7 @@ def gateway_health(bronze: DataFrame) -> DataFrame:
         F.max("seq").alias("last_seq"),
         F.min("ts").alias("first_ts"),
         F.max("ts").alias("last_ts"),
-        F.coalesce(F.sum(last - first + 1), F.lit(0)).alias("lost"),
+        F.coalesce(F.sum(F.when(lost > _LOST_MAX, _LOST_MAX).otherwise(lost)), F.lit(0)).alias("lost"),
         F.min(offset).alias("offset_min_us"),
         F.max(offset).alias("offset_max_us"),
     )

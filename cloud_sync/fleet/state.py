@@ -112,7 +112,7 @@ class GatewayPast:
         from pyspark.sql import functions as F
 
         gaps = self.records.where(
-            (F.col("type") == "gap") & (F.get_json_object("gap", "$.epoch").cast("int") < F.col("epoch"))
+            (F.col("type") == "gap") & (F.get_json_object("gap", "$.epoch").try_cast("int") < F.col("epoch"))
         )
         rows = gaps.select("epoch", F.from_json("gap", "epoch INT, first BIGINT").alias("gap")).collect()
         before = {row["epoch"]: (row["gap"]["epoch"], row["gap"]["first"] - 1) for row in rows}

@@ -18,6 +18,8 @@ NUMERIC = tuple(
     )
 )
 
+_YEAR_2200_US = 7_258_118_400_000_000
+
 
 def plain(term: Column) -> Column:
     """What a person calls the value, as `engine.terms.lexical`: the IRI, the literal's text, the blank node's label."""
@@ -65,7 +67,9 @@ def flag(value: Column, kind: Column) -> Column:
 
 
 def moment(term: Column) -> Column:
-    """The time of an xsd:dateTime, UTC where it names no zone; null if it is none."""
+    """The time of an xsd:dateTime, UTC where it names no zone; null if it is none, or not in the years 1970 to 2199:
+    sums with others overflow, and Python has no times after the year 9999."""
     from pyspark.sql import functions as F
 
-    return F.when(datatype(term) == XSD + "dateTime", plain(term).try_cast("timestamp"))
+    found = F.when(datatype(term) == XSD + "dateTime", plain(term).try_cast("timestamp"))
+    return F.when((F.unix_micros(found) >= 0) & (F.unix_micros(found) < _YEAR_2200_US), found)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import zstandard
 
-from cloud_sync.destination import LocalFolder
+from cloud_sync.destination import Entry, LocalFolder
 from cloud_sync.fleet.__main__ import main
 from cloud_sync.fleet.collector import FULL_S, Collector, Tally
 from cloud_sync.fleet.manifest import FILE, Arrivals, Manifest
@@ -52,8 +52,12 @@ class Fleet:
         self.now = 1_700_000_000.0
 
     def collect(self, *, full: bool = False, bounds: Bounds | None = None) -> Tally:
+        """A round. Raises UpstreamError if anything could not be read or answered."""
         with Collector(self.from_, self.lake, bounds=bounds, wall=lambda: self.now) as collector:
-            return collector.collect(full=full)
+            tally = collector.collect(full=full)
+            if collector.problems:
+                raise UpstreamError(collector.problems[0])
+            return tally
 
     def answer(self, name: str) -> dict[str, str]:
         return json.loads((self.source / name).read_text())  # type: ignore[no-any-return]
@@ -422,9 +426,9 @@ class Bucket(LocalFolder):
         super().__init__(path)
         self.listed: dict[str, str] = {}
 
-    def entries(self, folder: str, after: str = "") -> Iterator[object]:  # type: ignore[override]
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
         self.listed[folder] = after
-        return super().entries(folder, after)
+        return super().entries(folder, after, most)
 
 
 @pytest.fixture

@@ -28,14 +28,18 @@ def last_moments(*tables: DataFrame) -> DataFrame:
     return rows.groupBy("gw").agg(F.max("moment").alias("moment")).select("gw", "moment.*")
 
 
+STATE_MAX_US = 400 * 86_400 * 1_000_000
+"""A longer state is that of a wrong clock; each day of a state becomes a row."""
+
+
 def lamp_states(actuations: DataFrame, last: DataFrame) -> DataFrame:
     """One row for each state that a lamp was in, from when it was told or found to be in it until the next one.
 
     actuations: timed. What devices acknowledged counts, and commands only of lamps that never acknowledged any.
     last: of `last_moments`, where the last state ends. Returns gw, actuator, epoch, seq, on, switched (not so before,
     or not known), start (timestamp, null where nobody can know it), state_us (microseconds by the boot clock within one
-    start of the machine, else by the times; null if neither tells), history_lost (the state ran into another epoch:
-    what happened in between is not known).
+    start of the machine, else by the times; null if neither tells, or more than `STATE_MAX_US`), history_lost (the
+    state ran into another epoch: what happened in between is not known).
     """
     own = Window.partitionBy("gw", "actuator")
     order = own.orderBy("epoch", "seq")
@@ -45,7 +49,8 @@ def lamp_states(actuations: DataFrame, last: DataFrame) -> DataFrame:
     same_boot = F.col("boot") == F.col("_next.boot")
     by_boot = F.col("_next.boottime_us") - F.col("boottime_us")
     by_time = F.unix_micros("_next.time") - F.unix_micros("time")
-    length = F.when(same_boot, by_boot).when(by_time < 0, F.lit(0)).otherwise(by_time)
+    told = F.when(same_boot, by_boot).when(by_time < 0, F.lit(0)).otherwise(by_time)
+    length = F.when(told.between(0, STATE_MAX_US), told)
     start = F.coalesce(F.col("time"), F.timestamp_micros(F.unix_micros("_next.time") - F.col("state_us")))
     return (
         actuations.withColumn("_any", F.max(acknowledged.cast("int")).over(own))
