@@ -34,6 +34,7 @@ class GatewayProcess:
         (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
         (folder / "lamplighter.toml").write_text(
             f"[http]\nport = {self.http_port}\n[websocket]\nport = {self.websocket_port}\n"
+            '[coap]\nnetworks = ["127.0.0.0/8"]\n'
             + (f'[mqtt]\nhost = "127.0.0.1"\nport = {broker_port}\n' if broker_port else "")
         )
         self._process: subprocess.Popen[str] | None = None

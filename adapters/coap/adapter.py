@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ import aiocoap.error
 from adapters.coap import mapping
 from adapters.coap.mapping import Command
 from adapters.coap.settings import CoapSettings
+from adapters.networks import Network, Networks, machine_networks
 from engine.client import DeclaredCause, EngineClient, Notification
 from engine.errors import GatewayError, PayloadError, UpstreamError
 from engine.terms import Bag
@@ -38,8 +41,10 @@ _REFUSALS_REMEMBERED_MAX = 64
 class CoapCounters:
     """What the adapter has done since it was made.
 
-    sent: attempts; acknowledged: attempts answered 2.xx; failed: all other attempts; retried: attempts
-    that repeat a failed one; rejected_rows: rows that no command could be made of; unrecorded:
+    sent: attempts with a resolved address; acknowledged: attempts answered 2.xx; failed: all other attempts but those
+    outside; retried: attempts
+    that repeat a failed one; outside: attempts that were not made, since `coap.networks` does not have the device's
+    address; rejected_rows: rows that no command could be made of; unrecorded:
     acknowledgements whose actuation the gateway refused to store.
     """
 
@@ -47,6 +52,7 @@ class CoapCounters:
     acknowledged: int = 0
     failed: int = 0
     retried: int = 0
+    outside: int = 0
     rejected_rows: int = 0
     unrecorded: int = 0
 
@@ -54,17 +60,25 @@ class CoapCounters:
 class CoapAdapter:
     """Keeps every device that the subscription names in its wanted state, and records what each acknowledged.
 
-    now: the time of an acknowledgement, with a time zone. tried: set when the first result has come.
+    now: the time of an acknowledgement, with a time zone; machine, monotonic: as of `Networks`. tried: set when the
+    first result has come.
     """
 
     def __init__(
-        self, settings: CoapSettings, client: EngineClient, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        settings: CoapSettings,
+        client: EngineClient,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        machine: Callable[[], Iterable[Network]] = machine_networks,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counters = CoapCounters()
         self.tried = asyncio.Event()
         self._settings = settings
         self._client = client
         self._now = now
+        self._networks = Networks(settings.networks, "coap.networks", machine=machine, monotonic=monotonic)
         self._slots = asyncio.Semaphore(settings.concurrency_max)
         self._retry_slots = asyncio.Semaphore(max(1, settings.concurrency_max // 2))
         self._devices: WeakValueDictionary[str, _Device] = WeakValueDictionary()  # those that resources hold
@@ -104,8 +118,11 @@ class CoapAdapter:
         if not self.tried.is_set():
             return "waiting for the first result of its query"
         away = sum(device.away for device in self._devices.values())
-        return f"{len(self._resources):,} resources, {self.counters.acknowledged:,} commands acknowledged" + (
-            f", {away:,} devices do not answer" if away else ""
+        outside = sum(bool(device.outside) for device in self._devices.values())
+        return (
+            f"{len(self._resources):,} resources, {self.counters.acknowledged:,} commands acknowledged"
+            + (f", {away:,} devices do not answer" if away else "")
+            + (f", {outside:,} are outside of coap.networks" if outside else "")
         )
 
     async def _follow(self) -> None:
@@ -212,11 +229,12 @@ class CoapAdapter:
             command = resource.pending()  # waiting may have taken a while
             if command is None:
                 return None
-            resource.acknowledged = None  # whatever comes of the attempt, the device may have acted on it
-            self.counters.sent += 1
             self.counters.retried += repeated
             try:
                 code = await self._put(resource, command)
+            except PayloadError as error:
+                self._say_outside(resource, str(error))
+                return _Failure(refused=True)
             except UpstreamError as error:
                 self.counters.failed += 1
                 if not resource.device.away:
@@ -251,6 +269,14 @@ class CoapAdapter:
         await self._record(command, at)
         return None
 
+    def _say_outside(self, resource: _Resource, reason: str) -> None:
+        self.counters.outside += 1
+        if resource.device.outside != reason:
+            resource.device.outside = reason
+            logger.error(
+                "coap target refused device=%s resource=%s reason=%s", resource.device.name, resource.uri, reason
+            )
+
     def _say_reachable(self, answered: _Resource) -> None:
         if answered.device.away:
             answered.device.away = False
@@ -260,7 +286,11 @@ class CoapAdapter:
                     resource.wake.set()  # the device's other resources need not wait for their turn
 
     async def _put(self, resource: _Resource, command: Command) -> aiocoap.Code:
-        """The device's answer to one confirmable PUT. Raises UpstreamError when none came.
+        """The device's answer to one confirmable PUT. Raises UpstreamError when none came, and PayloadError, before
+        anything is sent, when the device's address is in none of the networks.
+
+        The name is resolved here, once, and never by the library: what was checked is what is sent to, also when a
+        payload goes in blocks. The device's name still goes with the request (Uri-Host).
 
         A context of its own per request: shutting it down ends the exchange with its retransmissions, the
         name is resolved anew, and no idle device holds a socket. (A shared one keeps 64 sockets, drops the
@@ -276,10 +306,18 @@ class CoapAdapter:
         context = await aiocoap.Context.create_client_context(loggername=_LIBRARY_LOGGER, transports=["simple6"])
         try:
             async with asyncio.timeout(self._settings.answer_timeout_s):
-                # Resolved and connected here, where it can be cancelled; the library would do it in a task of its own.
+                host, port = mapping.host_and_port(resource.uri)
+                address = await self._networks.resolved(host, port, socket.SOCK_DGRAM)
+                resource.device.outside = ""
+                message.remote = aiocoap.message.UndecidedRemote("coap", aiocoap.util.hostportjoin(str(address), port))
+                resource.acknowledged = None  # whatever comes of the attempt, the device may have acted on it
+                self.counters.sent += 1
+                # Connected here, where it can be cancelled; the library would do it in a task of its own.
                 await context.find_remote_and_interface(message)
                 request = context.request(message, handle_blockwise=len(command.payload) > _BLOCK_BYTES)
                 return (await request.response).code
+        except GatewayError:
+            raise
         except (aiocoap.error.TimeoutError, TimeoutError) as error:
             raise UpstreamError("no answer") from error
         except Exception as error:  # whatever an answer does to the library concerns this device alone
@@ -310,11 +348,13 @@ class _Failure:
 
 @dataclass(eq=False)
 class _Device:
-    """One address. lock: one request at a time (NSTART, RFC 7252 section 4.7). away: it was said to be away."""
+    """One address. lock: one request at a time (NSTART, RFC 7252 section 4.7). away: it was said to be away; outside:
+    why nothing may be sent to it, as it was said."""
 
     name: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     away: bool = False
+    outside: str = ""
 
 
 @dataclass(eq=False)

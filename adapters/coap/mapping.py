@@ -119,6 +119,13 @@ def resource_uri(text: str) -> str:
     return normal
 
 
+def host_and_port(resource: str) -> tuple[str, int]:
+    """Whom a normalised resource URI names."""
+    parts = urlsplit(resource)
+    assert parts.hostname is not None
+    return parts.hostname, parts.port or COAP_PORT
+
+
 def device(resource: str) -> str:
     """The device that a normalised resource URI names, as host or host:port."""
     return urlsplit(resource).netloc

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from adapters import networks
 from adapters.coap.mapping import DEFAULT_QUERY
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -13,6 +14,9 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """How the CoAP adapter finds out what its devices should be told, and how patiently it tells them.
 
     enabled: whether the adapter is started at all.
+    networks: what commands may be sent to, since whoever may write the graph names the devices: networks such as
+        ``192.168.7.0/24``, and ``private`` for the private networks that the machine is in, without loopback and the
+        addresses of a link alone. Of a name the resolved address counts.
     query: a SPARQL SELECT with the variables ``?actuator`` (an IRI), ``?resource`` (a coap:// URI) and
         ``?payload`` (a literal); one row per device resource. The adapter sends each resource its payload.
         That the three variables are there is checked with the first notification.
@@ -28,6 +32,7 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
 
     enabled: bool = True
+    networks: tuple[str, ...] = (networks.PRIVATE,)
     query: Annotated[str, msgspec.Meta(min_length=1)] = DEFAULT_QUERY
     concurrency_max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 32
     ack_timeout_s: Seconds = 1.0
@@ -37,5 +42,6 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     retry_max_s: Seconds = 30.0
 
     def __post_init__(self) -> None:
+        networks.parsed(self.networks)
         if self.retry_max_s < self.retry_min_s:
             raise ValueError(f"retry_max_s ({self.retry_max_s}) is less than retry_min_s ({self.retry_min_s})")

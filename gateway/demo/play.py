@@ -55,7 +55,7 @@ async def run_demo(config: Path | None, data: Path | None, seconds: float | None
         asyncio.get_running_loop().call_later(seconds, stop.set)
     with _folder() as folder:
         settings_file = _demo_configuration(folder, config)
-        configured = Configuration.read(settings_file, data or folder / "data")
+        configured = _with_lamps(Configuration.read(settings_file, data or folder / "data"))
         with _broker(configured) as (configuration, embedded):
             async with lamps() as street:
                 story = Story(street)
@@ -93,6 +93,14 @@ def _free_ports() -> str:
     usual = Settings()
     tables = {"http": usual.http.port, "websocket": usual.websocket.port}
     return "".join(f"[{table}]\nport = {0 if port_taken(port) else port}\n" for table, port in tables.items())
+
+
+def _with_lamps(configuration: Configuration) -> Configuration:
+    """The configuration with commands to loopback allowed: the street's lamps are there."""
+    networks = (*configuration.settings.coap.networks, "127.0.0.0/8")
+    coap = msgspec.structs.replace(configuration.settings.coap, networks=networks)
+    settings = msgspec.structs.replace(configuration.settings, coap=coap)
+    return Configuration(settings, configuration.folder, configuration.data, configuration.applications)
 
 
 @contextmanager

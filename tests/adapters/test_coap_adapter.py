@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import itertools
 import logging
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +17,7 @@ from typing import Any, cast
 import aiocoap
 import aiocoap.resource
 import pytest
+from msgspec.structs import replace
 
 from adapters.coap import mapping
 from adapters.coap.adapter import CoapAdapter
@@ -26,7 +30,8 @@ from gateway.systemd import fields
 from tests.coap_peers import LibcoapServer, free_udp_port, libcoap_server
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
-QUICK = CoapSettings(ack_timeout_s=0.2, answer_timeout_s=5, retry_min_s=0.01, retry_max_s=0.1)
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+QUICK = CoapSettings(networks=LOOPBACK, ack_timeout_s=0.2, answer_timeout_s=5, retry_min_s=0.01, retry_max_s=0.1)
 WAIT_S = 60
 Row = tuple[Term, Term, Term]
 
@@ -96,6 +101,7 @@ class Lamps:
     answer_delay_s: float = 0
     busy: asyncio.Event | None = None  # until it is set nothing is answered
     code: aiocoap.Code = aiocoap.CHANGED
+    options: dict[str, Any] = field(default_factory=dict)  # of answers
     answering: int = 0
     requests_max: int = 0
     _context: aiocoap.Context | None = None
@@ -137,7 +143,10 @@ class _Lamp(aiocoap.resource.Resource):  # type: ignore[misc]  # the library shi
                 await lamps.busy.wait()
         finally:
             lamps.answering -= 1
-        return aiocoap.Message(code=lamps.code)
+        answer = aiocoap.Message(code=lamps.code)
+        for name, value in lamps.options.items():
+            setattr(answer.opt, name, value)
+        return answer
 
 
 def lamp_row(port: int, path: str, state: str) -> Row:
@@ -417,7 +426,7 @@ def test_a_state_that_is_out_of_date_is_not_retransmitted(caplog: pytest.LogCapt
     async def scenario() -> None:
         gateway = Gateway()
         port = free_udp_port()
-        settings = CoapSettings(ack_timeout_s=0.3, retransmissions_max=1, retry_min_s=0.01)
+        settings = CoapSettings(networks=LOOPBACK, ack_timeout_s=0.3, retransmissions_max=1, retry_min_s=0.01)
         async with silent_device(port) as device, adapter_running(gateway, settings):
             gateway.whole(lamp_row(port, "1", "ON"))
             await until(lambda: device.payloads == ["ON"])
@@ -433,7 +442,9 @@ def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.LogCapt
     async def scenario() -> None:
         gateway = Gateway()
         port = free_udp_port()
-        settings = CoapSettings(ack_timeout_s=0.1, answer_timeout_s=0.05, retry_min_s=0.2, retry_max_s=0.2)
+        settings = CoapSettings(
+            networks=LOOPBACK, ack_timeout_s=0.1, answer_timeout_s=0.05, retry_min_s=0.2, retry_max_s=0.2
+        )
         async with silent_device(port) as device, adapter_running(gateway, settings) as adapter:
             gateway.whole(lamp_row(port, "1", "ON"))
             await until(lambda: adapter.counters.failed == 3)
@@ -487,7 +498,7 @@ def test_an_answer_to_a_state_that_is_out_of_date_is_awaited_before_the_newest_i
 def test_a_recovery_wakes_the_other_resources_of_the_device() -> None:
     async def scenario() -> None:
         gateway = Gateway()
-        patient = CoapSettings(retry_min_s=3600, retry_max_s=3600)
+        patient = CoapSettings(networks=LOOPBACK, retry_min_s=3600, retry_max_s=3600)
         async with lamps_running(away=True) as lamps, adapter_running(gateway, patient) as adapter:
             gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
             await until(lambda: adapter.counters.failed == 2)
@@ -504,7 +515,12 @@ def test_devices_that_are_away_leave_slots_to_the_others() -> None:
         gateway = Gateway()
         away = [free_udp_port() for _ in range(3)]
         settings = CoapSettings(
-            concurrency_max=2, ack_timeout_s=3600, answer_timeout_s=3600, retry_min_s=0.01, retry_max_s=0.01
+            networks=LOOPBACK,
+            concurrency_max=2,
+            ack_timeout_s=3600,
+            answer_timeout_s=3600,
+            retry_min_s=0.01,
+            retry_max_s=0.01,
         )
         async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
             gateway.whole(*(lamp_row(port, "1", "ON") for port in away))
@@ -550,7 +566,7 @@ def test_a_refused_command_is_said_once_and_a_new_state_is_tried_at_once(caplog:
 def test_only_a_refusal_waits_longest(code: aiocoap.Code, again: bool) -> None:
     async def scenario() -> None:
         gateway = Gateway()
-        settings = CoapSettings(retry_min_s=0.01, retry_max_s=3600)
+        settings = CoapSettings(networks=LOOPBACK, retry_min_s=0.01, retry_max_s=3600)
         closed = free_udp_port()
         async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
             lamps.code = code
@@ -569,7 +585,7 @@ def test_only_a_refusal_waits_longest(code: aiocoap.Code, again: bool) -> None:
 def test_requests_are_capped_over_all_devices_and_one_at_a_time_per_device() -> None:
     async def scenario() -> None:
         gateway = Gateway()
-        settings = CoapSettings(concurrency_max=3)
+        settings = CoapSettings(networks=LOOPBACK, concurrency_max=3)
         paths = [str(path) for path in range(4)]
         most = 0
         async with AsyncExitStack() as stack:
@@ -598,7 +614,7 @@ def test_a_hundred_devices_end_in_the_newest_state_and_see_no_older_one_after_a_
 
     async def scenario() -> None:
         gateway = Gateway()
-        patient = CoapSettings(ack_timeout_s=5, answer_timeout_s=60)
+        patient = CoapSettings(networks=LOOPBACK, ack_timeout_s=5, answer_timeout_s=60)
         async with AsyncExitStack() as stack:
             devices = [await stack.enter_async_context(lamps_running("1")) for _ in range(100)]
             adapter = await stack.enter_async_context(adapter_running(gateway, patient))
@@ -712,7 +728,9 @@ def test_a_cancelled_run_leaves_nothing_behind(moment: str, caplog: pytest.LogCa
     async def scenario() -> None:
         gateway = Gateway()
         port = free_udp_port()
-        patient = CoapSettings(ack_timeout_s=3600, answer_timeout_s=3600, retry_min_s=3600, retry_max_s=3600)
+        patient = CoapSettings(
+            networks=LOOPBACK, ack_timeout_s=3600, answer_timeout_s=3600, retry_min_s=3600, retry_max_s=3600
+        )
         tasks, files = asyncio.all_tasks(), files_open()
         async with lamps_running() as lamps, silent_device(port) as device:
             async with adapter_running(gateway, patient) as adapter:
@@ -833,7 +851,9 @@ def test_a_libcoap_server_that_takes_no_more_resources_refuses(caplog: pytest.Lo
 def test_a_libcoap_lamp_on_a_lossy_link_ends_in_the_newest_state() -> None:
     async def scenario(server: LibcoapServer) -> None:
         gateway = Gateway()
-        lossy = CoapSettings(ack_timeout_s=0.05, retransmissions_max=2, retry_min_s=0.01, retry_max_s=0.1)
+        lossy = CoapSettings(
+            networks=LOOPBACK, ack_timeout_s=0.05, retransmissions_max=2, retry_min_s=0.01, retry_max_s=0.1
+        )
         async with adapter_running(gateway, lossy) as adapter:
             gateway.whole(lamp_row(server.port, "lamp", "0"))
             for state in range(1, 20):
@@ -846,3 +866,114 @@ def test_a_libcoap_lamp_on_a_lossy_link_ends_in_the_newest_state() -> None:
 
     with libcoap_server(loss_percent=30) as server:
         asyncio.run(scenario(server))
+
+
+# Which addresses are sent to.
+
+
+def test_a_device_outside_of_the_networks_is_told_once_and_sent_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        gateway = Gateway()
+        settings = replace(QUICK, networks=("private",))
+        async with lamps_running() as lamps:
+            rows = [
+                (iri(f"http://street.example/lamp/{number}"), literal(f"coap://{host}:{lamps.port}/1"), literal("ON"))
+                for number, host in enumerate(("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"))
+            ]
+            async with adapter_running(gateway, settings) as adapter:
+                gateway.whole(*rows)
+                await until(lambda: adapter.counters.outside >= 3 * len(rows))
+                assert "5 are outside of coap.networks" in adapter.status()
+                assert (adapter.counters.sent, adapter.counters.failed) == (0, 0)
+            assert lamps.received == []
+            assert gateway.updates == []
+
+    asyncio.run(scenario())
+    told = said(caplog, "coap target refused")
+    assert len(told) == 5
+    assert all("127.0.0.1 is in none of the networks; coap.networks allows " in record for record in told)
+
+
+def test_a_device_is_sent_to_once_its_network_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        gateway = Gateway()
+        found: list[Any] = []
+        async with lamps_running() as lamps:
+            adapter = CoapAdapter(
+                replace(QUICK, networks=("private",)),
+                cast(Any, gateway),
+                machine=lambda: found,
+                monotonic=itertools.count(step=60).__next__,
+            )
+            running = asyncio.create_task(adapter.run())
+            gateway.whole(lamps.row("1", "ON"))
+            await until(lambda: adapter.counters.outside >= 1)
+            found.append(ipaddress.ip_network("127.0.0.0/8"))
+            await until(lambda: lamps.states("1") == ["ON"])
+            await until(lambda: len(gateway.updates) == 1)
+            assert "outside" not in adapter.status()
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("payload", ["ON", "x" * 5000], ids=["one message", "in blocks"])
+def test_a_name_is_resolved_once_and_what_was_checked_is_sent_to(monkeypatch: pytest.MonkeyPatch, payload: str) -> None:
+    """A name whose second answer is another machine (DNS rebinding)."""
+    plain, asked = socket.getaddrinfo, 0
+
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal asked
+        if host not in ("lamp.example", b"lamp.example"):
+            return plain(host, port, *arguments, **options)
+        asked += 1
+        return plain("127.0.0.1" if asked == 1 else "127.0.0.99", port, *arguments, **options)
+
+    async def scenario() -> None:
+        gateway = Gateway()
+        settings = replace(QUICK, networks=("127.0.0.1/32",))
+        async with lamps_running() as lamps, adapter_running(gateway, settings):
+            gateway.whole(
+                (iri("http://street.example/lamp/1"), literal(f"coap://lamp.example:{lamps.port}/1"), literal(payload))
+            )
+            await until(lambda: len(gateway.updates) == 1)
+            assert lamps.states("1") == [payload]
+            assert {request.opt.uri_host for request in lamps.requests} == {"lamp.example"}
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    asyncio.run(scenario())
+    assert asked == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"location_path": ("coap:", "", "127.0.0.1:{port}", "2")},
+        {"location_query": ("coap://127.0.0.1:{port}/2",)},
+        {"proxy_uri": "coap://127.0.0.1:{port}/2"},
+        {"uri_host": "127.0.0.1", "uri_port": 1},
+    ],
+)
+def test_no_answer_leads_to_another_address(options: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        gateway = Gateway()
+        async with lamps_running() as elsewhere, lamps_running() as lamps:
+            filled = {
+                name: tuple(one.format(port=elsewhere.port) for one in value)
+                if isinstance(value, tuple)
+                else value.format(port=elsewhere.port)
+                if isinstance(value, str)
+                else value
+                for name, value in options.items()
+            }
+            lamps.code = aiocoap.CREATED
+            lamps.options = filled
+            settings = replace(QUICK, networks=("127.0.0.1/32",))
+            async with adapter_running(gateway, settings) as adapter:
+                gateway.whole(lamps.row("1", "ON"))
+                await until(lambda: adapter.counters.sent >= 1 and len(lamps.received) >= 1)
+                await until(lambda: len(gateway.updates) + adapter.counters.failed >= 1)
+            assert elsewhere.received == []
+
+    asyncio.run(scenario())

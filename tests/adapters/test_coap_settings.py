@@ -30,6 +30,8 @@ def test_whole_seconds_may_be_written_without_a_point() -> None:
         ("retry_min_s = -1", "retry_min_s"),
         ('enabled = "yes"', "enabled"),
         ('query = ""', "query"),
+        ('networks = ["192.168.7.1/24"]', 'write "private", or a network such as'),
+        ('networks = ["localhost"]', "localhost"),
         ("retry_min_s = 2\nretry_max_s = 1", "retry_max_s"),
     ],
 )

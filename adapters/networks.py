@@ -1,0 +1,175 @@
+"""Which addresses an adapter may send to.
+
+Graphs, and so everybody who may write to them, name the devices that adapters call. The settings list the networks that
+such an address has to be in. The check is of addresses, never of how a name or a number is written: a host is resolved
+once, and what was checked is what is sent to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from pathlib import Path
+
+from engine.errors import PayloadError, UpstreamError
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+PRIVATE = "private"
+"""In a list of networks: the private ones that the machine is in."""
+CACHED_S = 10.0
+"""For so long the machine's networks are taken to be the same; DHCP may change them."""
+
+_PRIVATE = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        (
+            *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+            *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"),
+        ),
+    )
+)
+"""Where clouds give their machines credentials; some are in private networks."""
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+_UP_ROUTE = 0x1
+
+
+def parsed(entries: Sequence[str]) -> tuple[Network, ...]:
+    """The networks that a setting lists, without `PRIVATE`. Raises ValueError that names the entry."""
+    found = []
+    for entry in entries:
+        if entry == PRIVATE:
+            continue
+        try:
+            network = ipaddress.ip_network(entry)
+        except ValueError as error:
+            raise ValueError(f'networks: {error}; write "{PRIVATE}", or a network such as "192.168.7.0/24"') from error
+        if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+            raise ValueError(f"networks: {entry} is of IPv4-mapped addresses; write the IPv4 network")
+        found.append(network)
+    return tuple(found)
+
+
+def refusal(address: Address, networks: Iterable[Network]) -> str:
+    """Why nothing may be sent to an address; "" if it may. Pure.
+
+    Whatever is listed: several machines, no machine, and the metadata services of clouds are refused. An IPv4-mapped
+    IPv6 address is the IPv4 address that it stands for.
+    """
+    meant = (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+    if meant.is_multicast or meant == _BROADCAST:
+        return f"{meant} is an address of several machines"
+    if meant.is_unspecified:
+        return f"{meant} is the address of no machine"
+    plain = ipaddress.ip_address(int(meant)) if meant.version == 4 else IPv6Address(int(meant))  # without its zone
+    if plain in _METADATA:
+        return f"{meant} is the address of a metadata service"
+    within = [network for network in networks if network.version == plain.version and plain in network]
+    if not within:
+        return f"{meant} is in none of the networks"
+    if any(isinstance(one, IPv4Network) and one.prefixlen < 31 and plain == one.broadcast_address for one in within):
+        return f"{meant} is the broadcast address of a network"
+    return ""
+
+
+def private_networks(routes: str, addresses: str) -> tuple[Network, ...]:
+    """The private IPv4 networks and the IPv6 prefixes of unique local addresses (RFC 4193) that a machine is in. Pure.
+
+    routes: as in ``/proc/net/route``, of which those without a gateway count; addresses: as in ``/proc/net/if_inet6``.
+    """
+    found: list[Network] = []
+    for line in routes.splitlines()[1:]:
+        _, destination, gateway, flags, _, _, _, mask, *_ = line.split()
+        if int(gateway, 16) == 0 and int(flags, 16) & _UP_ROUTE:
+            # As the processor stores them: the first byte is the last one here.
+            low, bits = (bytes.fromhex(text)[::-1] for text in (destination, mask))
+            found.append(IPv4Network(f"{IPv4Address(low)}/{IPv4Address(bits)}"))
+    for line in addresses.splitlines():
+        address, _, length, *_ = line.split()
+        found.append(ipaddress.ip_network((int(address, 16), int(length, 16)), strict=False))
+    return tuple(one for one in dict.fromkeys(found) if any(_within(one, private) for private in _PRIVATE))
+
+
+def machine_networks() -> tuple[Network, ...]:
+    """`private_networks` of this machine, now."""
+    return private_networks(*map(_content, ("/proc/self/net/route", "/proc/self/net/if_inet6")))
+
+
+class Networks:
+    """The networks that a setting lists.
+
+    entries: as in the settings; setting: its name, for errors; machine: what `PRIVATE` stands for, asked now and then,
+    by the clock monotonic.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[str],
+        setting: str,
+        *,
+        machine: Callable[[], Iterable[Network]] = machine_networks,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listed = parsed(entries)
+        self._private = PRIVATE in entries
+        self._setting = setting
+        self._machine = machine
+        self._monotonic = monotonic
+        self._cached: tuple[float, tuple[Network, ...]] | None = None
+
+    def current(self) -> tuple[Network, ...]:
+        if not self._private:
+            return self._listed
+        now = self._monotonic()
+        if self._cached is None or not 0 <= now - self._cached[0] < CACHED_S:
+            self._cached = now, tuple(self._machine())
+        return self._listed + self._cached[1]
+
+    async def resolved(self, host: str, port: int, kind: socket.SocketKind) -> Address:
+        """The address to send to: the first of the host's that may be sent to.
+
+        The caller sends to this one and never resolves the name again. Raises PayloadError, which names the setting,
+        where none may be, and UpstreamError for a name that cannot be resolved.
+        """
+        networks, reasons = self.current(), {}
+        for address in await _addresses(host, port, kind):
+            reason = refusal(address, networks)
+            if not reason:
+                return address
+            reasons[reason] = True
+        allowed = ", ".join(map(str, networks)) or "none"
+        raise PayloadError(
+            f"{host}: {'; '.join(reasons) or 'it has no address'}; {self._setting} allows {allowed}; list the network "
+            "there if devices are in it"
+        )
+
+
+async def _addresses(host: str, port: int, kind: socket.SocketKind) -> list[Address]:
+    """Raises UpstreamError."""
+    with contextlib.suppress(ValueError):
+        return [ipaddress.ip_address(host)]  # without a thread
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
+    except (OSError, UnicodeError) as error:
+        raise UpstreamError(f"{host} cannot be resolved: {error}") from error
+    return [ipaddress.ip_address(place[0]) for *_, place in found]
+
+
+def _within(network: Network, other: Network) -> bool:
+    if isinstance(network, IPv4Network):
+        return isinstance(other, IPv4Network) and network.subnet_of(other)
+    return isinstance(other, IPv6Network) and network.subnet_of(other)
+
+
+def _content(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:  # without IPv6, say
+        return ""
