@@ -32,6 +32,7 @@ from apscheduler.triggers.date import DateTrigger
 from engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
 from engine.errors import ChangeLogError, MalformedRequestError
 from gateway.clock import Clock, iso, moment, since_1970_us
+from gateway.quotas import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +235,8 @@ class DelayedUpdates:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, Pending] = {}
+        self.usage, self.usage_bytes = Usage(), Usage()
+        """By client, of those that have names: how many are pending, and the bytes of their texts."""
         # (due, number, name), sorted; a hundred thousand of them are moved in some microseconds. Empty until `rebase`.
         self._by_boottime: list[tuple[int, int, str]] = []
         self._by_wall: list[tuple[int, int, str]] = []
@@ -277,11 +280,17 @@ class DelayedUpdates:
         pending = Pending(record, self._numbered, due_us, at)
         self._numbered += 1
         self._pending[record.timer.id] = pending
+        if record.timer.client is not None:
+            self.usage.add(record.timer.client)
+            self.usage_bytes.add(record.timer.client, text_bytes(record.timer))
         if self._start_us is not None:
             insort(*self._place(pending))
 
     def _forget(self, name: str) -> None:
         pending = self._pending.pop(name, None)
+        if pending is not None and pending.timer.client is not None:
+            self.usage.add(pending.timer.client, -1)
+            self.usage_bytes.add(pending.timer.client, -text_bytes(pending.timer))
         if pending is not None and self._start_us is not None:
             entries, entry = self._place(pending)
             del entries[bisect_left(entries, entry)]
@@ -426,10 +435,6 @@ class DelayedUpdates:
         pending = self._pending.get(name)
         return pending if pending is not None and pending.timer.client == client else None
 
-    def count_of(self, client: str) -> int:
-        """How many are that client's; counted one by one."""
-        return sum(pending.timer.client == client for pending in self._pending.values())
-
     def names_of(self, client: str) -> list[str]:
         """The ids of that client's."""
         return [name for name, pending in self._pending.items() if pending.timer.client == client]
@@ -451,6 +456,11 @@ class DelayedUpdates:
             for _, _, name in islice(filter(wanted, self._by_wall), LISTED_MAX - len(rows)):
                 rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None))
         return rows
+
+
+def text_bytes(timer: Timer) -> int:
+    """What the text of a delayed update counts for."""
+    return len(timer.update.encode())
 
 
 def _offset_us(record: Record) -> int:

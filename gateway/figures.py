@@ -25,6 +25,8 @@ from gateway.clock import Clock, iso
 from gateway.delayed import DelayedUpdates
 from gateway.log_keeper import LogKeeper
 from gateway.log_writer import LogWriter
+from gateway.outbox import Shares
+from gateway.quotas import Usage
 from gateway.resumption import ResumableSubscriptions, shown
 from gateway.timings import Timings
 from gateway.trials import Trials
@@ -150,7 +152,8 @@ class Parts(Generic[S]):
     """What the figures are read from; all of it is the runner's.
 
     sinks: by the engine's spuid; aggregators: the same, to the application and its aggregator's name; evaluations: by
-    the query's text; waiting: requests that wait; queue_max: how many may.
+    the query's text; waiting: requests that wait; queue_max: how many may; quotas: by the setting, what the client uses
+    that uses most.
     """
 
     clock: Clock
@@ -166,6 +169,7 @@ class Parts(Generic[S]):
     evaluations: Evaluations
     waiting: Callable[[], int]
     queue_max: Callable[[], int]
+    quotas: Callable[[], Mapping[str, int]]
 
 
 class Figures(Generic[S]):
@@ -182,6 +186,9 @@ class Figures(Generic[S]):
         self._parts = parts
         self._started, self._started_us = parts.clock.wall(), parts.clock.boottime_us()
         self.http = HttpCounters()
+        self.http_connections, self.websocket_connections = Usage(), Usage()
+        self.shares = Shares()
+        """By client: see `gateway.quotas`."""
         self.websocket = WebsocketCounters()
         self.addresses: Mapping[str, str] = {}
         self.secure = False
@@ -210,6 +217,7 @@ class Figures(Generic[S]):
             "subscription_classes": parts.engine.subscription_classes,
             "delayed": len(parts.delayed),
             "queue": parts.waiting(),
+            "quotas": dict(parts.quotas()),
             "trials": parts.trials.runs,
             "renewals": parts.engine.store.renewals,
             "audit_rounds": parts.upkeep.rounds,

@@ -51,6 +51,56 @@ class _Replay:
         self.size = size
 
 
+class Share:
+    """The outboxes of one client, which have a limit together. bytes_max: as it is now."""
+
+    def __init__(self, client: str, bytes_max: Callable[[], int]) -> None:
+        self.client = client
+        self._bytes_max = bytes_max
+        self.outboxes: set[Outbox] = set()
+
+    def grown(self, outbox: Outbox) -> None:
+        """Ends the connection of the largest when all together have too much. One below the mean is not looked at any
+        further, so a client that reads what it is sent costs nothing."""
+        bytes_max = self._bytes_max()
+        if outbox.waiting_bytes * len(self.outboxes) <= bytes_max or self.waiting_bytes() <= bytes_max:
+            return
+        largest = max(self.outboxes, key=lambda one: one.waiting_bytes)
+        if len(largest) > 1 or largest is not outbox:  # one message alone may be as large as it is
+            largest.overflow()
+
+    def waiting_bytes(self) -> int:
+        """What waits in all of them."""
+        return sum(one.waiting_bytes for one in self.outboxes)
+
+
+class Shares:
+    """The shares of all clients that have outboxes now, by their names."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Share] = {}
+
+    def join(self, client: str, outbox: Outbox, bytes_max: Callable[[], int]) -> None:
+        """It is one of that client's, and of no other's. bytes_max: of all of them, as it is now."""
+        if outbox.share is not None and outbox.share.client == client:
+            return
+        self.leave(outbox)
+        outbox.share = self._of.setdefault(client, Share(client, bytes_max))
+        outbox.share.outboxes.add(outbox)
+
+    def leave(self, outbox: Outbox) -> None:
+        """Its connection has ended."""
+        share, outbox.share = outbox.share, None
+        if share is not None:
+            share.outboxes.discard(outbox)
+            if not share.outboxes:
+                del self._of[share.client]
+
+    def most(self) -> int:
+        """What waits for the client for which most waits."""
+        return max((share.waiting_bytes() for share in self._of.values()), default=0)
+
+
 class Outbox:
     """Messages in the order in which they are to be sent. put, notify and replay never wait; get does.
 
@@ -72,6 +122,8 @@ class Outbox:
         self._composed_bytes = 0  # left by it
         self._filled = asyncio.Event()
         self.overflowed = asyncio.Event()
+        self.share: Share | None = None
+        """What it is part of, where its client has a name."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -99,7 +151,7 @@ class Outbox:
         self._replay_bytes += size
         self._filled.set()
         if self._replay_bytes > self._replay_bytes_max:
-            self._overflow()
+            self.overflow()
 
     async def get(self) -> bytes:
         """The next message. What it returns counts as sent."""
@@ -136,11 +188,13 @@ class Outbox:
         if self._bytes * 2 > self._bytes_max and self._fresh_bytes * 4 >= self._composed_bytes:
             self._compose()
         if self._bytes > self._bytes_max and self._counted > 1:
-            self._overflow()
-        else:
-            self._filled.set()
+            self.overflow()
+            return
+        self._filled.set()
+        if self.share is not None:
+            self.share.grown(self)
 
-    def _overflow(self) -> None:
+    def overflow(self) -> None:
         """The client is to be disconnected; nothing is sent any more, so nothing has to be kept."""
         self.overflowed.set()
         self._messages.clear()

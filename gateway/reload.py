@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.settings import Settings
+from gateway.settings import QuotaSettings, Settings
 
 LIVE: dict[str, frozenset[str]] = {
     "gateway": frozenset({"log_level", "queue_max"}),
@@ -16,6 +16,7 @@ LIVE: dict[str, frozenset[str]] = {
         {"evaluation_ms_max", "first_result_rows_max", "term_bytes_max", "parse_ms_max", "parse_memory_bytes_max"}
     ),
     "delayed": frozenset({"pending_max", "missed"}),
+    "quotas": frozenset(QuotaSettings.__struct_fields__),
     "security": frozenset(
         {
             "attempts_per_min",

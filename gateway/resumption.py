@@ -12,7 +12,7 @@ who is attached is not: after a start of the gateway nobody is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,7 +27,8 @@ from engine.lexer import tokens
 from engine.protocol import Results, members_message
 from engine.sparql import declarations_and_body
 from gateway.delayed import delay_us
-from gateway.settings import ResumeSettings
+from gateway.quotas import Quotas, Usage
+from gateway.settings import QuotaSettings, ResumeSettings
 
 Sink = TypeVar("Sink")
 """Where a client is told; compared by identity."""
@@ -101,8 +102,12 @@ class _Kept(Generic[Sink]):
 class ResumableSubscriptions(Generic[Sink]):
     """The resumable subscriptions by spuid, and what is retained of each."""
 
-    def __init__(self, settings: ResumeSettings) -> None:
+    def __init__(self, settings: ResumeSettings, quotas: Quotas = QuotaSettings) -> None:
+        """quotas: those that hold now."""
         self._settings = settings
+        self._quotas = quotas
+        self.usage, self.usage_bytes = Usage(), Usage()
+        """By client, where clients have names: how many it has, and the bytes that are retained for them."""
         self._kept: dict[str, _Kept[Sink]] = {}
         self._by_handle: dict[str, _Kept[Sink]] = {}
         self._bytes = 0
@@ -138,6 +143,8 @@ class ResumableSubscriptions(Generic[Sink]):
         """A subscription begins. handle: the spuid that the engine knows it by; sink: none during a replay."""
         kept = _Kept(followed, handle, sink)
         self._kept[followed.spuid] = self._by_handle[handle] = kept
+        if followed.identity is not None:
+            self.usage.add(followed.identity)
 
     def deliver(self, handle: str, results: Results) -> Delivered[Sink] | None:
         """Numbers and retains a notification; None if the engine's subscription of that name is not a resumable one."""
@@ -156,7 +163,9 @@ class ResumableSubscriptions(Generic[Sink]):
         if kept is None:
             return None
         del self._by_handle[kept.handle]
-        self._bytes -= kept.bytes
+        if kept.followed.identity is not None:
+            self.usage.add(kept.followed.identity, -1)
+        self._count(kept, -kept.bytes)
         return kept.handle
 
     def end_all(self) -> list[tuple[str, str]]:
@@ -262,23 +271,31 @@ class ResumableSubscriptions(Generic[Sink]):
     # --- what is retained ---
 
     def _grow(self, kept: _Kept[Sink], size: int) -> None:
-        kept.bytes += size
-        self._bytes += size
+        self._count(kept, size)
         while kept.bytes > self._settings.outbox_bytes_max:
             self._forget(kept)
+        client = kept.followed.identity
+        while client is not None and self.usage_bytes.of(client) > self._quotas().retained_bytes_max:
+            self._halve_largest([other for other in self._kept.values() if other.followed.identity == client])
         while self._bytes > self._settings.bytes_max:
-            # Half of the largest at once, so that it is not looked for each time.
-            largest = max(
-                self._kept.values(), key=lambda other: other.bytes * (1 if other.sink is None else _ATTACHED_WEIGHT)
-            )
-            half = largest.bytes // 2
-            while largest.bytes > half:
-                self._forget(largest)
+            self._halve_largest(self._kept.values())
+
+    def _halve_largest(self, those: Iterable[_Kept[Sink]]) -> None:
+        """Half of the largest at once, so that it is not looked for each time."""
+        largest = max(those, key=lambda other: other.bytes * (1 if other.sink is None else _ATTACHED_WEIGHT))
+        half = largest.bytes // 2
+        while largest.bytes > half:
+            self._forget(largest)
 
     def _forget(self, kept: _Kept[Sink]) -> None:
-        size = len(kept.retained.popleft()) + _ENTRY_BYTES
-        kept.bytes -= size
-        self._bytes -= size
+        self._count(kept, -len(kept.retained.popleft()) - _ENTRY_BYTES)
+
+    def _count(self, kept: _Kept[Sink], size: int) -> None:
+        """size: below zero for what is retained no longer."""
+        kept.bytes += size
+        self._bytes += size
+        if kept.followed.identity is not None:
+            self.usage_bytes.add(kept.followed.identity, size)
 
     def totals(self) -> dict[str, int]:
         """Figures for `/health`."""

@@ -62,11 +62,12 @@ from engine.update import UsingGraphs, check_access
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
 from gateway.clock import Clock, iso, moment
-from gateway.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us
+from gateway.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us, text_bytes
 from gateway.figures import Counters, Evaluations, Figures, Health, Parts, Peaks
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
+from gateway.quotas import check
 from gateway.rdf_bodies import RdfBodies
 from gateway.reader import Answer, Reader
 from gateway.recovery import Knowledge, Recovering
@@ -74,7 +75,7 @@ from gateway.request_ids import REMOVED, REQUEST_ID_CHARACTERS_MAX, Accepted, Re
 from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, comparison
 from gateway.security.callers import ANYBODY, Caller
-from gateway.settings import Settings
+from gateway.settings import QuotaSettings, Settings
 from gateway.snapshots import newest, write
 from gateway.subscribers import Sink, SubscribeCall, Subscribers, Surroundings
 from gateway.timings import Timings
@@ -241,7 +242,11 @@ class Runner:
             self.counters,
             self.peaks,
             Surroundings(
-                lambda release: self._releases.append(release), self._react, self._delayed.follow, self._access_of
+                lambda release: self._releases.append(release),
+                self._react,
+                self._delayed.follow,
+                self._access_of,
+                self.quotas,
             ),
         )
         self._knowledge = Knowledge(
@@ -268,8 +273,26 @@ class Runner:
             self._evaluations,
             lambda: self._queue.qsize() + self._waiting,
             lambda: self._settings.gateway.queue_max,
+            self._quota_figures,
         )
         self.figures = Figures(self.counters, self.peaks, self.timings, self.health, parts)
+
+    def quotas(self) -> QuotaSettings:
+        """What one client may use now."""
+        return self._settings.quotas
+
+    def _quota_figures(self) -> dict[str, int]:
+        """By the setting: what the client uses that uses most."""
+        resumables = self._subscribers.resumables
+        return {
+            "delayed_max": self._delayed.usage.most(),
+            "delayed_bytes_max": self._delayed.usage_bytes.most(),
+            "subscriptions_max": self._subscribers.most(),
+            "resumable_max": resumables.usage.most(),
+            "connections_max": max(self.figures.http_connections.most(), self.figures.websocket_connections.most()),
+            "outbox_bytes_max": self.figures.shares.most(),
+            "retained_bytes_max": resumables.usage_bytes.most(),
+        }
 
     # --- start ---
 
@@ -855,7 +878,7 @@ class Runner:
 
     def delayed_count_of(self, caller: Caller) -> int:
         """How many of those are pending."""
-        return len(self._delayed) if caller.operator else self._delayed.count_of(caller.name)
+        return len(self._delayed) if caller.operator else self._delayed.usage.of(caller.name)
 
     # --- what evaluations cost ---
 
@@ -1008,6 +1031,12 @@ class Runner:
             missed=missed or self._settings.delayed.missed,
             client=client,
         )
+        if client is not None:
+            quotas, delayed = self._settings.quotas, self._delayed
+            check(delayed.usage.of(client), 1, "delayed_max", quotas.delayed_max, "the pending delayed updates")
+            size = delayed.usage_bytes.of(client), text_bytes(timer)
+            what = "the bytes of pending delayed updates"
+            check(*size, "delayed_bytes_max", quotas.delayed_bytes_max, what)
         record = self._log.append("timer", cause=cause, request=request_id, client=client, timer=timer)
         self._delayed.follow(record)
         self._rearm = True

@@ -165,6 +165,24 @@ class DelayedSettings(_Table, frozen=True):
     missed: Missed = "run"
 
 
+class QuotaSettings(_Table, frozen=True):
+    """``[quotas]``: what one client may use of what all share (`gateway.quotas`).
+
+    delayed_max, delayed_bytes_max: its pending delayed updates and their texts; subscriptions_max, resumable_max: its
+    subscriptions over all connections, and those of them that outlive these; connections_max: at each gate;
+    outbox_bytes_max: what waits to be sent to it, over all connections; retained_bytes_max: notifications that are
+    retained for its resumable subscriptions.
+    """
+
+    delayed_max: Positive = 20_000
+    delayed_bytes_max: Positive = 16 * 1024 * 1024
+    subscriptions_max: Positive = 2000
+    resumable_max: Positive = 250
+    connections_max: Positive = 100
+    outbox_bytes_max: Positive = 32 * 1024 * 1024
+    retained_bytes_max: Positive = 4 * 1024 * 1024
+
+
 class Settings(_Table, frozen=True):
     """The whole file. ``folder`` is where it stands: `mapping/` and `apps/` are beside it."""
 
@@ -178,6 +196,7 @@ class Settings(_Table, frozen=True):
     log: LogSettings = LogSettings()
     resume: ResumeSettings = ResumeSettings()
     delayed: DelayedSettings = DelayedSettings()
+    quotas: QuotaSettings = QuotaSettings()
     security: SecuritySettings = SecuritySettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()

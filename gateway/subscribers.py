@@ -33,6 +33,7 @@ from engine.terms import Term
 from gateway.clock import Clock
 from gateway.figures import Counters, Peaks
 from gateway.log_writer import LogWriter
+from gateway.quotas import Quotas, Usage, check
 from gateway.resumption import (
     SPUID,
     Attached,
@@ -127,12 +128,13 @@ class Asked(NamedTuple):
 class Surroundings:
     """What the runner lends. release: takes what is to be done when the group is durable; settle: records what is owed
     before anything else may be, and raises ChangeLogError; follow: is told of each record; access_of: what a
-    registered client may do now, None if it is not registered any more."""
+    registered client may do now, None if it is not registered any more; quotas: those that hold now."""
 
     release: Callable[[Callable[[], None]], None]
     settle: Callable[[], None]
     follow: Callable[[Record], None]
     access_of: Callable[[str], Access | None]
+    quotas: Quotas
 
 
 class Subscribers:
@@ -159,7 +161,8 @@ class Subscribers:
         self.sinks: dict[str, Sink] = {}
         """Of the plain ones, by spuid."""
         self._owners: dict[str, tuple[str, Graphs]] = {}  # of the same, where clients have names: what it sees
-        self.resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings)
+        self._usage = Usage()  # of the same, by client
+        self.resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings, surroundings.quotas)
         self._given_up: deque[str] = deque()  # resumable ones whose end is not recorded yet
         self.evaluated_s = 0.0
         """Processor time that the last first result took."""
@@ -197,6 +200,8 @@ class Subscribers:
             reset = self._resume(followed, call.resume.sequence, sink)
             if reset is None:
                 return followed.spuid
+        if caller.name:
+            self._check_quotas(caller.name, resumable=asked.keep is not None)
         if asked.keep is not None:
             self.resumables.check_room()
             self._runner.settle()  # before the subscription, for it may change the dataset, and before its record
@@ -209,6 +214,7 @@ class Subscribers:
                 self.sinks[subscription.spuid] = sink
                 if caller.name:
                     self._owners[subscription.spuid] = caller.name, access.subscribe
+                    self._usage.add(caller.name)
             else:
                 subscription = self._begin_resumable(followed, subscription, sink)
         except GatewayError:
@@ -219,6 +225,17 @@ class Subscribers:
         sink.since = self._clock.wall()
         self._runner.release(partial(sink.subscribed, subscription, asked.keep, reset))
         return subscription.spuid
+
+    def _check_quotas(self, client: str, *, resumable: bool) -> None:
+        """Raises LimitExceededError when a client has as many subscriptions as it may have."""
+        quotas, kept = self._runner.quotas(), self.resumables.usage.of(client)
+        check(self._usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
+        if resumable:
+            check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
+
+    def most(self) -> int:
+        """How many plain ones the client has that has most."""
+        return self._usage.most()
 
     def _access(self, caller: Caller) -> Access | None:
         """What a caller may do now, which may be something else than when it was put into the queue."""
@@ -362,7 +379,9 @@ class Subscribers:
 
     def _drop(self, spuid: str) -> Sink:
         """Ends a plain one; whose it was."""
-        self._owners.pop(spuid, None)
+        owner = self._owners.pop(spuid, None)
+        if owner is not None:
+            self._usage.add(owner[0], -1)
         self._leave(spuid)
         return self.sinks.pop(spuid)
 

@@ -51,13 +51,14 @@ from engine.sparql import query_outline
 from engine.terms import Bag
 from gateway.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from gateway.outbox import Numbering, Outbox
+from gateway.quotas import Held
 from gateway.reader import Answer
 from gateway.request_ids import Accepted
 from gateway.resumption import Attached
 from gateway.runner import Batch, Lane, Runner, UpdateCall
 from gateway.security.browsers import Browsers
 from gateway.security.callers import Caller
-from gateway.security.gatekeeper import Gatekeeper
+from gateway.security.gatekeeper import Gatekeeper, socket_address
 from gateway.settings import WebsocketSettings
 from gateway.subscribers import Sink
 
@@ -140,9 +141,15 @@ class _Connection:
     """One client. Requests go to the runner in the order in which they came; everything leaves by the outbox."""
 
     def __init__(
-        self, socket: ServerConnection, runner: Runner, settings: WebsocketSettings, gatekeeper: Gatekeeper
+        self,
+        socket: ServerConnection,
+        runner: Runner,
+        settings: WebsocketSettings,
+        gatekeeper: Gatekeeper,
+        held: Held,
     ) -> None:
         self._socket = socket
+        self._held = held
         self._runner = runner
         self._settings = settings
         self._gatekeeper = gatekeeper
@@ -182,6 +189,7 @@ class _Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._runner.figures.shares.leave(self._outbox)
             for spuid, sink in self._sinks.items():
                 self._runner.disconnect(sink, [spuid])
 
@@ -228,6 +236,9 @@ class _Connection:
                 if full is not None:
                     raise full
                 caller = self._gatekeeper.socket_caller(request.authorization, self._socket)
+                if caller.registered:
+                    self._held.by_caller(caller)
+                    self._runner.figures.shares.join(caller.name, self._outbox, self._outbox_bytes_max)
                 if not room:
                     self._runner.check_room(len(found))
                     room = True
@@ -248,6 +259,9 @@ class _Connection:
             size = len(message) // len(found)
             self._under_way += size
             answered.add_done_callback(partial(self._free, size))
+
+    def _outbox_bytes_max(self) -> int:
+        return self._runner.quotas().outbox_bytes_max
 
     def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
         self._under_way -= size
@@ -411,6 +425,7 @@ async def websocket_gate(
     """Serves until left, on all listeners at once. gatekeeper: says who asks; browsers: whose pages may; prefix: what
     may stand before the path too."""
     connections = sockets = 0
+    usage = runner.figures.websocket_connections
     paths = {settings.path, prefix + settings.path}
 
     class Socket(ServerConnection):
@@ -419,6 +434,7 @@ async def websocket_gate(
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             nonlocal sockets
             sockets += 1
+            self.held = Held(usage, runner.quotas)
             super().connection_made(transport)
             if sockets > settings.connections_max + HANDSHAKES_MAX and not _is_local(self):
                 self.transport.abort()
@@ -426,6 +442,7 @@ async def websocket_gate(
         def connection_lost(self, exc: Exception | None) -> None:
             nonlocal sockets
             sockets -= 1
+            self.held.end()
             super().connection_lost(exc)
             # The last message, of up to 16 MiB, is in a variable of the parser still, and the connection is part of a
             # cycle: a hundred of them would wait for the garbage collector, who counts objects and not bytes.
@@ -438,7 +455,8 @@ async def websocket_gate(
         connections += 1
         runner.figures.sockets(connections)
         try:
-            await _Connection(socket, runner, settings, gatekeeper).serve()
+            assert isinstance(socket, Socket)
+            await _Connection(socket, runner, settings, gatekeeper, socket.held).serve()
         finally:
             connections -= 1
             runner.figures.sockets(connections)
@@ -455,6 +473,13 @@ async def websocket_gate(
         if connections >= settings.connections_max and not _is_local(socket):
             reason = f"websocket.connections_max = {settings.connections_max} is reached"
             return _refusal(socket, HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
+        assert isinstance(socket, Socket)
+        try:
+            plain = socket.transport.get_extra_info("sslcontext") is None
+            socket.held.by_origin(socket.transport.get_extra_info("socket"), socket_address(socket), plain=plain)
+        except LimitExceededError as error:
+            runner.figures.websocket.errors[error.code] += 1
+            return _refusal(socket, HTTPStatus(error.status), error.code, str(error))
         return None
 
     async with AsyncExitStack() as stack:

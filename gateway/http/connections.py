@@ -10,8 +10,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from engine.errors import LimitExceededError
 from gateway.http.answers import JSON
 from gateway.listeners import Listener
+from gateway.quotas import Held
 from gateway.settings import HttpSettings
 
 logger = logging.getLogger(__name__)
@@ -33,8 +35,11 @@ class Connection(HttpToolsProtocol):
     second more for each KiB; so long may a client also not read, and leave the connection open between requests.
     """
 
-    def __init__(self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener) -> None:
+    def __init__(
+        self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: Held
+    ) -> None:
         super().__init__(config, state, {})
+        self._held = held
         self._settings = settings
         self._listener = listener
         self._reads_by = inf  # loop time by which the rest of a head or body has to be there
@@ -53,13 +58,24 @@ class Connection(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", "too many connections are open; try a little later")
             transport.close()
             return
+        connected, address = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+        try:
+            self._held.by_origin(
+                connected, address[0] if isinstance(address, tuple) else "", plain=self._listener.tls is None
+            )
+        except LimitExceededError as error:
+            self.connections.discard(self)
+            self._refuse(error.status, error.code, str(error))
+            transport.close()
+            return
         # For whoever wants to know who is at the other end; uvicorn copies it into each request.
-        self.app_state = {"socket": transport.get_extra_info("socket"), "listener": self._listener}
+        self.app_state = {"socket": connected, "listener": self._listener, "held": self._held}
         self._reads_by = self.loop.time() + self._settings.idle_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._reads_by = self._takes_by = inf
+        self._held.end()
         # A request that is not answered knows its connection; if that knew it still, its body would stay until the
         # garbage collector comes by, who counts objects and not bytes.
         self.pipeline.clear()

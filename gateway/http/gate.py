@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from typing import Any
@@ -20,6 +20,7 @@ from gateway.http.operations import Operations
 from gateway.http.places import Application, Need, Place, by_path
 from gateway.http.sparql import Sparql
 from gateway.listeners import BACKLOG, Listener
+from gateway.quotas import Held
 from gateway.runner import Runner
 from gateway.security.browsers import Browsers
 from gateway.security.gatekeeper import Gatekeeper
@@ -96,7 +97,10 @@ async def http_gate(
     )
     config.load()
     state = ServerState()
-    servers = [await _server(listener, config, state, settings) for listener in listeners]
+    usage = runner.figures.http_connections
+    servers = [
+        await _server(listener, config, state, settings, lambda: Held(usage, runner.quotas)) for listener in listeners
+    ]
     watch = asyncio.create_task(_watch(state), name="HTTP connections")
     try:
         yield
@@ -114,10 +118,10 @@ def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
 
 
 async def _server(
-    listener: Listener, config: uvicorn.Config, state: ServerState, settings: HttpSettings
+    listener: Listener, config: uvicorn.Config, state: ServerState, settings: HttpSettings, held: Callable[[], Held]
 ) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(
-        lambda: Connection(config, state, settings, listener),
+        lambda: Connection(config, state, settings, listener, held()),
         sock=listener.socket,
         backlog=BACKLOG,
         ssl=listener.tls,

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from engine.access import Access, Graphs
-from engine.errors import AccessDeniedError, ConfigurationError, GatewayError, bare
+from engine.errors import AccessDeniedError, ConfigurationError, GatewayError, LimitExceededError, bare
 from gateway.figures import HttpCounters
 from gateway.http.answers import Refusal, error_answer
 from gateway.security.callers import Caller
@@ -117,6 +117,13 @@ class Application:
             )
         # Who calls is known before anything of the request is read or parsed.
         caller = NOBODY if place.need is Need.NOTHING else self._gatekeeper.http_caller(request)
+        if caller.registered:
+            try:
+                request.scope["state"]["held"].by_caller(caller)
+            except LimitExceededError as error:
+                response = error_answer(bare(error))
+                response.headers["Connection"] = "close"
+                return response
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")

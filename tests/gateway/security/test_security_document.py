@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.security.settings import SecuritySettings
-from gateway.settings import Settings
+from gateway.settings import QuotaSettings, Settings
 from tests.components import require_command
 from tests.secure_gateway import SecureGateway
 
@@ -66,6 +66,7 @@ def test_the_settings_named_are_settings() -> None:
     named = set(re.findall(r"`(?:security\.)?([a-z]+(?:_[a-z]+)+)`", DOCUMENT)) | set(
         re.findall(r"`security\.([a-z_]+)`", DOCUMENT)
     )
-    others = {"client_credentials", "connections_max", "cors_error", "invalid_grant", "request_id", "wrong_host"}
+    names |= {field.name for field in msgspec.structs.fields(QuotaSettings)}
+    others = {"client_credentials", "cors_error", "invalid_grant", "limit_exceeded", "request_id", "wrong_host"}
     assert named - names <= others
     assert len(named & names) > 10
