@@ -63,10 +63,11 @@ class Held:
         self._usage = usage
         self._quotas = quotas
         self._keys: set[Hashable] = set()
+        self._ended = False
 
     def by(self, key: Hashable) -> None:
         """It is that one's too. Raises LimitExceededError when that one has enough; then it is not."""
-        if key in self._keys:
+        if key in self._keys or self._ended:  # its last request may have its turn later
             return
         check(self._usage.of(key), 1, "connections_max", self._quotas().connections_max, "the connections")
         self._keys.add(key)
@@ -88,6 +89,7 @@ class Held:
 
     def end(self) -> None:
         """The connection has ended."""
+        self._ended = True
         for key in self._keys:
             self._usage.add(key, -1)
         self._keys.clear()

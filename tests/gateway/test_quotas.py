@@ -207,6 +207,16 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
         assert len(usage) == 4
 
 
+def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -> None:
+    usage = Usage()
+    held = Held(usage, QuotaSettings)
+    held.by_caller(FLOOD)
+    held.end()
+    held.by_caller(FLOOD)  # its last request has its turn now
+    held.by_caller(OTHER)
+    assert len(usage) == 0
+
+
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
     tables = {"quotas": {"connections_max": 3}}
