@@ -12,10 +12,10 @@ import heapq
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from cloud_sync.files import sync_folder
+from cloud_sync.files import create_plain, open_plain, opened_folder
 from engine.errors import ConfigurationError, GatewayError, UpstreamError
 
 PART = ".part"
@@ -82,7 +82,7 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
     options: as of `cloud_sync.settings.storage_options`. Raises ConfigurationError, UpstreamError.
     """
     parts = urlsplit(url)
-    if parts.scheme in ("", "file"):
+    if parts.scheme in ("", "file", "local"):
         if parts.netloc not in ("", "localhost"):
             raise ConfigurationError(f"{url}: a folder is written as /path or file:///path")
         return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
@@ -135,7 +135,7 @@ def absent() -> contextlib.AbstractContextManager[None]:
 
 class LocalFolder:
     """A folder of this machine, or one that is mounted. It is not made here: where a mount is missing the disk below it
-    is not to be filled."""
+    is not to be filled. Links in it are refused (see `cloud_sync.files`): it may belong to the gateways."""
 
     lists_from = False
 
@@ -144,90 +144,118 @@ class LocalFolder:
         self.url = str(path)
 
     def create(self, name: str, chunks: Iterable[bytes]) -> bool:
-        with errors(f"{self.url}/{name}"):
-            path = self._path / checked(name)
-            if path.exists():
+        with errors(f"{self.url}/{name}"), self._folder_of(name, make=True) as (folder, last):
+            if _is_there(last, folder):
                 return False
-            temporary = self._written(path, chunks)
+            temporary, written = self._written(last, folder, chunks)
             try:
-                os.link(temporary, path)  # unlike a rename it never takes the place of another file
+                # Unlike a rename it never takes the place of another file.
+                os.link(temporary, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return False
             except OSError:  # a file system without links; it has one writer
-                temporary.rename(path)
+                os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
             finally:
-                temporary.unlink(missing_ok=True)
-            sync_folder(path.parent)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+            if os.stat(last, dir_fd=folder, follow_symlinks=False).st_ino != written:
+                raise UpstreamError(f"{self.url}/{name}: somebody has put another file there meanwhile")
+            os.fsync(folder)
             return True
 
     def put(self, name: str, data: bytes) -> None:
-        with errors(f"{self.url}/{name}"):
-            path = self._path / checked(name)
-            self._written(path, [data]).rename(path)
-            sync_folder(path.parent)
+        with errors(f"{self.url}/{name}"), self._folder_of(name, make=True) as (folder, last):
+            temporary, _ = self._written(last, folder, [data])
+            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
 
     def get(self, name: str) -> bytes | None:
-        with errors(f"{self.url}/{name}"), absent(), (self._path / checked(name)).open("rb") as file:
+        with errors(f"{self.url}/{name}"), absent(), self._opened(name) as file:
             return file.read(SMALL_BYTES_MAX)
         return None
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        with errors(f"{self.url}/{name}"), absent(), (self._path / checked(name)).open("rb") as file:
+        with errors(f"{self.url}/{name}"), absent(), self._opened(name) as file:
             while data := file.read(CHUNK):
                 yield data
 
     def exists(self, name: str) -> bool:
-        with errors(f"{self.url}/{name}"):
-            return (self._path / checked(name)).exists()
+        with errors(f"{self.url}/{name}"), absent(), self._folder_of(name) as (folder, last):
+            return _is_there(last, folder)
+        return False
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
-        with errors(f"{self.url}/{folder}"), absent(), os.scandir(self._path / checked(folder)) as listing:
+        with (
+            errors(f"{self.url}/{folder}"),
+            absent(),
+            opened_folder(self._path, checked(folder).split("/")) as opened,
+            os.scandir(opened) as listing,
+        ):
             return readable(_entries(listing, after), after, most)
         return []
 
     def folders(self) -> list[str]:
         with errors(self.url):
             self._make_sure()
-            return sorted(path.name for path in self._path.iterdir() if path.is_dir())
+            with os.scandir(self._path) as listing:
+                # A link to a folder is listed, so that whoever asks for what is in it is told.
+                return sorted(one.name for one in listing if one.is_dir())
 
     def close(self) -> None:
         pass
 
-    def _written(self, path: Path, chunks: Iterable[bytes]) -> Path:
-        """A durable file beside path that has the bytes."""
-        self._make_sure()
-        _make_folder(path.parent)
-        temporary = path.with_name(path.name + PART)
+    @contextlib.contextmanager
+    def _folder_of(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A descriptor of the folder that an object is in, and the object's name there."""
+        if make:
+            self._make_sure()
+        *parts, last = checked(name).split("/")
         try:
-            with temporary.open("wb") as file:
+            with opened_folder(self._path, parts, make=make) as folder:
+                yield folder, last
+        except NotADirectoryError as error:
+            if not make:
+                raise
+            place = self._path.joinpath(*parts)
+            raise UpstreamError(f"{place}: there is a file of that name; name another folder") from error
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[BinaryIO]:
+        with self._folder_of(name) as (folder, last), open_plain(last, folder, self._path / name) as file:
+            yield file
+
+    def _written(self, name: str, folder: int, chunks: Iterable[bytes]) -> tuple[str, int]:
+        """A durable file beside name that has the bytes: what it is called, and its inode."""
+        temporary = name + PART
+        try:
+            with create_plain(temporary, folder) as file:
                 for chunk in chunks:
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
+                return temporary, os.fstat(file.fileno()).st_ino
         except Exception:
-            temporary.unlink(missing_ok=True)  # a full disk is full enough
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)  # a full disk is full enough
             raise
-        return temporary
 
     def _make_sure(self) -> None:
         if not self._path.is_dir():
             raise UpstreamError(f"{self.url}: there is no such folder; make it, or mount what should be there")
 
 
+def _is_there(name: str, folder: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return True
+    return False
+
+
 def _entries(listing: Iterable[os.DirEntry[str]], after: str) -> Iterator[Entry]:
+    """What is no folder; a link, too, so that whoever opens it is told."""
     for file in listing:
         # A name that is no UTF-8 is no object's.
-        if file.name > after and file.name.isprintable() and file.is_file():
+        if file.name > after and file.name.isprintable() and not file.is_dir(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):  # it has gone just now
-                status = file.stat()
+                status = file.stat(follow_symlinks=False)
                 yield Entry(file.name, status.st_size, str(status.st_mtime_ns))
-
-
-def _make_folder(path: Path) -> None:
-    if not path.is_dir():
-        _make_folder(path.parent)
-        try:
-            path.mkdir(exist_ok=True)
-        except FileExistsError as error:
-            raise UpstreamError(f"{path}: there is a file of that name; name another folder") from error
-        sync_folder(path.parent)

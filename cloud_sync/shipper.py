@@ -25,6 +25,7 @@ import zstandard
 
 from cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
 from cloud_sync.destination import Destination
+from cloud_sync.files import open_plain
 from cloud_sync.pace import Clock, Pace
 from cloud_sync.settings import SyncSettings
 from cloud_sync.status import (
@@ -65,7 +66,7 @@ def alone(data: Path) -> Iterator[None]:
     ConfigurationError."""
     try:
         # For reading, which a lock is content with: whoever made the file, the data folder's user goes on with it.
-        lock = os.open(data / "sync.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(data / "sync.lock", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ConfigurationError(f"{data}: {error.strerror}; name the gateway's data folder with --data") from error
     try:
@@ -152,7 +153,7 @@ class Shipper:
             return found
         epoch, first, last = segment.name
         assert last is not None
-        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             sha256, size = _sha256(file), file.tell()
             seal = Seal(VERSION, self._gateway, epoch, first, last, last - first + 1, size, sha256, None)
             self._tell(f"{segment.path}: its seal cannot be read; it is shipped with one that was made from it")
@@ -162,7 +163,7 @@ class Shipper:
     def _segment_is_sent(self, segment: Sealed, seal: bytes, name: int = 0) -> bool:
         """Sends a segment and its seal; False if the gateway has removed it. name: the first to be tried."""
         try:
-            with segment.path.open("rb") as file:  # it can be read to its end from now on, whoever removes it
+            with open_plain(segment.path) as file:  # it can be read to its end from now on, whoever removes it
                 self._send("", segment.stem, file, seal, name)
         except FileNotFoundError:
             logger.info("segment went before it was sent name=%s", segment.name)
@@ -242,7 +243,7 @@ class Shipper:
 
     def _is_here(self, segment: Sealed, refused: Answer) -> bool:
         """Whether what was refused is what is here, so that sending it again would change nothing."""
-        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             return _sha256(file) == refused.sha256
         return True  # it has gone, so there is nothing to be sent
 
@@ -285,7 +286,7 @@ class Shipper:
             return
         path = self._data / "snapshots" / str(newest)
         try:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 seal = _snapshot_seal(file, self._gateway, newest)
                 stem = str(newest).removesuffix(SUFFIX)
                 stem = self._send(SNAPSHOTS, stem, file, msgspec.json.encode(seal) + b"\n")

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from cloud_sync.files import write_whole
+from cloud_sync.files import open_plain, write_whole
 from engine.change_log import Seal, SegmentName, seal_name, segment_name
+from engine.errors import UpstreamError
 
 Place = tuple[int, int]
 """Epoch and sequence."""
 
 STATUS = "sync.json"
 SHIPPED = "shipped.json"
+SEAL_BYTES_MAX = 64 * 1024
 
 
 class SentSnapshot(msgspec.Struct, frozen=True):
@@ -113,8 +115,11 @@ class Sealed:
 
     def seal(self) -> tuple[Seal, bytes] | None:
         """What its seal says, and the bytes of it; None if there is none that can be read."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            content = (self.path.parent / seal_name(self.name)).read_bytes()
+        with (
+            contextlib.suppress(OSError, UpstreamError, msgspec.MsgspecError),
+            open_plain(self.path.parent / seal_name(self.name)) as file,
+        ):
+            content = file.read(SEAL_BYTES_MAX)
             return msgspec.json.decode(content, type=Seal), content
         return None
 

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import fcntl
 import json
+import os
 import re
 import sys
 import time
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -136,7 +137,7 @@ class Collector:
     def __enter__(self) -> Collector:
         with self._disk(), contextlib.ExitStack() as opened:
             self._lake.mkdir(parents=True, exist_ok=True)
-            lock = opened.enter_context((self._lake / "collector.lock").open("a"))
+            lock = opened.enter_context(_lock_file(self._lake / "collector.lock"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -318,6 +319,10 @@ class Collector:
         except OSError as error:
             place = Path(error.filename) if error.filename else self._lake
             raise ChangeLogError(str(error.strerror), path=place, hint="check the lake's disk") from error
+
+
+def _lock_file(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "wb")
 
 
 def _stem(name: str) -> str | None:

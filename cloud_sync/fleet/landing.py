@@ -19,7 +19,7 @@ import zstandard
 
 from cloud_sync.answers import SNAPSHOTS
 from cloud_sync.destination import PART
-from cloud_sync.files import sync_folder
+from cloud_sync.files import create_plain, opened_folder, sync_folder
 from cloud_sync.fleet.manifest import (
     ANSWERED_NEVER,
     KNOWN,
@@ -65,13 +65,15 @@ class Landing:
         self._numbers = itertools.count()
         self._kept: dict[str, int] = {}  # bytes in quarantine, by gateway
         self._moved: list[str] = []
-        (lake / INCOMING).mkdir(parents=True, exist_ok=True)
+        with opened_folder(lake, [INCOMING], make=True):
+            pass
 
     def recover(self) -> None:
         """Ends what an earlier collector was killed over."""
         self._move(self._manifest.moves())
-        for left in (self._lake / INCOMING).iterdir():
-            left.unlink()
+        with opened_folder(self._lake, [INCOMING]) as folder, os.scandir(folder) as listing:
+            for left in listing:
+                os.unlink(left.name, dir_fd=folder)
         self.settle()
 
     def settle(self) -> None:
@@ -85,7 +87,7 @@ class Landing:
         """Bytes into a durable file in `incoming/`: its name, relative to the lake, and its size. Of a file that is too
         large only the beginning is kept. Raises UpstreamError of the chunks; then there is no file."""
         name, size = self._incoming(), 0
-        with (self._lake / name).open("wb") as file:
+        with create_plain(self._lake / name) as file:
             try:
                 for chunk in chunks:
                     size += len(chunk)
@@ -125,11 +127,11 @@ class Landing:
     def _judged(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
     ) -> Object:
-        """As `_taken_in`. Whatever else goes wrong is the object's fault too, unless it is the lake's disk: one object
+        """As `_taken_in`. Whatever else goes wrong is the object's fault too, unless it is the lake's: one object
         must never end the round of all gateways."""
         try:
             return self._taken_in(gateway, path, version, incoming, seal, released)
-        except (Bad, OSError, sqlite3.OperationalError):
+        except (Bad, OSError, UpstreamError, sqlite3.OperationalError):
             raise
         except Exception as error:
             raise Bad(f"it cannot be judged: {type(error).__name__}: {error}") from error
@@ -248,17 +250,17 @@ class Landing:
     def _move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()
         for source, target in moves:
-            path = self._lake / target
-            if not path.parent.is_dir():
-                path.parent.mkdir(parents=True)
-                folders |= {path.parent.parent, self._lake}
-            with contextlib.suppress(FileNotFoundError):  # it has been moved already, by one who was killed then
-                os.utime(self._lake / source)  # Spark passes by what is older than what it has seen by a week
-                (self._lake / source).rename(path)
-            folders.add(path.parent)
+            *parts, name = target.split("/")
+            with (
+                opened_folder(self._lake, parts, make=True) as folder,
+                contextlib.suppress(FileNotFoundError),  # it has been moved already, by one who was killed then
+            ):
+                os.utime(self._lake / source, follow_symlinks=False)  # Spark passes by what looks a week old
+                os.rename(self._lake / source, name, dst_dir_fd=folder)
+            folders.add(self._lake.joinpath(*parts))
             self._moved.append(source)
-        for folder in folders:
-            sync_folder(folder)
+        for path in folders:
+            sync_folder(path)
 
     def _incoming(self) -> str:
         """A free name in `incoming/`, relative to the lake."""

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from cloud_sync.answers import SnapshotSeal
+from cloud_sync.files import open_plain
 from engine.change_log import VERSION, Gap, Record, Seal, check, decode
 from engine.errors import ConfigurationError
 from engine.terms import Quad
@@ -125,7 +126,7 @@ def sealed_range(seal: bytes, gateway: str) -> Seal | None:
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -204,7 +205,7 @@ def records(path: Path, bounds: Bounds) -> Iterator[tuple[Record, int]]:
 
 def lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
     """The lines of a file that is one zstd frame, without their newlines. Raises Bad."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         try:
             yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
         except ValueError as error:

@@ -43,9 +43,9 @@ class Kill:
             raise Killed
 
     def around(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
             self.passed()
-            result = plain(*arguments)
+            result = plain(*arguments, **options)
             self.passed()
             return result
 
@@ -79,7 +79,7 @@ class Kill:
             mock.patch.object(sqlite3, "connect", connect),
             mock.patch.object(Manifest, "transaction", transaction),
             mock.patch.object(os, "fsync", self.around(os.fsync)),
-            mock.patch.object(Path, "rename", self.around(Path.rename)),
+            mock.patch.object(os, "rename", self.around(os.rename)),
             contextlib.suppress(Killed),
         ):
             yield

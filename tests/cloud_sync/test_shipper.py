@@ -17,7 +17,9 @@ from unittest import mock
 import msgspec
 import pytest
 
+from cloud_sync import shipper
 from cloud_sync.destination import LocalFolder
+from cloud_sync.files import open_plain
 from cloud_sync.fleet.collector import Collector
 from cloud_sync.pace import Clock
 from cloud_sync.settings import SyncSettings
@@ -235,10 +237,12 @@ def test_a_large_segment_is_never_in_memory(ship: Ship) -> None:
         tracemalloc.stop()
 
 
-def test_a_card_that_cannot_be_read_is_not_blamed_on_the_destination(ship: Ship) -> None:
+def test_a_card_that_cannot_be_read_is_not_blamed_on_the_destination(
+    ship: Ship, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ship.data.add(LOG[0])
-    (ship.data.path / "log" / str(LOG[0].name)).unlink()
-    (ship.data.path / "log" / str(LOG[0].name)).symlink_to("/proc/self/mem")  # reading its beginning is an EIO
+    # Reading its beginning is an EIO.
+    monkeypatch.setattr(shipper, "open_plain", lambda path: open_plain(Path("/proc/self/mem")))
     with pytest.raises(ChangeLogError, match="Input/output error; the card may be failing"):
         ship.run()
 
@@ -398,12 +402,12 @@ def _killed(ship: Ship, moment: int) -> bool:
     left = moment
 
     def around(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
             nonlocal left
             left -= 1
             if left == 0:
                 raise Killed
-            result = plain(*arguments)
+            result = plain(*arguments, **options)
             left -= 1
             if left == 0:
                 raise Killed
@@ -414,7 +418,7 @@ def _killed(ship: Ship, moment: int) -> bool:
     with (
         mock.patch.object(os, "fsync", around(os.fsync)),
         mock.patch.object(os, "link", around(os.link)),
-        mock.patch.object(Path, "rename", around(Path.rename)),
+        mock.patch.object(os, "rename", around(os.rename)),
         contextlib.suppress(Killed),
     ):
         ship.run()
