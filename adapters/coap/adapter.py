@@ -212,6 +212,9 @@ class CoapAdapter:
                 failures = 0
                 continue
             failures += 1
+            if outcome.outside is not None and outcome.outside != resource.outside:
+                resource.outside = outcome.outside
+                await self._record(outcome.outside, mapping.refusal_update(outcome.outside))
             wait_s = self._settings.retry_max_s if outcome.refused else self._back_off_s(failures)
             try:
                 async with asyncio.timeout(wait_s * random.uniform(0.5, 1)):
@@ -234,7 +237,7 @@ class CoapAdapter:
                 code = await self._put(resource, command)
             except PayloadError as error:
                 self._say_outside(resource, str(error))
-                return _Failure(refused=True)
+                return _Failure(refused=True, outside=command)
             except UpstreamError as error:
                 self.counters.failed += 1
                 if not resource.device.away:
@@ -266,7 +269,8 @@ class CoapAdapter:
         logger.debug(
             "coap command acknowledged device=%s resource=%s code=%s", resource.device.name, resource.uri, code.dotted
         )
-        await self._record(command, at)
+        resource.outside = None
+        await self._record(command, mapping.actuation_update(command, at))
         return None
 
     def _say_outside(self, resource: _Resource, reason: str) -> None:
@@ -326,12 +330,11 @@ class CoapAdapter:
             _close_socket(message)
             await context.shutdown()
 
-    async def _record(self, command: Command, at: datetime) -> None:
-        """Stores the actuation. The client waits for a gateway that is away or full; other refusals are final."""
+    async def _record(self, command: Command, update: str) -> None:
+        """Stores what became of a command. The client waits for a gateway that is away or full; other refusals are
+        final."""
         try:
-            await self._client.update(
-                mapping.actuation_update(command, at), cause=DeclaredCause("coap", command.resource)
-            )
+            await self._client.update(update, cause=DeclaredCause("coap", command.resource))
         except GatewayError as error:
             self.counters.unrecorded += 1
             logger.error("coap actuation not recorded actuator=%s reason=%s", command.actuator, error)
@@ -343,7 +346,9 @@ class CoapAdapter:
 @dataclass(frozen=True, slots=True)
 class _Failure:
     refused: bool
-    """The device answered that it will not (4.xx); asking again soon is no use."""
+    """The device answered that it will not (4.xx), or is outside; asking again soon is no use."""
+    outside: Command | None = None
+    """What was not sent, since the device is outside of the networks."""
 
 
 @dataclass(eq=False)
@@ -364,7 +369,7 @@ class _Resource:
     commands: the rows that name it, each as often as it occurs; more than one is a conflict.
     wanted: the command that holds now, the greatest of them, so that it depends on nothing but the result.
     acknowledged: the payload that the device is known to have; None when it may have another.
-    refused: payloads whose refusal was said.
+    refused: payloads whose refusal was said. outside: the command of which the actuation says that it is not sent.
     """
 
     uri: str
@@ -373,6 +378,7 @@ class _Resource:
     wanted: Command | None = None
     acknowledged: bytes | None = None
     refused: set[bytes] = field(default_factory=set)
+    outside: Command | None = None
     in_conflict: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None

@@ -23,6 +23,7 @@ from ontology.vocabulary import (
     HAS_STATUS,
     MADE_BY_ACTUATOR,
     RDF_TYPE,
+    REFUSED,
     RESULT_TIME,
 )
 
@@ -147,6 +148,21 @@ def actuation_update(acknowledged: Command, at: datetime) -> str:
         f"{iri(HAS_SIMPLE_RESULT)} {acknowledged.result} ; "
         f"{iri(RESULT_TIME)} {literal(time, datatype=XSD + 'dateTime')} }} "
         f"WHERE {{ OPTIONAL {{ {actuation} ?property ?value }} }}"
+    )
+
+
+def refusal_update(refused: Command) -> str:
+    """SPARQL text that says in the actuator's actuation that nothing is sent to its resource, and which setting would
+    allow it. What was acknowledged before stays. It tells no addresses: readers of the graph need not know the
+    networks of the gateway, nor what names are resolved to there.
+    """
+    actuation = iri(lexical(refused.actuator) + "/actuation")
+    reason = literal(f"the address of {refused.resource} is in none of the networks that coap.networks allows")
+    return (
+        f"DELETE {{ {actuation} {iri(REFUSED)} ?reason }} "
+        f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
+        f"{iri(MADE_BY_ACTUATOR)} {refused.actuator} ; {iri(REFUSED)} {reason} }} "
+        f"WHERE {{ OPTIONAL {{ {actuation} {iri(REFUSED)} ?reason }} }}"
     )
 
 

@@ -886,7 +886,11 @@ def test_a_device_outside_of_the_networks_is_told_once_and_sent_nothing(caplog: 
                 assert "5 are outside of coap.networks" in adapter.status()
                 assert (adapter.counters.sent, adapter.counters.failed) == (0, 0)
             assert lamps.received == []
-            assert gateway.updates == []
+            assert len(gateway.updates) == len(rows), "each is recorded once"
+            for number in range(len(rows)):
+                [update] = [text for text in gateway.updates if f"<http://street.example/lamp/{number}>" in text]
+                assert "gateway#refused" in update
+                assert "coap.networks" in update
 
     asyncio.run(scenario())
     told = said(caplog, "coap target refused")
@@ -910,7 +914,8 @@ def test_a_device_is_sent_to_once_its_network_is_there(caplog: pytest.LogCapture
             await until(lambda: adapter.counters.outside >= 1)
             found.append(ipaddress.ip_network("127.0.0.0/8"))
             await until(lambda: lamps.states("1") == ["ON"])
-            await until(lambda: len(gateway.updates) == 1)
+            await until(lambda: len(gateway.updates) == 2)
+            assert ["gateway#refused" in update for update in gateway.updates] == [True, False]
             assert "outside" not in adapter.status()
             running.cancel()
             await asyncio.wait([running])

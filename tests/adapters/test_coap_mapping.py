@@ -180,3 +180,18 @@ def test_the_default_query_finds_what_the_ontology_describes() -> None:
     mapping.check_variables([variable.value for variable in solutions.variables])
     rows = [{name: str(solution[name]) for name in mapping.VARIABLES} for solution in solutions]
     assert [mapping.command(found) for found in rows] == [Command(LAMP, "coap://lamp/a", literal("ON"))]
+
+
+def test_a_refusal_is_in_the_actuation_until_the_next_acknowledgement() -> None:
+    store = pyoxigraph.Store()
+    wanted = mapping.command(row())
+    store.update(mapping.actuation_update(wanted, NOON))
+    acknowledged = set(store)
+    for _ in range(2):
+        store.update(mapping.refusal_update(wanted))
+    [refusal] = set(store) - acknowledged
+    assert acknowledged < set(store)
+    assert refusal.predicate.value == vocabulary.REFUSED
+    assert "coap.networks" in refusal.object.value
+    store.update(mapping.actuation_update(wanted, NOON))
+    assert set(store) == acknowledged

@@ -197,7 +197,11 @@ def _collect(story: Story, bucket: Store, lake: Path, real: list[RealGateway]) -
 
 def _collect_round(story: Story, bucket: Store, lake: Path) -> int:
     with Collector(bucket.open(), lake) as collector:
-        story.tell(str(collector.collect(full=True)))
+        while True:
+            tally = collector.collect(full=True)
+            story.tell(str(tally))
+            if not tally["left"]:
+                break
     with contextlib.closing(Manifest(lake)) as manifest:
         found, gaps = manifest.quarantined(), manifest.gaps()
     for reason in sorted({one.reason.partition(":")[0] for one in found})[:3]:
