@@ -30,7 +30,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
-from engine.errors import ChangeLogError, MalformedRequestError
+from engine.errors import GatewayError, MalformedRequestError
 from gateway.clock import Clock, iso, moment, since_1970_us
 from gateway.quotas import Usage
 
@@ -554,7 +554,7 @@ class Scheduler:
                     if self._note is not None and self._updates.news() is not None:
                         try:
                             await self._note()
-                        except ChangeLogError as error:
+                        except GatewayError as error:
                             logger.debug("the log was not told of the clocks reason=%s", error)  # again in a second
             finally:
                 self._scheduler.shutdown(wait=False)

@@ -91,8 +91,9 @@ class LogKeeper:
             await asyncio.sleep(PAUSE_S)
             try:
                 await self.turn()
-            except (OSError, GatewayError) as error:
-                logger.warning("change log cannot be looked after reason=%s", error)
+            except Exception as error:
+                unexpected = not isinstance(error, (OSError, GatewayError))
+                logger.warning("change log cannot be looked after reason=%s", error, exc_info=unexpected)
                 await asyncio.sleep(_AGAIN_S)
 
     async def turn(self) -> None:

@@ -231,15 +231,18 @@ class LogWriter:
 
     def _write(self, record: Record) -> Record:
         assert self._file is not None
-        data = self._frames.add(encode(record))
+        line = encode(record)
         try:
+            data = self._frames.add(line)
             if self.disk.write(self._file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
+        except BaseException as error:
             with contextlib.suppress(OSError):  # part of it may be there, and takes room
                 self.disk.truncate(self._file, self.size)
-            self.end_segment()
-            raise self._error(error) from error
+            self.end_segment()  # the frames count on what was not written
+            if isinstance(error, OSError):
+                raise self._error(error) from error
+            raise
         self.size += len(data)
         self.sequence += 1
         self.refusing = ""
@@ -248,6 +251,7 @@ class LogWriter:
 
     def _begin(self) -> None:
         """Begins a segment, when everything before it is durable. Raises ChangeLogError; then it is tried again."""
+        frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before there is a file: the two belong together
         try:
             with self._files:
                 self._settle()
@@ -257,15 +261,15 @@ class LogWriter:
                 self._named = False
         except OSError as error:
             raise self._error(error) from error
-        self._frames = FrameWriter()
-        self.current, self.size, self.begun_us = name, 0, self._clock.boottime_us()
+        self._frames = frames
+        self.current, self.size, self.begun_us = name, 0, begun_us
         self._durable = self.sequence
         if self._gap is not None:
             gap, self._gap = self._gap, None
             try:
                 self.append("gap", gap=gap)
                 self.sync(always=True)
-            except ChangeLogError:
+            except BaseException:
                 self._gap, self.sequence = gap, 0
                 self.end_segment()
                 raise

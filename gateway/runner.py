@@ -11,8 +11,9 @@ loop; what follows it on its lane waits behind it, and everybody else goes on.
 
 What waits in the queue when the disk is free is the next group: alone when the gateway is idle, many under
 load. Nothing is released, neither answer nor notification, before every record that it saw is durable
-(design 4.5). A step that fails has changed nothing, and its requester is told; a disk that cannot sync
-leaves no state to go on from, so the gateway ends and recovers from the log at its next start.
+(design 4.5). A step that fails, whatever it raises, has changed nothing, and its requester is told. A disk that
+cannot sync leaves no state to go on from, nor does a record that cannot be followed (`BrokenEngineError`): then the
+gateway ends, and recovers from the log at its next start.
 
 In parallel mode (``engine.parallel``) the steps of the next groups run while the disk works for the one before.
 They are released in order all the same, after a sync of their own.
@@ -53,6 +54,7 @@ from engine.errors import (
     UnknownGraphError,
     UnknownSpuidError,
     bare,
+    is_fault,
 )
 from engine.graph_store import GraphWrite, graph_write_delta
 from engine.protocol import Results, Resume
@@ -91,6 +93,8 @@ GROUP_MAX = 1000
 """Steps between two syncs at most, so that the first of them does not wait for long."""
 OVERRUNS_MAX = 3
 """Evaluations over the limit, one after the other, that end a subscription."""
+UPKEEP_AGAIN_S = 600.0
+"""Until upkeep that fails each time is tried again, at most."""
 MEASURED_MAX = 10_000
 """Evaluated queries whose last time is remembered."""
 GROUPS_MAX = 64
@@ -243,8 +247,9 @@ class Runner:
             self.peaks,
             Surroundings(
                 lambda release: self._releases.append(release),
+                self._enqueue,
                 self._react,
-                self._delayed.follow,
+                self._followed,
                 self._access_of,
                 self.quotas,
             ),
@@ -387,7 +392,13 @@ class Runner:
             commit = self._commit(QuadDelta(), self._beginning[0].began)
             application = self._beginning.popleft()
             logger.info("application began name=%s version=%s", application.name, application.digest)
-            self.begin_application(application, commit.sequence)
+            try:
+                self.begin_application(application, commit.sequence)
+            except (ChangeLogError, BrokenEngineError):
+                raise
+            except Exception as error:
+                unexpected = not isinstance(error, GatewayError)
+                self._stop(application, f"application {application.name} was stopped: {error}", unexpected)
             self._run_owed()
 
     def _note_clocks(self) -> None:
@@ -455,7 +466,10 @@ class Runner:
         for begun in group.begun:
             self.timings.update_processing.took(now - begun)
         for release in group.releases:
-            release()
+            try:
+                release()
+            except Exception:  # it is one client's; the others are told
+                logger.exception("an outcome could not be told")
         if group.rearm:
             self._scheduler.rearm()
 
@@ -473,10 +487,14 @@ class Runner:
         pause, taken = PAUSE_S, self._taken
         while True:
             await asyncio.sleep(pause)
-            if not self._working and self._queue.empty() and self._groups.empty():
-                pause = self._upkeep.turn(quiet=taken == self._taken)
-            if self._subscribers.expired():
-                await self._enqueue(self._subscribers.expire)
+            try:
+                if not self._working and self._queue.empty() and self._groups.empty():
+                    pause = self._upkeep.turn(quiet=taken == self._taken)
+                if self._subscribers.expired():
+                    await self._enqueue(self._subscribers.expire)
+            except Exception:
+                pause = min(2 * max(pause, PAUSE_S), UPKEEP_AGAIN_S)
+                logger.exception("upkeep failed pause_s=%.0f", pause)
             taken = self._taken
 
     def probe(self) -> asyncio.Future[None]:
@@ -503,11 +521,11 @@ class Runner:
             return
         try:
             trial = None if step.trial is None else step.trial()
-        except Exception as error:  # whatever a text does to those who look at it, it is the request's trouble alone
-            logger.exception("request could not be looked at")
-            self._refuse(step, StoreError(f"the request could not be read: {error!r}"))
+            passed = trial is None or trial.passed or self._tasks is None
+        except BaseException as error:  # whatever a text does to those who look at it
+            self._refuse(step, _failure(error))
             return
-        if trial is None or trial.passed or self._tasks is None:
+        if passed or trial is None or self._tasks is None:
             self._run(step, trial)
             return
         lane = step.lane or Lane()
@@ -523,10 +541,10 @@ class Runner:
         refused: GatewayError | None = None
         try:
             await trial.run()
-        except GatewayError as error:
-            refused = bare(error)
         except OSError as error:
             refused = StoreError(f"there is no process to try the evaluation in: {error.strerror}")
+        except BaseException as error:
+            refused = _failure(error)
 
         def go_on() -> None:
             steps, lane.waiting = lane.waiting, deque()
@@ -550,16 +568,16 @@ class Runner:
         self._releases.append(lambda: _fail(step.outcome, error))
 
     def _run(self, step: _Step, trial: Trial | None) -> None:
-        self._prepared_s = 0.0
+        self._prepared_s, before = 0.0, self._log.sequence
         if step.begun is not None:
             self._begun.append(step.begun)
         try:
             result = step.run()
-        except BrokenEngineError:
-            raise
-        except GatewayError as error:
+        except BaseException as error:
+            if self._log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
+                raise _behind_its_log(error) from error
+            failure = _failure(error)
             self.counters.refused += 1
-            failure = bare(error)
             self._releases.append(lambda: _fail(step.outcome, failure))
             return
         finally:
@@ -572,8 +590,9 @@ class Runner:
         """Runs the reactions that are owed. When the log cannot take them now they are tried again soon."""
         try:
             self._react()
-        except ChangeLogError as error:
-            logger.error("reactions wait for the change log owed=%d reason=%s", len(self._owed), error)
+        except BaseException as error:
+            failure = _failure(error)  # whose request it was is told what became of that: this is none of its business
+            logger.error("reactions wait for another try owed=%d reason=%s", len(self._owed), failure)
             if not self._reacts_again:
                 self._reacts_again = True
                 asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._enqueue, self._react_again)
@@ -749,7 +768,7 @@ class Runner:
         while self._removed:
             cause = Cause(REMOVED, self._removed[0])
             for name in self._delayed.names_of(cause.id):
-                self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
+                self._followed(self._log.append("cancel", cause=cause, cancel=name))
             self._commit(QuadDelta(), cause)
             self._removed.popleft()
             self._rearm = True
@@ -766,7 +785,7 @@ class Runner:
             if (self._delayed.get(name) if caller.operator else self._delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
             self._react()
-            self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
+            self._followed(self._log.append("cancel", cause=cause, cancel=name))
             self._rearm = True
 
         return self.submit(cancel)
@@ -828,9 +847,9 @@ class Runner:
             self._react()  # a reaction stands behind its trigger, before anything else
             going = [name for name in going if self._delayed.get(name) is not None]
             for name in going:
-                self._delayed.follow(self._log.append("cancel", cause=cause, cancel=name))
+                self._followed(self._log.append("cancel", cause=cause, cancel=name))
             for timer in difference.timers:
-                self._delayed.follow(self._log.append("timer", cause=cause, timer=timer))
+                self._followed(self._log.append("timer", cause=cause, timer=timer))
             self._rearm = True
             self._since.clear()
             logger.info("backup restored place=%s sequence=%d", difference.place, commit.sequence)
@@ -951,34 +970,38 @@ class Runner:
                 return Accepted(self._log.sequence)  # nothing to tell, not even later
             accepted = Accepted(self._commit(delta, call.cause, call.request_id, client).sequence)
         if key is not None:
-            self._request_ids.remember(key, accepted)
+            try:
+                self._request_ids.remember(key, accepted)
+            except Exception as error:
+                raise _behind_its_log(error) from error
         return accepted
 
     def _commit(
         self, delta: QuadDelta, cause: Cause, request_id: str | None = None, client: str | None = None
     ) -> Commit:
-        """Append, apply, match: in this order, and nothing of it when the append fails."""
+        """Append, apply, match: in this order, and nothing of it when the append fails. Raises ChangeLogError."""
         begun, now = perf_counter(), self._clock.wall()
         record = self._log.append("commit", now=now, cause=cause, request=request_id, client=client, delta=delta)
-        self._delayed.follow(record)
-        self._register.follow(record)
-        stored = perf_counter()
-        self.timings.store_update.took(self._evaluated_s + stored - begun)
-        self._evaluated_s = 0.0
-        self._following, self._now = True, now
         try:
+            self._followed(record)
+            stored = perf_counter()
+            self.timings.store_update.took(self._evaluated_s + stored - begun)
+            self._evaluated_s = 0.0
+            self._following, self._now = True, now
             commit = self._engine.commit(delta, record.seq)
+            self.counters.commits += 1
+            if self._since is not None:
+                self._since.append(delta)
+            self._owe(commit)
+            self.timings.spu_manager.took(perf_counter() - stored)
+            if commit.ended:
+                self._end_failed(commit.ended)
+            if self._too_slow:
+                self._end_slow_ones()
+        except Exception as error:
+            raise _behind_its_log(error) from error
         finally:
             self._following, self._now = False, None
-        self.counters.commits += 1
-        if self._since is not None:
-            self._since.append(delta)
-        self._owe(commit)
-        self.timings.spu_manager.took(perf_counter() - stored)
-        if commit.ended:
-            self._end_failed(commit.ended)
-        if self._too_slow:
-            self._end_slow_ones()
         while self._engine.faults:
             logger.error("fault was made good sequence=%d %s", commit.sequence, self._engine.faults.popleft())
         return commit
@@ -990,6 +1013,14 @@ class Runner:
             if spuid in self._aggregators:
                 application = self._aggregators[spuid][0]
                 self._stop(application, f"application {application.name} was stopped: {error}")
+
+    def _followed(self, record: Record) -> None:
+        """Takes up what a record that was appended says. Raises BrokenEngineError."""
+        try:
+            self._delayed.follow(record)
+            self._register.follow(record)
+        except Exception as error:
+            raise _behind_its_log(error) from error
 
     def _owe(self, commit: Commit) -> None:
         """Sorts the notifications of a commit: to the applications' triggers, or to their sinks on release."""
@@ -1038,7 +1069,7 @@ class Runner:
             what = "the bytes of pending delayed updates"
             check(*size, "delayed_bytes_max", quotas.delayed_bytes_max, what)
         record = self._log.append("timer", cause=cause, request=request_id, client=client, timer=timer)
-        self._delayed.follow(record)
+        self._followed(record)
         self._rearm = True
         return Accepted(record.seq, timer.id)
 
@@ -1084,7 +1115,7 @@ class Runner:
         logger.info("delayed update missed id=%s due=%s late_s=%.3f policy=%s", name, missed.due, missed.late_s, policy)
         if policy == "run":
             return False
-        self._delayed.follow(self._log.append("cancel", cause=Cause("missed", name), cancel=name))
+        self._followed(self._log.append("cancel", cause=Cause("missed", name), cancel=name))
         self.counters.delayed_skipped += 1
         return True
 
@@ -1114,17 +1145,27 @@ class Runner:
                     f"application {name} was stopped: one request led to {REACTIONS_MAX} reactions",
                 )
                 continue
+            before = self._log.sequence
             try:
                 reaction = trigger.reaction()
                 if reaction.delay is None and reaction.at is None:
                     self._commit(self._effect(reaction.sparql, _REACTION_FAILED, trigger.cause.id), trigger.cause)
                 else:
                     self._delay(reaction.sparql, reaction.delay, reaction.at, reaction.missed, trigger.cause)
-            except RequestError as error:
+            except (ChangeLogError, BrokenEngineError):
+                raise
+            except Exception as error:
+                if self._log.sequence != before:
+                    raise _behind_its_log(error) from error
                 # It would fail again: recorded as done without effect, and said.
-                logger.error("reaction failed id=%s sequence=%s reason=%s", trigger.cause.id, trigger.sequence, error)
-                self._commit(QuadDelta(), trigger.cause)
-            self._owed.popleft()  # only now: what the log did not take is owed still
+                unexpected = not isinstance(error, GatewayError)
+                cause, sequence = trigger.cause, trigger.sequence
+                logger.error(
+                    "reaction failed id=%s sequence=%s reason=%s", cause.id, sequence, error, exc_info=unexpected
+                )
+                self._commit(QuadDelta(), cause)
+            if self._owed and self._owed[0] is trigger:  # its application may have been stopped
+                self._owed.popleft()  # only now: what the log did not take is owed still
             self._reactions_in_a_row[trigger.application.name] += 1
             self.counters.reactions += 1
 
@@ -1160,10 +1201,10 @@ class Runner:
             logger.error(failed, name, error)
             return QuadDelta()
 
-    def _stop(self, application: Application, problem: str) -> None:
+    def _stop(self, application: Application, problem: str, unexpected: bool = False) -> None:
         """Ends an application that cannot go on, or whose updates trigger it again and again."""
         self.health.problems.append(problem)
-        logger.error("application stopped name=%s reason=%s", application.name, problem)
+        logger.error("application stopped name=%s reason=%s", application.name, problem, exc_info=unexpected)
         self._owed = deque(trigger for trigger in self._owed if trigger.application != application)
         for spuid, (owner, _) in list(self._aggregators.items()):
             if owner == application:
@@ -1197,6 +1238,26 @@ class Runner:
 
 def _not_registered(client: str) -> AccessDeniedError:
     return AccessDeniedError(f"the client {client} is not registered any more")
+
+
+def _failure(error: BaseException) -> GatewayError:
+    """What the requester is told of a step that failed, whatever it raised; what is no GatewayError is logged.
+
+    Raises what must end the gateway, and this is all that does: BrokenEngineError, and what is no fault of the step
+    (the end of a task or of the process). Besides, the loop itself ends when the log is broken (`LogWriter.broken`).
+    """
+    if isinstance(error, BrokenEngineError) or not is_fault(error):
+        raise error
+    if isinstance(error, GatewayError):
+        return bare(error)
+    logger.error("request failed", exc_info=error)
+    return StoreError(f"the gateway failed at this request: {bare(error)!r}; its log says where")
+
+
+def _behind_its_log(error: Exception) -> BrokenEngineError:
+    if isinstance(error, BrokenEngineError):
+        return error
+    return BrokenEngineError(f"a record could not be followed: {error!r}; what is in memory is behind the change log")
 
 
 def _fulfil(outcome: asyncio.Future[Any], result: Any) -> None:

@@ -126,15 +126,21 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the runner lends. release: takes what is to be done when the group is durable; settle: records what is owed
-    before anything else may be, and raises ChangeLogError; follow: is told of each record; access_of: what a
-    registered client may do now, None if it is not registered any more; quotas: those that hold now."""
+    """What the runner lends. release: takes what is to be done when the group is durable; later: takes a step of its
+    own; settle: records what is owed before anything else may be, and raises ChangeLogError; follow: is told of each
+    record; access_of: what a registered client may do now, None if it is not registered any more; quotas: those that
+    hold now."""
 
     release: Callable[[Callable[[], None]], None]
+    later: Callable[[Callable[[], None]], object]
     settle: Callable[[], None]
     follow: Callable[[Record], None]
     access_of: Callable[[str], Access | None]
     quotas: Quotas
+
+
+def _undelivered(error: Exception) -> StoreError:
+    return StoreError(f"the subscription was ended, for a result could not be delivered: {error!r}; subscribe again")
 
 
 class Subscribers:
@@ -217,13 +223,16 @@ class Subscribers:
                     self._usage.add(caller.name)
             else:
                 subscription = self._begin_resumable(followed, subscription, sink)
-        except GatewayError:
-            self._engine.unsubscribe(subscription.spuid)
+        except BaseException:
+            if subscription.spuid in self.sinks:
+                self._drop(subscription.spuid)
+            else:
+                self._leave(subscription.spuid)
             raise
         self._counters.subscribes += 1
         self._peaks.subscriptions = max(self._peaks.subscriptions, len(self))
         sink.since = self._clock.wall()
-        self._runner.release(partial(sink.subscribed, subscription, asked.keep, reset))
+        self._tell(sink, subscription.spuid, partial(sink.subscribed, subscription, asked.keep, reset))
         return subscription.spuid
 
     def _check_quotas(self, client: str, *, resumable: bool) -> None:
@@ -271,7 +280,7 @@ class Subscribers:
         sink.since = self._clock.wall()
         if found.displaced is not None:
             self._runner.release(partial(found.displaced.taken_over, asked.spuid, sink))
-        self._runner.release(partial(sink.resumed, asked.spuid, found))
+        self._tell(sink, asked.spuid, partial(sink.resumed, asked.spuid, found))
         return None
 
     def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
@@ -285,7 +294,18 @@ class Subscribers:
     # --- notifying ---
 
     def deliver(self, notification: Notification, results: Results) -> None:
-        """Sends a notification on its way, if somebody is there to be told; a resumable subscription retains it."""
+        """Sends a notification on its way, if somebody is there to be told; a resumable subscription retains it.
+
+        One that cannot be sent ends its subscription: the commit stands, and the others are told of it.
+        """
+        try:
+            self._deliver(notification, results)
+        except Exception as error:
+            spuid = self.resumables.spuid(notification.spuid) or notification.spuid
+            logger.exception("notification could not be made spuid=%s", spuid.removeprefix(SPUID))
+            self._end_by_gateway(spuid, _undelivered(error))
+
+    def _deliver(self, notification: Notification, results: Results) -> None:
         sink = self.sinks.get(notification.spuid)
         if sink is None:
             delivered = self.resumables.deliver(notification.spuid, results)
@@ -294,7 +314,24 @@ class Subscribers:
             sink = delivered.sink
             notification = notification._replace(spuid=delivered.spuid, sequence=delivered.sequence)
         self._counters.notifications += 1
-        self._runner.release(partial(sink.notify, notification, results))
+        self._tell(sink, notification.spuid, partial(sink.notify, notification, results))
+
+    def _tell(self, sink: Sink, spuid: str, tell: Callable[[], None]) -> None:
+        """Tells a sink something with the group. A sink that fails loses its subscription, and no one else anything."""
+
+        def told() -> None:
+            try:
+                tell()
+            except Exception as error:
+                logger.exception("client could not be told peer=%s spuid=%s", sink.client, spuid.removeprefix(SPUID))
+                self._runner.later(partial(self._untold, sink, spuid, _undelivered(error)))
+
+        self._runner.release(told)
+
+    def _untold(self, sink: Sink, spuid: str, error: GatewayError) -> None:
+        """Ends a subscription whose sink failed, unless it has ended meanwhile, or another sink has it."""
+        if self.sinks.get(spuid) is sink or (spuid in self.resumables and self.resumables.sink(spuid) is sink):
+            self._end_by_gateway(spuid, error)
 
     # --- ending ---
 
