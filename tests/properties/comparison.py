@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import pyoxigraph as ox
 
 from engine import Commit, Engine, Notification
-from engine.errors import GatewayError
+from engine.errors import GatewayError, LimitExceededError
+from engine.limits import STEPS_MAX
 from engine.update import UsingGraphs
 from engine.update_plan import UpdatePlan
 from tests.oracle import (
@@ -140,10 +142,11 @@ class Comparison:
     """One engine and one oracle that live through the same case.
 
     whole_every: the datasets are compared as a whole after every so many updates, and at the end. In between the
-    engine is not made to write its delta to the store.
+    engine is not made to write its delta to the store. steps_max: after which the plans of subscriptions give up.
     """
 
-    def __init__(self, tally: Tally, whole_every: int = 3) -> None:
+    def __init__(self, tally: Tally, whole_every: int = 3, steps_max: int = STEPS_MAX) -> None:
+        self._steps_max = steps_max
         self.engine = Engine()
         self.oracle = GraphOracle()
         self.followers: list[Follower] = []
@@ -159,13 +162,22 @@ class Comparison:
             for step in case.steps:
                 self.take(step)
             self.check_dataset()
+            classes = [self.engine.describe(one.spuid).spu_class for one in self.followers]
+            self.tally.counts["gave up"] += sum(
+                one.spu_class != now for one, now in zip(self.followers, classes, strict=True)
+            )
         finally:
             self.engine.close()
 
     def take(self, step: Step) -> None:
         match step.kind:
             case "subscribe":
-                self.subscribe(step.text, step.graphs)
+                with patch("engine.writer.STEPS_MAX", self._steps_max):
+                    try:
+                        self.subscribe(step.text, step.graphs)
+                    except LimitExceededError:
+                        assert self._steps_max < STEPS_MAX, step.text
+                        self.tally.counts["too costly"] += 1
             case "unsubscribe":
                 self.unsubscribe(int(step.text))
             case "load":
@@ -238,8 +250,10 @@ class Comparison:
             assert refused is None, f"refused by the oracle alone: {refused}: {text!r}"
             self._check_delta(commit)
             notifications = tuple(commit.notifications)
+            assert not commit.ended
             self.tally.counts["updates"] += 1
             self.tally.counts["effective"] += commit.delta.changes
+        assert not self.engine.faults, "a fault that was made good is a fault"
         known = {one.spuid for one in self.followers}
         assert all(one.spuid in known for one in notifications), "a notification for nobody"
         self._updates += 1
@@ -331,16 +345,16 @@ class CaseFailedError(AssertionError):
     """A case on which engine and oracle differ; the message holds its seed, the smallest form found, and how."""
 
 
-def failure(case: Case) -> Exception | None:
+def failure(case: Case, steps_max: int = STEPS_MAX) -> Exception | None:
     """What is found on a case. Whatever the engine raises that is no refusal is a finding too."""
     try:
-        Comparison(Tally()).run(case)
+        Comparison(Tally(), steps_max=steps_max).run(case)
     except Exception as error:
         return error
     return None
 
 
-def smaller(case: Case, seconds: float = SHRINKING_SECONDS) -> Case:
+def smaller(case: Case, seconds: float = SHRINKING_SECONDS, steps_max: int = STEPS_MAX) -> Case:
     """The failing case without the steps that are not needed for it to fail, as far as the time reaches."""
     deadline = time.monotonic() + seconds
     steps = list(case.steps)
@@ -351,14 +365,14 @@ def smaller(case: Case, seconds: float = SHRINKING_SECONDS) -> Case:
             if time.monotonic() > deadline:
                 return Case(tuple(steps))
             rest = steps[:position] + steps[position + 1 :]
-            if failure(Case(tuple(rest))) is not None:
+            if failure(Case(tuple(rest)), steps_max) is not None:
                 steps, shrunk = rest, True
     for position, step in enumerate(steps):
         for shorter in _shorter(step):
             if time.monotonic() > deadline:
                 break
             tried = [*steps[:position], shorter, *steps[position + 1 :]]
-            if failure(Case(tuple(tried))) is not None:
+            if failure(Case(tuple(tried)), steps_max) is not None:
                 steps = tried
                 break
     return Case(tuple(steps))
@@ -375,16 +389,16 @@ def _shorter(step: Step) -> Iterable[Step]:
                 yield replace(step, text=operation if number == 0 else prologue.group() + operation)
 
 
-def run_cases(seeds: Iterable[int], tally: Tally | None = None) -> Tally:
+def run_cases(seeds: Iterable[int], tally: Tally | None = None, steps_max: int = STEPS_MAX) -> Tally:
     """Runs the cases of these seeds. Raises CaseFailedError for the first that fails."""
     tally = tally or Tally()
     for seed in seeds:
         case = case_of(seed)
         try:
-            Comparison(tally).run(case)
+            Comparison(tally, steps_max=steps_max).run(case)
         except Exception as error:
-            small = smaller(case)
-            found = failure(small) or error
+            small = smaller(case, steps_max=steps_max)
+            found = failure(small, steps_max) or error
             raise CaseFailedError(
                 f"seed {seed} fails; to repeat it: python -m tests.soak --case {seed}\n{small!r}\n"
                 f"{type(found).__name__}: {found}"

@@ -495,7 +495,8 @@ class Writer:
             body = self.one(("GRAPH ?g { }", "GRAPH «g1» { }", "BIND( 1 AS ?n ) FILTER NOT EXISTS { GRAPH ?g { } }"))
             names = ["?g" if "?g" in body and "EXISTS" not in body else "?n"]
             return Query(f"SELECT {names[0]} {dataset}WHERE {{ {body} }}", (Pattern("?x", "«p»", "?y", "«g1»"),))
-        body = self._self_join(scope) if self.chance(15) else self.group(scope, richness=2)
+        kind = self.weighted((15, self._self_join), (12, self._board), (73, None))
+        body = self.group(scope, richness=2) if kind is None else kind(scope)
         names = [name for name in scope.variables() if name in body]
         head, tail, body = self._projection(names or ["?x"], scope, body)
         where = self.weighted((3, "WHERE "), (1, ""))
@@ -538,6 +539,62 @@ class Writer:
         if self.chance(25):
             parts.append(self._element(scope, 2))
         return " ".join(parts)
+
+    def _board(self, scope: Scope) -> str:
+        """Patterns that share nothing but the constants of the query, as a board names its sensors one by one."""
+        place = self.weighted((6, None), (2, "«g1»"), (1, "?g"))
+        parts = [self.in_graph(scope, place, self._apart(scope, place, self.one((3, 4, 2, 5))))]
+        for _ in range(self.weighted((2, 0), (4, 1), (2, 2))):
+            form = self.one(("OPTIONAL", "FILTER EXISTS", "FILTER NOT EXISTS", "MINUS", "DISTINCT", "COUNT", "UNION"))
+            inner = Scope(
+                *([] if form in ("DISTINCT", "COUNT") else list(names) for names in (scope.nodes, scope.values))
+            )
+            text = self.in_graph(inner, place, self._apart(inner, place, self.one((2, 1, 3))))
+            negated = form in ("FILTER NOT EXISTS", "MINUS")
+            scope.patterns += [replace(pattern, negated=negated) for pattern in inner.patterns]
+            new = [name for name in inner.variables() if name not in scope.variables() and name in text]
+            if form == "DISTINCT":
+                name = self.one([name for name in inner.variables() if name in text] or ["?x"])
+                parts.append(f"{{ SELECT DISTINCT {name} {{ {text} }} }}")
+                scope.nodes += [name] if name in new else []
+            elif form == "COUNT":
+                name = self.fresh("c")
+                parts.append(f"{{ SELECT ( COUNT(*) AS {name} ) {{ {text} }} }}")
+                scope.values.append(name)
+            elif form == "UNION":
+                parts[0] = f"{{ {parts[0]} }} UNION {{ {text} }}"
+                scope.values += new
+            else:
+                parts.append(f"{form} {{ {text} }}")
+                scope.values += new if form == "OPTIONAL" else []
+        return " ".join(parts)
+
+    def _apart(self, scope: Scope, graph: str | None, count: int) -> str:
+        """Triple patterns most of which have a constant, and a variable of their own if there is one left."""
+        written, scans = [], 0
+        for _ in range(count):
+            predicate = self.weighted((3, VALUE), (2, "«p»"), (1, "«q»"))
+            free = [name for name in ("?n", "?m", "?y", "?z", "?w", "?x") if name not in scope.variables()]
+            known = scope.variables() or ["?x"]
+            variable = free[0] if free and self.chance(85) else self.one(known)
+            form = self.weighted(
+                (7, "subject"), (2, "object"), (1, "both"), (1 if len(free) > 1 and not scans else 0, "scan")
+            )
+            value = self.literal() if predicate == VALUE else self.one(ENTITIES)
+            subject, object_ = {
+                "subject": (self.one(ENTITIES), variable),
+                "object": (variable, value),
+                "both": (self.one(ENTITIES), value),
+                "scan": (variable, free[-1] if free else variable),
+            }[form]
+            scans += form == "scan"
+            for name in (subject, object_):
+                if name.startswith("?") and name not in scope.variables():
+                    (scope.values if predicate == VALUE and name == object_ else scope.nodes).append(name)
+            pattern = Pattern(subject, predicate, object_, graph)
+            scope.patterns.append(pattern)
+            written.append(pattern.text())
+        return " ".join(written)
 
     def shaped(self) -> Query:
         """A query with constants, for a group of subscribers that differ in them."""

@@ -22,6 +22,7 @@ from tests.properties.sparql_texts import NAMESPACE, Case, Writer, cases, drawn,
 
 CASES = 10_000
 PARTS = 5
+GIVING_UP = 200
 CHANGED_SHARE_MIN = 0.30
 CHANGED_MIN = {"telescoped": 1_500, "seeded": 1_500, "counted": 20, "re-evaluated": 1_000}
 """Changed results of each class that a part of the cases has to come to."""
@@ -38,6 +39,17 @@ def test_notifications_and_deltas_are_those_of_a_fresh_evaluation(part: int) -> 
         assert tally.counts[f"changed {spu_class}"] >= least, tally
     assert tally.counts["refused"] < 0.1 * tally.counts["updates"], tally
     assert tally.counts["planned"] > 0.1 * tally.counts["updates"], tally
+
+
+@pytest.mark.parametrize("steps_max", [1, 3, 8])
+def test_plans_that_give_up_leave_every_result_right(steps_max: int) -> None:
+    """Whether on a quad, on seeds or on groups: the store takes over within the commit."""
+    seed = secrets.randbelow(10**9)
+    tally = run_cases(range(seed, seed + GIVING_UP), steps_max=steps_max)
+    print(f"\nplans of {steps_max} steps, from seed {seed}: {tally}")
+    assert tally.counts["too costly"] < 2 * tally.counts["subscriptions"], tally
+    assert tally.counts["gave up"], tally
+    assert tally.counts["changed"] > GIVING_UP, tally
 
 
 def test_a_prologue_may_stand_before_each_operation_of_a_request() -> None:
