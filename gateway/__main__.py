@@ -32,7 +32,15 @@ from gateway.install import add_install_commands
 from gateway.local_call import call, local_url
 from gateway.log_writer import Recovery
 from gateway.security_commands import add_security_commands
-from gateway.service import Configuration, allow_files, collect_rarely, run_gateway, share_heap, stop_on_signals
+from gateway.service import (
+    Configuration,
+    allow_files,
+    collect_rarely,
+    run_gateway,
+    share_heap,
+    small_tls_buffers,
+    stop_on_signals,
+)
 from gateway.settings import Settings
 from gateway.systemd import Supervisor, set_up_logging
 
@@ -110,6 +118,7 @@ def _run(options: argparse.Namespace) -> int:
         collect_rarely()
 
     share_heap()
+    small_tls_buffers()
     allow_files(configuration.settings)
     faulthandler.enable()  # the watchdog ends a gateway that hangs by SIGABRT, and then its log says where it hung
 

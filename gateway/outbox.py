@@ -125,6 +125,10 @@ class Outbox:
         self.share: Share | None = None
         """What it is part of, where its client has a name."""
 
+    def allow(self, bytes_max: int) -> None:
+        """Another limit from now on."""
+        self._bytes_max = bytes_max
+
     @property
     def waiting_bytes(self) -> int:
         """What waits, replays not counted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import ctypes
 import gc
 import logging
@@ -27,11 +28,20 @@ from gateway.supervision import GatewayService, Reread
 from gateway.systemd import Supervisor, mark_lines
 from gateway.websocket_gate import websocket_gate
 
-__all__ = ["Configuration", "allow_files", "collect_rarely", "run_gateway", "share_heap", "stop_on_signals"]
+__all__ = [
+    "Configuration",
+    "allow_files",
+    "collect_rarely",
+    "run_gateway",
+    "share_heap",
+    "small_tls_buffers",
+    "stop_on_signals",
+]
 
 logger = logging.getLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
+_TLS_BYTES = 64 * 1024
 _OWN_FILES = 256
 """Files that the process has open beside its connections, with room: log, store, readers, adapters."""
 _COLLECTED_AFTER = 10_000
@@ -87,6 +97,12 @@ def share_heap() -> None:
         mallopt(_M_ARENA_MAX, 1)
 
 
+def small_tls_buffers() -> None:
+    """Has connections with TLS read 64 KiB at once: asyncio allocates for each what it may read, 256 KiB by itself,
+    though it says nothing."""
+    asyncio.sslproto.SSLProtocol.max_size = _TLS_BYTES
+
+
 def collect_rarely() -> None:
     """Has the garbage collector leave alone what there is at the start, and look for cycles less often.
 
@@ -128,7 +144,15 @@ async def run_gateway(
         gates = protection.open(service.sockets())
         async with (
             background(runner.run(), stop),
-            websocket_gate(runner, settings.websocket, gates.websocket, gates.gatekeeper, gates.browsers, gates.prefix),
+            websocket_gate(
+                runner,
+                settings.websocket,
+                gates.websocket,
+                gates.gatekeeper,
+                gates.browsers,
+                settings.security,
+                gates.prefix,
+            ),
             http_gate(
                 runner,
                 settings.http,

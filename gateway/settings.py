@@ -73,7 +73,8 @@ class WebsocketSettings(_Table, frozen=True):
 
     ping_s: how often a client is asked whether it is there, and how long it may take to answer; compression: of
     messages (RFC 7692), which costs more than it saves on a local network, since the same text is compressed for each
-    client; outbox_bytes_max: what may wait for one slow client before it is disconnected.
+    client; outbox_bytes_max: what may wait for one slow client before it is disconnected; unread_bytes_max: messages of
+    all network clients that are being received, above which the client with the most of them is disconnected.
     """
 
     host: str = "127.0.0.1"
@@ -82,6 +83,7 @@ class WebsocketSettings(_Table, frozen=True):
     ping_s: Positive = 20
     compression: bool = False
     outbox_bytes_max: Positive = 4 * 1024 * 1024
+    unread_bytes_max: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 64 * 1024 * 1024
     connections_max: Positive = 1000
     subscriptions_per_client_max: Positive = 1000
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from socket import AF_UNIX
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from engine.change_log import Cause
@@ -49,6 +48,7 @@ from engine.protocol import (
 )
 from engine.sparql import query_outline
 from engine.terms import Bag
+from gateway.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
 from gateway.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from gateway.outbox import Numbering, Outbox
 from gateway.quotas import Held
@@ -59,12 +59,12 @@ from gateway.runner import Batch, Lane, Runner, UpdateCall
 from gateway.security.browsers import Browsers
 from gateway.security.callers import Caller
 from gateway.security.gatekeeper import Gatekeeper, socket_address
+from gateway.security.settings import SecuritySettings
 from gateway.settings import WebsocketSettings
 from gateway.subscribers import Sink
 
 logger = logging.getLogger(__name__)
 
-MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 QUEUED_MESSAGES_MAX = 4
 """Messages of one client that are received and not looked at yet."""
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
@@ -77,6 +77,8 @@ _OPERATIONS: dict[type, str] = {
     QueryRequest: "query",
 }
 HANDSHAKE_S = 10
+UNKNOWN_REFUSED_MAX = 100
+"""Requests without a good token on one connection, which is closed then."""
 ADAPTER_KINDS = frozenset({"mqtt", "coap"})
 """Causes that the gateway's own adapters declare, which come by the Unix sockets, or on loopback in plain mode. A
 registered client is somebody else, whose records must not pass for a device's."""
@@ -142,20 +144,28 @@ class _Connection:
 
     def __init__(
         self,
-        socket: ServerConnection,
+        socket: BoundedSocket,
         runner: Runner,
         settings: WebsocketSettings,
         gatekeeper: Gatekeeper,
         held: Held,
+        security: SecuritySettings,
+        trusted: Callable[[], None],
     ) -> None:
+        """trusted: called when a message shows a good token for the first time."""
         self._socket = socket
         self._held = held
+        self._security = security
+        self._trusted = trusted
+        self._refused = 0  # requests without a good token, until there is one
         self._runner = runner
         self._settings = settings
         self._gatekeeper = gatekeeper
         self._counters = runner.figures.websocket
         self._outbox = Outbox(
-            settings.outbox_bytes_max, replay_bytes_max=runner.replay_bytes_max, composed=self._composed
+            settings.outbox_bytes_max if socket.trusted else security.first_message_bytes_max,
+            replay_bytes_max=runner.replay_bytes_max,
+            composed=self._composed,
         )
         self._sinks: dict[str, _Sink] = {}
         self._sent = 0
@@ -174,9 +184,13 @@ class _Connection:
         watchers = [
             asyncio.create_task(watch) for watch in (self._disconnect_when_too_slow(), self._disconnect_when_dead())
         ]
+        waiting = asyncio.get_running_loop().call_later(self._security.token_wait_s, self._disconnect_when_unknown)
         try:
             async for message in self._socket:
+                if self._socket.refused:
+                    continue
                 self._take(message)
+                self._socket.taken()
                 del message  # the next one may be long in coming
                 while self._under_way > UNDER_WAY_BYTES_MAX:
                     self._answered.clear()
@@ -185,6 +199,7 @@ class _Connection:
             logger.debug("connection closed peer=%s", self._cause.id)
         finally:
             self._closed = True
+            waiting.cancel()
             tasks = [sender, *watchers, *self._queries]
             for task in tasks:
                 task.cancel()
@@ -223,6 +238,18 @@ class _Connection:
         )
         self._socket.transport.abort()
 
+    def _disconnect_when_unknown(self) -> None:
+        if not self._socket.trusted:
+            self._socket.refuse(
+                CloseCode.POLICY_VIOLATION,
+                f"no good token within security.token_wait_s = {self._security.token_wait_s}",
+            )
+
+    def _trust(self) -> None:
+        self._socket.trust()
+        self._outbox.allow(self._settings.outbox_bytes_max)
+        self._trusted()
+
     def _take(self, message: str | bytes) -> None:
         self._counters.messages += 1
         found = requests(message)
@@ -239,6 +266,8 @@ class _Connection:
                 if caller.registered:
                     self._held.by_caller(caller)
                     self._runner.figures.shares.join(caller.name, self._outbox, self._outbox_bytes_max)
+                if not self._socket.trusted:
+                    self._trust()
                 if not room:
                     self._runner.check_room(len(found))
                     room = True
@@ -247,6 +276,12 @@ class _Connection:
                     # What follows in a batch as well: it must not overtake what has to be sent again.
                     full = error
                 self._refuse(bare(error), request, after=answered)
+                if not self._socket.trusted:
+                    self._refused += 1
+                    if self._refused > UNKNOWN_REFUSED_MAX:
+                        reason = f"{self._refused} requests without a good token"
+                        self._socket.refuse(CloseCode.POLICY_VIOLATION, reason)
+                        return
                 continue
             if isinstance(request, GatewayError):
                 self._refuse(request, request, after=answered)
@@ -420,23 +455,28 @@ async def websocket_gate(
     listeners: Sequence[Listener],
     gatekeeper: Gatekeeper,
     browsers: Browsers,
+    security: SecuritySettings,
     prefix: str = "",
 ) -> AsyncIterator[None]:
-    """Serves until left, on all listeners at once. gatekeeper: says who asks; browsers: whose pages may; prefix: what
-    may stand before the path too."""
+    """Serves until left, on all listeners at once. gatekeeper: says who asks; browsers: whose pages may; security: what
+    clients may without a good token; prefix: what may stand before the path too."""
     connections = sockets = 0
     usage = runner.figures.websocket_connections
     paths = {settings.path, prefix + settings.path}
 
-    class Socket(ServerConnection):
+    class Socket(BoundedSocket):
         """Counted from the first byte on."""
+
+        unread = Unread(settings.unread_bytes_max)
+        first_bytes_max = security.first_message_bytes_max
+        compression = settings.compression
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             nonlocal sockets
             sockets += 1
             self.held = Held(usage, runner.quotas)
             super().connection_made(transport)
-            if sockets > settings.connections_max + HANDSHAKES_MAX and not _is_local(self):
+            if sockets > settings.connections_max + HANDSHAKES_MAX and not self.local:
                 self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -450,42 +490,47 @@ async def websocket_gate(
             if self.protocol.parser_exc is not None:
                 bare(self.protocol.parser_exc)
 
-    async def handle(socket: ServerConnection) -> None:
+    async def handle(listener: Listener, socket: ServerConnection) -> None:
         nonlocal connections
+        assert isinstance(socket, Socket)
+        trusted = partial(listener.trust, socket.transport.get_extra_info("socket").fileno())
+        if socket.trusted:
+            trusted()
         connections += 1
         runner.figures.sockets(connections)
         try:
-            assert isinstance(socket, Socket)
-            await _Connection(socket, runner, settings, gatekeeper, socket.held).serve()
+            await _Connection(socket, runner, settings, gatekeeper, socket.held, security, trusted).serve()
         finally:
             connections -= 1
             runner.figures.sockets(connections)
 
     def check(socket: ServerConnection, request: Request) -> Response | None:
-        if not _is_local(socket):
+        assert isinstance(socket, Socket)
+        if not socket.local:
             try:
                 browsers.origin(_raw(request), "1.1", link=False)
             except ForeignRequestError as error:
                 runner.figures.websocket.errors[error.code] += 1
-                return _refusal(socket, HTTPStatus(error.status), error.code, str(error))
+                return socket.refusal(HTTPStatus(error.status), error.code, str(error))
         if request.path.partition("?")[0] not in paths:
-            return _refusal(socket, HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
-        if connections >= settings.connections_max and not _is_local(socket):
+            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
+        if connections >= settings.connections_max and not socket.local:
             reason = f"websocket.connections_max = {settings.connections_max} is reached"
-            return _refusal(socket, HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
-        assert isinstance(socket, Socket)
+            return socket.refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
         try:
             plain = socket.transport.get_extra_info("sslcontext") is None
             socket.held.by_origin(socket.transport.get_extra_info("socket"), socket_address(socket), plain=plain)
         except LimitExceededError as error:
             runner.figures.websocket.errors[error.code] += 1
-            return _refusal(socket, HTTPStatus(error.status), error.code, str(error))
+            return socket.refusal(HTTPStatus(error.status), error.code, str(error))
+        if gatekeeper.trusts(socket):
+            socket.trust()
         return None
 
     async with AsyncExitStack() as stack:
         for listener in listeners:
             server = serve(
-                handle,
+                partial(handle, listener),
                 sock=listener.socket,
                 backlog=BACKLOG,
                 ssl=listener.tls,
@@ -509,17 +554,3 @@ def _raw(request: Request) -> list[tuple[bytes, bytes]]:
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in request.headers.raw_items()
     ]
-
-
-def _is_local(connection: ServerConnection) -> bool:
-    """Whether it came by a Unix socket: however many there are on the network, this machine's own get through."""
-    return bool(connection.transport.get_extra_info("socket").family == AF_UNIX)
-
-
-def _refusal(socket: ServerConnection, status: HTTPStatus, code: str, reason: str) -> Response:
-    """The answer to a handshake that is not accepted, in the form of every error (protocol 1.4)."""
-    body = {"error": code, "status_code": int(status), "error_description": reason}
-    response = socket.respond(status, json.dumps(body))
-    del response.headers["Content-Type"]
-    response.headers["Content-Type"] = "application/json"
-    return response

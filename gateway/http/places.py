@@ -116,14 +116,18 @@ class Application:
                 "method_not_allowed", 405, f"{request.method} is not served at {path}; {allowed} is", {"Allow": allowed}
             )
         # Who calls is known before anything of the request is read or parsed.
-        caller = NOBODY if place.need is Need.NOTHING else self._gatekeeper.http_caller(request)
-        if caller.registered:
+        caller = NOBODY
+        if place.need is not Need.NOTHING:
+            caller = self._gatekeeper.http_caller(request)
+            connection = request.scope["state"]
             try:
-                request.scope["state"]["held"].by_caller(caller)
+                if caller.registered:
+                    connection["held"].by_caller(caller)
             except LimitExceededError as error:
                 response = error_answer(bare(error))
                 response.headers["Connection"] = "close"
                 return response
+            connection["listener"].trust(connection["socket"].fileno())
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")

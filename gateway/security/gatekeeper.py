@@ -31,6 +31,11 @@ class Gatekeeper(Protocol):
         Raises UnauthorizedError, QueueFullError."""
         ...
 
+    def trusts(self, socket: ServerConnection) -> bool:
+        """Whether a WebSocket may send large messages from the start: plain mode, a process of this machine that may
+        use the gateway, or a good token in the handshake."""
+        ...
+
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         """Writes down that a caller was refused what it may not do; operation: a word such as ``update``."""
         ...
@@ -56,6 +61,9 @@ class OpenGatekeeper:
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
         return self._anybody(socket_address(socket))
+
+    def trusts(self, socket: ServerConnection) -> bool:
+        return True
 
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         pass
@@ -94,6 +102,18 @@ class TokenGatekeeper:
             headers = socket.request.headers.get_all("Authorization")
             authorization = headers[0] if len(headers) == 1 else None
         return self._authorization.caller(authorization, address)
+
+    def trusts(self, socket: ServerConnection) -> bool:
+        process = peer(socket.transport.get_extra_info("socket"))
+        if process is not None:
+            return process.user in self._users
+        if socket.request is None or "Authorization" not in socket.request.headers:
+            return False
+        try:
+            self.socket_caller(None, socket)
+        except GatewayError:
+            return False  # its messages are told why
+        return True
 
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         refused("denied", client=caller.name, operation=operation, why=str(error))

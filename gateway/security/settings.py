@@ -35,6 +35,8 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         first under such a name, or anybody ("open").
     grant_read, grant_write, grant_subscribe: what a new client may do unless the operator says otherwise: graph IRIs,
         "default" for the default graph, "*" for every graph.
+    first_message_bytes_max, token_wait_s: what a WebSocket client may send before it has shown a good token, and how
+        long it may take.
     requests_per_s: of one client; a second's worth more may come at once. attempts_per_min: of one address, without
         good credentials. plain_requests_per_s: of one address in plain mode. 0: any number.
     """
@@ -59,6 +61,8 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     grant_subscribe: list[str] = []
     token_life_s: Positive = 43_200
     test_identity: bool = False
+    first_message_bytes_max: Annotated[int, msgspec.Meta(ge=4096)] = 64 * 1024
+    token_wait_s: Positive = 30
     requests_per_s: Count = 1000
     attempts_per_min: Count = 60
     plain_requests_per_s: Count = 0

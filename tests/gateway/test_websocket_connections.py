@@ -18,8 +18,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 
+from gateway.bounded_sockets import MESSAGE_BYTES_MAX
 from gateway.gates import Addresses
-from gateway.websocket_gate import MESSAGE_BYTES_MAX
 from tests.held_disk import HeldDisk
 from tests.running_gateway import TIMEOUT_S, ask, go, health, hear, running_gateway, tell, until, update
 

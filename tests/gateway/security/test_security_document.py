@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from adapters.coap.settings import CoapSettings
 from gateway.security.settings import SecuritySettings
 from gateway.settings import QuotaSettings, Settings
 from tests.components import require_command
@@ -66,7 +67,7 @@ def test_the_settings_named_are_settings() -> None:
     named = set(re.findall(r"`(?:security\.)?([a-z]+(?:_[a-z]+)+)`", DOCUMENT)) | set(
         re.findall(r"`security\.([a-z_]+)`", DOCUMENT)
     )
-    names |= {field.name for field in msgspec.structs.fields(QuotaSettings)}
+    names |= {field.name for table in (CoapSettings, QuotaSettings) for field in msgspec.structs.fields(table)}
     others = {"client_credentials", "cors_error", "invalid_grant", "limit_exceeded", "request_id", "wrong_host"}
     assert named - names <= others
     assert len(named & names) > 10
