@@ -27,6 +27,11 @@ INTEGER_MAX = 2**53
 """Of every number in a record: JSON readers of all languages agree up to there, and in microseconds it is 285 years."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 
+RECORD_BYTES_MAX = 256 * 1024 * 1024
+"""A longer line is not written: a collector would not read it."""
+RECORD_REST_BYTES_MAX = 16 * 1024 * 1024
+"""The same of what is in it besides quads."""
+
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + 2  # the member, eight hexadecimal digits, the closing quote and brace
 

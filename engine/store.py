@@ -38,7 +38,10 @@ MEDIA_TYPES = {
 """RDF syntaxes that can be loaded and dumped."""
 
 BATCH_QUADS = 1000
-"""Quads in one batch of `QuadStore.batches`."""
+"""Quads in one batch of `QuadStore.batches`, at most."""
+_BATCH_BYTES = 1024 * 1024
+"""About as many bytes it has where quads are long."""
+_FIRST_BATCH_QUADS = 64
 _SHOWN_CHARACTERS_MAX = 200
 
 
@@ -209,12 +212,14 @@ class QuadStore:
             yield Quad(subject, found or name, object_, graph)
 
     def batches(self) -> Iterator[list[Quad]]:
-        """All quads as they are when the first is asked for, `BATCH_QUADS` at a time.
+        """All quads as they are when the first is asked for, up to `BATCH_QUADS` at a time.
 
         They are read as text that the native store has written, 1 us a quad.
         """
         quads = iter(self.native)
-        while data := ox.serialize(islice(quads, BATCH_QUADS), format=ox.RdfFormat.N_QUADS):
+        size = _FIRST_BATCH_QUADS
+        while data := ox.serialize(islice(quads, size), format=ox.RdfFormat.N_QUADS):
+            size = max(1, min(BATCH_QUADS, 4 * size, size * _BATCH_BYTES // len(data)))
             batch = []
             for line in data.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
                 s, p, rest = line.split(" ", 2)

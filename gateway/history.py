@@ -9,21 +9,25 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from engine.change_log import Record, check, decode
+from engine.access import FULL, Access
+from engine.change_log import Followed, Record, check, decode
 from engine.core import Engine
 from engine.errors import ChangeLogError, ConfigurationError
+from engine.protocol import Results
 from engine.terms import Quad
 from gateway.apps import Register
 from gateway.clock import Clock, iso
 from gateway.delayed import DelayedUpdates
-from gateway.log_reader import CheckedLines, LogReader, Segment, segments
+from gateway.log_reader import CheckedLines, LogReader, Segment, ends, segments
 from gateway.request_ids import RequestIds
+from gateway.resumption import outlives_process, seen
 from gateway.snapshots import Known, Place, Snapshot, known, place_of, read_snapshot, shown, snapshots
 
 _TRIES = 100  # so often may files go under our hands before one record more was read
@@ -34,10 +38,15 @@ _PLACE = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 
 
 class Replay:
-    """What a gateway knew at a record, but for its subscriptions. clock: of the machine that asks."""
+    """What a gateway knew at a record, but for its subscriptions.
 
-    def __init__(self, clock: Clock) -> None:
+    clock: of the machine that asks; subscriptions: whether the resumable ones are followed all the same, to see that
+    they can be.
+    """
+
+    def __init__(self, clock: Clock, *, subscriptions: bool = False) -> None:
         self._clock = clock
+        self._subscriptions = subscriptions
         self._clear()
 
     def _clear(self) -> None:
@@ -45,6 +54,7 @@ class Replay:
         self.delayed = DelayedUpdates(self._clock)
         self.register = Register()
         self.requests = RequestIds()
+        self._handles: dict[str, str] = {}  # spuid -> the engine's name of it
         self.place: Place = (1, 0)
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
@@ -60,6 +70,8 @@ class Replay:
         self.delayed.restore(had.delayed)
         self.register.restore(had.applications)
         self.requests.restore(had.requests)
+        for retained in had.resumable:
+            self._subscribe(retained.followed)
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
@@ -67,9 +79,22 @@ class Replay:
         self.delayed.follow(record)
         self.register.follow(record)
         self.requests.follow(record)
+        if record.subscribe is not None:
+            self._subscribe(record.subscribe)
+        if record.unsubscribe in self._handles:
+            self.engine.unsubscribe(self._handles.pop(record.unsubscribe))
         if record.type == "commit":
-            self.engine.commit(record.delta, record.seq)
+            commit = self.engine.commit(record.delta, record.seq)
+            for notification in commit.notifications:
+                Results(notification.added, notification.removed).members  # noqa: B018 - it must be possible
         self.place = place_of(record)
+
+    def _subscribe(self, followed: Followed) -> None:
+        if self._subscriptions and outlives_process(followed.sparql):
+            access = Access(FULL.read, FULL.write, seen(followed))
+            graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
+            with suppress(Exception):  # a start passes over it, too
+                self._handles[followed.spuid] = self.engine.subscribe(followed.sparql, access=access, **graphs).spuid
 
     def state(self) -> Known:
         """As a snapshot has it."""
@@ -183,7 +208,7 @@ class History:
     def _good_lines(segment: Segment) -> list[bytes] | None:
         """None if it went meanwhile."""
         try:
-            return list(CheckedLines(segment))
+            return list(CheckedLines(segment, ends(segments(segment.path.parent)).get(segment.name.epoch)))
         except ChangeLogError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None

@@ -4,7 +4,8 @@ A start never writes to the files of earlier ones. It begins a segment of its ow
 where the good records ended says of whatever stood behind them that it is no part of the log:
 
 - a segment whose first record follows the last good one: what could not be read was a torn tail;
-- a segment that begins with a gap record which takes up there: it was damage, and an epoch ended.
+- a segment that begins with a gap record which takes up there: it was damage, and an epoch ended. The same if the
+  segment before has good records further on: they could not be applied.
 
 What nothing follows is judged here: a write that the power or a kill cut short, which nobody was promised
 anything about, or damage (design 4.6).
@@ -13,7 +14,7 @@ anything about, or damage (design 4.6).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,6 +63,14 @@ class Damage:
     aside: list[Segment] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Unfollowable:
+    """A record that is whole and cannot be applied. place: its epoch and sequence."""
+
+    place: tuple[int, int]
+    reason: str
+
+
 def segments(folder: Path) -> list[Segment]:
     """The segments in the order of their records. Where one is there both sealed and not, the one that is whole."""
     found: dict[tuple[int, int], Segment] = {}
@@ -84,6 +93,14 @@ def seal_of(segment: Segment) -> Seal | None:
     return None
 
 
+def ends(found: Iterable[Segment]) -> dict[int, int]:
+    """The epochs that recoveries ended, by the gap records that begin the next ones: the first sequence of each that is
+    no part of the log any more, though it may be there."""
+    first = (_first(segment) for segment in found if segment.name.first == 1 and segment.name.epoch > 1)
+    gaps = (record.gap for record in first if record is not None and record.gap is not None)
+    return {gap.epoch: gap.first for gap in gaps if gap.last is None}
+
+
 def contents(path: Path) -> bytes:
     """The bytes of a file of the log. Raises ChangeLogError."""
     try:
@@ -97,9 +114,17 @@ class LogReader:
 
     epoch, sequence: the position, then that of the last good record. boot: that of the machine, None when whoever
     reads has no part in it; then a tail that could not be read is never judged to be damage without proof.
+    unfollowable: a record that is to be taken for damage.
     """
 
-    def __init__(self, folder: Path, epoch: int = 1, sequence: int = 0, boot: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        epoch: int = 1,
+        sequence: int = 0,
+        boot: str | None = None,
+        unfollowable: Unfollowable | None = None,
+    ) -> None:
         self.epoch = epoch
         self.sequence = sequence
         self.segments = segments(folder)
@@ -110,11 +135,14 @@ class LogReader:
         self.damage: Damage | None = None
         self._boot = boot
         self._last_boot: str | None = None
+        self._unfollowable = unfollowable
+        self._ends: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Record]:
         rest = self.segments
         while len(rest) > 1 and rest[1].begin <= (self.epoch, self.sequence + 1):
             rest = rest[1:]
+        self._ends = ends(rest)
         open_: list[Trouble] = []
         while rest:
             segment, rest = rest[0], rest[1:]
@@ -156,12 +184,18 @@ class LogReader:
                 record = decode(line)
             except ValueError as error:
                 lines.stop(str(error))
+                missing = _whole(line)  # nothing was cut short, so it was durable
                 break
             self._last_boot = record.boot
             if (record.epoch, record.seq) <= (self.epoch, self.sequence):
                 continue
             if not self._follows(record):
                 lines.stop(f"a record is missing: {record.epoch}/{record.seq} follows {self.epoch}/{self.sequence}")
+                missing = True
+                break
+            reason = self._unfit(record)
+            if reason:
+                lines.stop(reason)
                 missing = True
                 break
             self.epoch, self.sequence = record.epoch, record.seq
@@ -171,6 +205,14 @@ class LogReader:
             return None
         proven = missing or segment.sealed or lines.closed or self._proven(lines)
         return Trouble(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
+
+    def _unfit(self, record: Record) -> str:
+        """Why a record that could be read is to be taken for damage, "" if it is not."""
+        end = self._ends.get(record.epoch)
+        if end is not None and record.seq >= end:
+            return "an earlier start set aside what follows"
+        unfollowable = self._unfollowable
+        return unfollowable.reason if unfollowable and (record.epoch, record.seq) == unfollowable.place else ""
 
     def _proven(self, lines: FrameReader) -> bool:
         """Whether what cannot be read was durable once: the machine has not lost power since, and more than the end
@@ -188,6 +230,13 @@ class LogReader:
         return False
 
 
+def _whole(line: bytes) -> bool:
+    with contextlib.suppress(ValueError):
+        check(line)
+        return True
+    return False
+
+
 def _first(segment: Segment) -> Record | None:
     """The first record of a segment, None if it cannot be read."""
     with contextlib.suppress(ValueError):
@@ -198,16 +247,22 @@ def _first(segment: Segment) -> Record | None:
 
 class CheckedLines:
     """Iterates over the good lines of a segment, without newlines; then `reason` says what is wrong behind them, ""
-    for nothing. Holds the file, not the lines."""
+    for nothing. Holds the file, not the lines.
 
-    def __init__(self, segment: Segment) -> None:
+    end: the first sequence that is no part of the log any more, if a recovery ended the epoch (`ends`).
+    """
+
+    def __init__(self, segment: Segment, end: int | None = None) -> None:
         self._frames = FrameReader(contents(segment.path))
+        self._end = end
         self.reason = ""
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._frames:
             try:
                 check(line)
+                if self._end is not None and decode(line).seq >= self._end:
+                    return
             except ValueError as error:
                 self.reason = str(error)
                 return

@@ -30,7 +30,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+
 from engine.change_log import (
+    RECORD_BYTES_MAX,
+    RECORD_REST_BYTES_MAX,
     VERSION,
     Cause,
     Followed,
@@ -42,11 +46,11 @@ from engine.change_log import (
     encode,
 )
 from engine.delta import QuadDelta
-from engine.errors import ChangeLogError, ConfigurationError
+from engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
 from engine.zstd_frames import CLOSED, FrameWriter
 from gateway.clock import Clock, iso
 from gateway.disk import TEMPORARY, Disk
-from gateway.log_reader import Damage, LogReader, Segment
+from gateway.log_reader import Damage, LogReader, Segment, Unfollowable
 from gateway.settings import Durability
 
 logger = logging.getLogger(__name__)
@@ -58,11 +62,12 @@ LOCK_WAIT_S = 3.0
 @dataclass(frozen=True)
 class Recovery:
     """What the start found. records: that were replayed; cut_bytes: torn tail; set_aside: the folder with what is
-    left of damaged segments, if there are any."""
+    left of damaged segments, if there are any; reason: what is wrong with them."""
 
     records: int
     cut_bytes: int
     set_aside: Path | None
+    reason: str = ""
 
 
 class LogWriter:
@@ -141,14 +146,21 @@ class LogWriter:
             raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
 
     def replay(
-        self, take: Callable[[Record], None], epoch: int = 1, sequence: int = 0, *, strict: bool = False
+        self,
+        take: Callable[[Record], None],
+        epoch: int = 1,
+        sequence: int = 0,
+        *,
+        strict: bool = False,
+        unfollowable: Unfollowable | None = None,
     ) -> Recovery:
         """Hands every good record behind a position to `take`, in order, and makes the log ready for appending.
 
         After damage, what follows it is set aside and an epoch is begun with a gap record; strict: nothing is done
-        then. Raises ChangeLogError when a file cannot be read, or is damaged and that is not to be passed over.
+        then. unfollowable: a record that is taken for damage. Raises ChangeLogError when a file cannot be read, or is
+        damaged and that is not to be passed over.
         """
-        reader = LogReader(self.path, epoch, sequence, self._clock.boot)
+        reader = LogReader(self.path, epoch, sequence, self._clock.boot, unfollowable)
         count = 0
         for record in reader:
             take(record)
@@ -174,7 +186,9 @@ class LogWriter:
         except ChangeLogError as error:
             logger.error("change log takes nothing now reason=%s", error)
         cut = sum(trouble.bytes for trouble in reader.torn)
-        return Recovery(count, cut, None if reader.damage is None else self.data / "damaged")
+        if reader.damage is None:
+            return Recovery(count, cut, None)
+        return Recovery(count, cut, self.data / "damaged", reader.damage.reason)
 
     # --- running ---
 
@@ -195,7 +209,8 @@ class LogWriter:
     ) -> Record:
         """Writes one record with the next sequence. now: its wall-clock time, if the caller has looked.
 
-        Raises ChangeLogError; then the log is as it was before.
+        Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is as it was
+        before.
         """
         if self.broken is not None:
             raise self.broken
@@ -232,6 +247,8 @@ class LogWriter:
     def _write(self, record: Record) -> Record:
         assert self._file is not None
         line = encode(record)
+        if len(line) > RECORD_REST_BYTES_MAX:
+            _check_size(line, record)
         try:
             data = self._frames.add(line)
             if self.disk.write(self._file, data) < len(data):
@@ -398,6 +415,21 @@ class LogWriter:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _check_size(line: bytes, record: Record) -> None:
+    """Raises LimitExceededError for a record that would be too long for its readers."""
+    if len(line) > RECORD_BYTES_MAX:
+        raise LimitExceededError(
+            f"the change-log record of this request has {len(line)} bytes, and {RECORD_BYTES_MAX} is the most; "
+            "change fewer quads at once, for instance one graph after the other"
+        )
+    rest = len(encode(msgspec.structs.replace(record, d=(), a=(), k=())))
+    if rest > RECORD_REST_BYTES_MAX:
+        raise LimitExceededError(
+            f"the change-log record of this request has {rest} bytes besides its quads, and {RECORD_REST_BYTES_MAX} is "
+            "the most; send a shorter text, or create and drop fewer graphs at once"
+        )
 
 
 def _locked(file: int) -> bool:

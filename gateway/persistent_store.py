@@ -41,10 +41,10 @@ class PersistentStore:
         self._boot = boot
         self._mark = log.data / "store.json"
 
-    def usable(self, epoch: int, sequence: int) -> QuadDelta | None:
+    def usable(self, epoch: int, sequence: int, *, anew: bool = False) -> QuadDelta | None:
         """What takes the store back to a record, whatever it has of the later ones; None if it has to be built anew,
-        and then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
-        delta = self._way_back(epoch, sequence) if self._trusted() else None
+        or shall be, and then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
+        delta = self._way_back(epoch, sequence) if self._trusted() and not anew else None
         try:
             if delta is None and self.path.exists():
                 self.emptied()

@@ -13,25 +13,35 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from engine.change_log import Record
 from engine.core import Engine
 from engine.delta import QuadDelta
+from engine.errors import ChangeLogError, ConfigurationError, StoreError
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import Application, Register
 from gateway.clock import Clock
 from gateway.delayed import DelayedUpdates
+from gateway.log_reader import Unfollowable
 from gateway.log_writer import LogWriter, Recovery
 from gateway.request_ids import RequestIds
 from gateway.settings import Durability
-from gateway.snapshots import Base, Known, known, read_snapshot
+from gateway.snapshots import Base, Known, Place, known, place_of, read_snapshot, shown
 from gateway.subscribers import Subscribers
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_TRIES_MAX = 6
+"""Tries of one start: two of them for each thing that cannot be applied, and one more for each further one."""
+_REASON_CHARACTERS_MAX = 300
 
 
 class Knowledge:
@@ -92,6 +102,59 @@ class Knowledge:
         self._boot = boot
 
 
+class NotApplied(Exception):
+    """A record, or a snapshot, cannot be applied; the state is of no use any more. place: where it stands."""
+
+    def __init__(self, place: Place, *, snapshot: bool, error: Exception) -> None:
+        what = "snapshot" if snapshot else "record"
+        super().__init__(f"{what} {shown(place)} cannot be applied: {error!r}"[:_REASON_CHARACTERS_MAX])
+        self.place = place
+        self.snapshot = snapshot
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What the tries of a start before this one have taught.
+
+    careful: each record is written to the store at once, so that it is known which one cannot be; a store on disk is
+    built anew. record, snapshots: what cannot be applied. tries: how many there were.
+    """
+
+    careful: bool = False
+    record: Unfollowable | None = None
+    snapshots: Mapping[Place, str] = field(default_factory=dict)
+    tries: int = 0
+
+    def after(self, error: NotApplied, log: Path) -> Doubt:
+        """What is known after another one. Whatever it was may pass, so that nothing is given up at the first time.
+
+        log: for the message. Raises ChangeLogError when there have been too many.
+        """
+        if self.tries >= _TRIES_MAX:
+            hint = "is there memory enough? `lamplighter verify` says more; else restore a backup into another folder"
+            raise ChangeLogError(str(error), path=log, hint=hint) from error
+        if not self.careful:
+            return replace(self, careful=True, tries=self.tries + 1)
+        if error.snapshot:
+            return replace(self, snapshots={**self.snapshots, error.place: str(error)}, tries=self.tries + 1)
+        return replace(self, record=Unfollowable(error.place, str(error)), tries=self.tries + 1)
+
+
+def applied(start: Callable[[Doubt], T], log: Path) -> T:
+    """What a start gives, tried until every record and snapshot that it uses can be applied.
+
+    start: makes everything anew and recovers it, with what the tries before have taught. log: for messages. Raises what
+    `start` does, and ChangeLogError in the place of NotApplied after some tries.
+    """
+    doubt = Doubt()
+    while True:
+        try:
+            return start(doubt)
+        except NotApplied as error:
+            doubt = doubt.after(error, log)
+            logger.error("recovery begins once more reason=%s", error)
+
+
 class Reacting(Protocol):
     """The runner's part in a recovery: the applications, and what they owe."""
 
@@ -116,7 +179,7 @@ class Recovering:
     """One start.
 
     way_back: leads a dataset on disk to the snapshot, None for one that has to be filled; problem: is told what is to
-    be said in the gateway's health.
+    be said in the gateway's health; doubt: what tries before have taught.
     """
 
     def __init__(
@@ -128,7 +191,9 @@ class Recovering:
         knowledge: Knowledge,
         reacting: Reacting,
         problem: Callable[[str], None],
+        doubt: Doubt,
     ) -> None:
+        self._doubt = doubt
         self._log = log
         self._base = base
         self._engine = engine
@@ -143,7 +208,7 @@ class Recovering:
         """What was found, and the applications whose beginning is not recorded yet.
 
         progress: told how many records were taken up so far.
-        Raises ChangeLogError when the log cannot be read, or is damaged and strict.
+        Raises ChangeLogError when the log cannot be read, or is damaged and strict; NotApplied.
         """
         last: list[Record] = []  # the last record that no application caused, and the reactions behind it
         taken = itertools.count(1)
@@ -157,10 +222,14 @@ class Recovering:
             last.append(record)
 
         self._restore_snapshot()
-        recovery = self._log.replay(take, *self._base.place, strict=strict)
+        recovery = self._log.replay(take, *self._base.place, strict=strict, unfollowable=self._doubt.record)
         if recovery.set_aside:
-            self._problem(f"the change log was damaged; what could not be read is in {recovery.set_aside}")
-            logger.error("change log damaged aside=%s epoch=%d", recovery.set_aside, self._log.epoch)
+            self._problem(
+                f"the change log was damaged: {recovery.reason}; what was not taken over is in {recovery.set_aside}"
+            )
+            logger.error(
+                "change log damaged aside=%s epoch=%d reason=%s", recovery.set_aside, self._log.epoch, recovery.reason
+            )
         waiting = self._follow_applications(applications, last)
         for record in last:
             self._reacting.strike_out(record)
@@ -168,6 +237,8 @@ class Recovering:
             for application in [application for application in waiting if record.cause == application.began]:
                 self._reacting.begin_application(application, record.seq)
                 waiting.remove(application)
+        with self._applying((self._log.epoch, self._log.sequence)):
+            self._engine.flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
         self._knowledge.distrust(clock.boot, lost=recovery.set_aside is not None)
         self._knowledge.subscribers.resumables.detach_all(clock.boottime_us())
@@ -183,12 +254,13 @@ class Recovering:
             logger.error("snapshot is damaged reason=%s", error)
             with contextlib.suppress(OSError):
                 self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
-        if self._way_back is not None:
-            self._engine.converge(self._way_back, base.place[1])
-        elif base.snapshot is not None:
-            self._engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
-        if base.head is not None:
-            self._knowledge.restore(base.head)
+        with self._applying(base.place, snapshot=True):
+            if self._way_back is not None:
+                self._engine.converge(self._way_back, base.place[1])
+            elif base.snapshot is not None:
+                self._engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
+            if base.head is not None:
+                self._knowledge.restore(base.head)
 
     def _follow_applications(self, applications: Sequence[Application], last: Sequence[Record]) -> list[Application]:
         """Has those that run follow the dataset; those that do not."""
@@ -205,6 +277,21 @@ class Recovering:
         return waiting
 
     def _replay(self, record: Record) -> None:
-        self._knowledge.replay(record)
-        if record.type == "commit":
-            self._reacting.commit_again(record)
+        with self._applying(place_of(record)):
+            self._knowledge.replay(record)
+            if record.type == "commit":
+                self._reacting.commit_again(record)
+            if self._doubt.careful:
+                self._engine.flush()
+
+    @contextlib.contextmanager
+    def _applying(self, place: Place, *, snapshot: bool = False) -> Iterator[None]:
+        """Raises NotApplied for whatever goes wrong, unless it is the disk or the configuration."""
+        try:
+            yield
+        except (ChangeLogError, ConfigurationError):
+            raise
+        except Exception as error:
+            if isinstance(error, StoreError) and isinstance(error.__cause__, OSError):
+                raise
+            raise NotApplied(place, snapshot=snapshot, error=error) from error

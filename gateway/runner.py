@@ -72,7 +72,7 @@ from gateway.persistent_store import PersistentStore
 from gateway.quotas import check
 from gateway.rdf_bodies import RdfBodies
 from gateway.reader import Answer, Reader
-from gateway.recovery import Knowledge, Recovering
+from gateway.recovery import Doubt, Knowledge, Recovering
 from gateway.request_ids import REMOVED, REQUEST_ID_CHARACTERS_MAX, Accepted, RequestIds, RequestKey
 from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, comparison
@@ -182,18 +182,21 @@ class Runner:
         log: LogWriter,
         applications: Sequence[Application] = (),
         access_of: Callable[[str], Access | None] = lambda client: FULL,
+        doubt: Doubt = Doubt(),  # noqa: B008 - frozen
     ) -> None:
-        """access_of: what a client may do now, None for one that is not registered (any more)."""
+        """access_of: what a client may do now, None for one that is not registered (any more); doubt: what tries of
+        this start have taught."""
+        self._doubt = doubt
         self._access_of = access_of
         self._settings = settings
         self._clock = clock
         self._log = log
         self._applications = applications
         self._now: datetime | None = None  # the time of the record that is being followed
-        self._base = newest(log.data / "snapshots")
+        self._base = newest(log.data / "snapshots", doubt.snapshots)
         path = settings.store.path
         self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
-        self._way_back = None if self._store is None else self._store.usable(*self._base.place)
+        self._way_back = None if self._store is None else self._store.usable(*self._base.place, anew=doubt.careful)
         self._engine = self._new_engine()
         self.timings = Timings()
         self._evaluated_s = 0.0
@@ -325,10 +328,13 @@ class Runner:
         """Takes the newest snapshot, replays the change log behind it, and finds out which reactions it lacks.
 
         progress: told how many records were taken up so far.
-        Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on.
+        Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on;
+        NotApplied when a record or a snapshot cannot be applied: another Runner has to be made then, and told of it.
         """
         problem = self.health.problems.append
-        recovering = Recovering(self._log, self._base, self._engine, self._way_back, self._knowledge, self, problem)
+        recovering = Recovering(
+            self._log, self._base, self._engine, self._way_back, self._knowledge, self, problem, self._doubt
+        )
         strict = self._settings.log.recovery == "strict"
         recovery, waiting = recovering.run(self._applications, self._clock, progress, strict=strict)
         self._way_back = None
@@ -1084,8 +1090,12 @@ class Runner:
             if self._skipped(name):
                 return
             self._reactions_in_a_row.clear()
-            delta = self._effect(pending.timer.update, _TIMER_FAILED, name, pending.timer.client)
-            self._commit(delta, Cause("timer", name, pending.sequence))
+            cause = Cause("timer", name, pending.sequence)
+            try:
+                self._commit(self._effect(pending.timer.update, _TIMER_FAILED, name, pending.timer.client), cause)
+            except LimitExceededError as error:  # its record would be too long
+                logger.error(_TIMER_FAILED, name, error)
+                self._commit(QuadDelta(), cause)
             self.counters.delayed_fired += 1
 
         def trial() -> Trial | None:

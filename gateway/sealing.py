@@ -17,7 +17,7 @@ from engine.change_log import VERSION, Seal, SegmentName, decode, seal_name, seg
 from engine.errors import ChangeLogError
 from engine.zstd_frames import SEALED
 from gateway.disk import Disk
-from gateway.log_reader import CheckedLines, Segment, seal_of, segments
+from gateway.log_reader import CheckedLines, Segment, ends, seal_of, segments
 
 
 def unsealed(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
@@ -44,7 +44,7 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
     """
     found = segments(folder)
     place = [other.begin for other in found].index(segment.begin)
-    lines = CheckedLines(segment)
+    lines = CheckedLines(segment, ends(found).get(segment.name.epoch))
     compressed = _Compressed(lines)
     data = compressed.data()
     if not compressed.count:

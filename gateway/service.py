@@ -9,7 +9,7 @@ import gc
 import logging
 import resource
 from collections.abc import Callable
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from gateway.gates import Addresses, Protection, check_protection
 from gateway.http.gate import http_gate
 from gateway.listeners import HANDSHAKES_MAX
 from gateway.log_writer import LogWriter, Recovery
+from gateway.recovery import Doubt, applied
 from gateway.runner import Runner
 from gateway.settings import Settings, read_settings
 from gateway.supervision import GatewayService, Reread
@@ -189,6 +190,13 @@ def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Prote
 
     Raises ConfigurationError, ChangeLogError.
     """
+    return applied(lambda doubt: _recovered_once(configuration, service, doubt), configuration.data / "log")
+
+
+def _recovered_once(
+    configuration: Configuration, service: Supervisor, doubt: Doubt
+) -> tuple[Protection, Runner, Recovery]:
+    """doubt: what tries before have taught. Raises NotApplied too."""
     settings = configuration.settings
     clock = MachineClock(settings.gateway.clock_trusted)
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
@@ -197,7 +205,7 @@ def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Prote
     service.status("starting, reading the newest snapshot")
     try:
         protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
-        runner = Runner(settings, clock, log, configuration.applications, protection.access_of)
+        runner = Runner(settings, clock, log, configuration.applications, protection.access_of, doubt)
     except BaseException:
         log.close()
         raise
@@ -205,7 +213,8 @@ def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Prote
         recovery = runner.recover(service.recovering)
         logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
     except BaseException:
-        runner.close(orderly=False)
+        with suppress(Exception):  # the dataset may be what cannot be written
+            runner.close(orderly=False)
         raise
     return protection, runner, recovery
 

@@ -9,9 +9,11 @@ is durable. The two newest are kept, and the log behind the older one: a start t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 import msgspec
@@ -31,8 +33,10 @@ Place = tuple[int, int]
 """Epoch and sequence, the name of a record for ever; written ``1/17``."""
 
 _NAME_CHARACTERS_MAX = 200
+_LINE_CHARACTERS = 8 * 1024 * 1024
+"""Of the terms in a line of a snapshot, unless a single quad has more; with escapes far below `LINE_BYTES_MAX`."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
-"""A longer line is no snapshot's."""
+"""A longer line is no snapshot's; earlier versions wrote long ones."""
 
 
 def shown(place: Place) -> str:
@@ -77,11 +81,25 @@ def write(out: BinaryIO, head: Record, graphs: Iterable[Term], state: bytes, bat
     with compressor.stream_writer(out, closefd=False) as stream:
         names = tuple(graphs)
         stream.write(line(snapshot=Part(0, state=msgspec.Raw(state)), graphs=Graphs(created=names) if names else None))
-        for number, batch in enumerate(batches, 1):
-            quads = tuple(batch)
+        for number, quads in enumerate(chain.from_iterable(map(_in_lines, batches)), 1):
             count += len(quads)
             stream.write(line(snapshot=Part(number), a=quads))
         stream.write(line(snapshot=Part(number + 1, last=True, quads=count)))
+
+
+def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:
+    """The quads of a batch, as many at a time as one line takes."""
+    line: list[Quad] = []
+    size = 0
+    for quad in batch:
+        s, p, o, g = quad
+        size += len(s) + len(p) + len(o) + len(g or "")
+        if size > _LINE_CHARACTERS and line:
+            yield tuple(line)
+            line, size = [], 0
+        line.append(quad)
+    if line:
+        yield tuple(line)
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -182,11 +200,13 @@ class Base:
         return self.head.graphs.created if self.head is not None and self.head.graphs is not None else ()
 
 
-def newest(folder: Path) -> Base:
-    """The newest snapshot that can be read from end to end."""
+def newest(folder: Path, passed_over: Mapping[Place, str] = MappingProxyType({})) -> Base:
+    """The newest snapshot that can be read from end to end. passed_over: those that cannot be used, and why."""
     errors: list[ChangeLogError] = []
     for snapshot in reversed(snapshots(folder)):
         try:
+            if snapshot.place in passed_over:
+                raise ChangeLogError(passed_over[snapshot.place], path=snapshot.path, hint="an older one was taken")
             first, quads = read_snapshot(snapshot.path, snapshot.place)
             deque(quads, maxlen=0)  # to their end, behind which it is known to be whole
             return Base(snapshot, first, tuple(errors))

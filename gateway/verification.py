@@ -6,7 +6,8 @@ Nothing is written, and a gateway may be at work in the folder. What is checked:
 - each line against its checksum, its sequence against the one before it, over all segments and epochs;
 - a snapshot from end to end;
 - that each snapshot, with the records behind it, leads to the next one: quads, graphs, delayed updates, request ids and
-  applications.
+  applications. For that they are applied to a dataset in memory as a start does it, with the resumable subscriptions,
+  so that what is good is what the gateway can start from.
 
 What no one can know from a file alone: the hash of a predecessor that went to make room; bits that zstd does not use,
 in a snapshot or in a segment that is not sealed yet: no record reads differently for them.
@@ -26,12 +27,12 @@ import msgspec
 
 from engine.change_log import VERSION, Gap, Record, Seal, decode, seal_name, segment_name
 from engine.core import Engine
-from engine.errors import ChangeLogError, StoreError
+from engine.errors import ChangeLogError, ConfigurationError
 from engine.terms import Quad
 from engine.zstd_frames import FrameReader
 from gateway.clock import Clock
 from gateway.history import History, Replay
-from gateway.log_reader import LogReader, Segment
+from gateway.log_reader import LogReader, Segment, ends
 from gateway.retention import Shipped
 from gateway.snapshots import Known, Place, Snapshot, known, place_of, read_snapshot, shown
 
@@ -41,6 +42,10 @@ Progress = Callable[[str, int, int], None]
 _TRIES = 100
 _SHOWN_MAX = 3
 _BACKUP = "make a backup (`lamplighter backup FILE`), for the card may be failing"
+_NOT_APPLIED = (
+    "the next start sets it aside with what follows, unless it can be applied then, and begins a new epoch with a gap "
+    f"record; before, {_BACKUP}"
+)
 _LOST = f"put back the copy that was shipped, if there is one, and {_BACKUP}"
 
 
@@ -177,10 +182,11 @@ class _Verification:
         """Everything that can be said of a segment alone, but for the tail of one that is not sealed."""
         data = segment.path.read_bytes()
         seal_text = self._seal_text(segment) if segment.sealed else None
-        records, tail, offset = self._read(data)
+        end = ends(self._history.segments()).get(segment.name.epoch)
+        records, tail, offset = self._read(data, None if segment.sealed else end)
         while tail and not segment.sealed and (again := segment.path.read_bytes()) != data:  # it is being written
             data = again
-            records, tail, offset = self._read(data)
+            records, tail, offset = self._read(data, end)
         self._reading(segment.path)
         report, name = self._report, segment.name
         report.segments += 1
@@ -211,18 +217,22 @@ class _Verification:
                 self._problem(segment.path, "", f"{_behind(last)} it ends, not where its name says", _LOST)
         first = records[0] if records else None
         if name.last is not None:
-            last = name.epoch, name.last  # if it is damaged, that was told, and the others may be in order
+            # If it is damaged, that was told, and the others may be in order.
+            last = name.epoch, name.last if end is None else min(name.last, end - 1)
         return _Checked(segment, seal, first, last, f"byte {offset}: {tail}" if tail else "", len(data) - offset)
 
     @staticmethod
-    def _read(data: bytes) -> tuple[list[Record], str, int]:
-        """The good records, what is wrong behind them, and where."""
+    def _read(data: bytes, end: int | None = None) -> tuple[list[Record], str, int]:
+        """The good records, what is wrong behind them, and where. end: the first that is no part of the log any more,
+        if a recovery ended the epoch."""
         lines, records = FrameReader(data), list[Record]()
         for line in lines:
             try:
                 record = decode(line)
                 if records and place_of(record) != (records[-1].epoch, records[-1].seq + 1):
                     raise ValueError(f"record {shown(place_of(record))} follows {shown(place_of(records[-1]))}")
+                if end is not None and record.seq >= end:
+                    raise ValueError(f"an earlier start set aside what begins with record {shown(place_of(record))}")
             except ValueError as error:
                 lines.stop(str(error))
                 break
@@ -337,7 +347,7 @@ class _Verification:
     def _check_story(self, snapshots: list[Snapshot]) -> None:
         """Replays from the oldest state that is known to the end, and compares with the snapshots on the way. Behind
         damage, of which `_check_log` has told, it begins again with the next snapshot."""
-        replay, rest = Replay(self._clock), snapshots
+        replay, rest = Replay(self._clock, subscriptions=True), snapshots
         begun = self._history.complete()
         while begun or rest:
             if not begun:
@@ -372,6 +382,9 @@ class _Verification:
                 rest = self._passed(replay, rest, before=place_of(record))
                 replay.follow(record)
                 self._report.replayed += 1
+            replay.engine.flush()
+        except ConfigurationError:
+            raise
         except ChangeLogError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -379,9 +392,9 @@ class _Verification:
                 f"{error.path}: sealed or evicted meanwhile, so nothing is said of what follows {shown(replay.place)}"
             )
             return rest, None
-        except (StoreError, ValueError, KeyError) as error:
-            what = f"the next record cannot be followed: {error}"
-            self._problem(self._history.log, f"record {shown(replay.place)}", what, _LOST)
+        except Exception as error:
+            what = f"this record, or one that was written to the store with it, cannot be applied: {error!r}"
+            self._problem(self._history.log, f"record {shown((reader.epoch, reader.sequence))}", what, _NOT_APPLIED)
             return rest, None
         return self._passed(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
 
@@ -400,6 +413,10 @@ class _Verification:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self._report.notes.append(f"{snapshot.path}: a newer snapshot has taken its place; run it once more")
+            return False
+        except Exception as error:
+            cure = "the next start takes an older one; remove this, and make a backup"
+            self._problem(snapshot.path, "", f"it cannot be applied: {error!r}", cure)
             return False
         return True
 

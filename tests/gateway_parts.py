@@ -7,7 +7,7 @@ import errno
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from gateway.apps import Application
 from gateway.clock import Clock
 from gateway.disk import Disk
 from gateway.log_writer import LogWriter
+from gateway.recovery import Doubt, applied
 from gateway.request_ids import Accepted
 from gateway.runner import Runner, UpdateCall
 from gateway.settings import Durability, Settings
@@ -96,10 +97,32 @@ def runner_over(
     applications: Sequence[Application] = (),
     settings: Settings | None = None,
     access_of: Callable[[str], Access | None] = lambda client: FULL,
+    doubt: Doubt = Doubt(),  # noqa: B008 - frozen
 ) -> Runner:
     """A Runner that is not recovered yet."""
     clock = clock or FakeClock()
-    return Runner(settings or Settings(), clock, opened_log(data, clock), applications, access_of)
+    return Runner(settings or Settings(), clock, opened_log(data, clock), applications, access_of, doubt)
+
+
+def recovered(
+    data: Path,
+    clock: Clock | None = None,
+    applications: Sequence[Application] = (),
+    settings: Settings | None = None,
+) -> Runner:
+    """A Runner that has recovered from the data folder, as a start of the service does it."""
+
+    def start(doubt: Doubt) -> Runner:
+        runner = runner_over(data, clock, applications, settings, doubt=doubt)
+        try:
+            runner.recover()
+        except BaseException:
+            with suppress(Exception):
+                runner.close()
+            raise
+        return runner
+
+    return applied(start, data / "log")
 
 
 @asynccontextmanager
@@ -131,9 +154,7 @@ async def gateway(
     settings: Settings | None = None,
 ) -> AsyncIterator[Runner]:
     """A Runner that has recovered from the data folder and is at work."""
-    runner = runner_over(data, clock, applications, settings)
-    runner.recover()
-    async with running(runner):
+    async with running(recovered(data, clock, applications, settings)) as runner:
         yield runner
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from cloud_sync.answers import SnapshotSeal
 from cloud_sync.files import open_plain
-from engine.change_log import VERSION, Gap, Record, Seal, check, decode
+from engine.change_log import RECORD_BYTES_MAX, RECORD_REST_BYTES_MAX, VERSION, Gap, Record, Seal, check, decode
 from engine.errors import ConfigurationError
 from engine.terms import Quad
 from engine.zstd_frames import frame_lines
@@ -72,8 +72,8 @@ class Bounds(NamedTuple):
 
     bytes_max: int = 2 * 1024**3
     content_bytes_max: int = 16 * 1024**3
-    line_bytes_max: int = 256 * 1024**2
-    rest_bytes_max: int = 16 * 1024**2
+    line_bytes_max: int = RECORD_BYTES_MAX
+    rest_bytes_max: int = RECORD_REST_BYTES_MAX
 
 
 def printable(text: str) -> str:

@@ -69,7 +69,8 @@ def test_restored_dataset_is_the_one_that_was_taken(place: Path | None, tmp_path
     first = Engine()
     first.commit(QuadDelta(added=(*ODD, *many), created=("<a:empty>", "_:empty")))
     batches = list(first.snapshot())
-    assert [len(batch) for batch in batches] == [BATCH_QUADS, BATCH_QUADS, len(ODD)]
+    assert max(map(len, batches)) == BATCH_QUADS
+    assert sum(map(len, batches)) == len(ODD) + 2 * BATCH_QUADS
     assert sorted(quad for batch in batches for quad in batch if quad.p == "<a:p>") == sorted(ODD)
     with Engine(store_path=place) as second:
         second.restore(batches, first.store.graphs(), 41)
