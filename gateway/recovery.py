@@ -175,6 +175,16 @@ class Reacting(Protocol):
         ...
 
 
+def _is_of_the_disk(error: BaseException) -> bool:
+    """Whether a store on disk could not be read or written."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, StoreError) and isinstance(cause.__cause__, OSError):
+            return True
+        cause = cause.__cause__
+    return False
+
+
 class Recovering:
     """One start.
 
@@ -238,7 +248,7 @@ class Recovering:
                 self._reacting.begin_application(application, record.seq)
                 waiting.remove(application)
         with self._applying((self._log.epoch, self._log.sequence)):
-            self._engine.flush()  # what cannot be written is found here, and not when the gateway is at work
+            self._flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
         self._knowledge.distrust(clock.boot, lost=recovery.set_aside is not None)
         self._knowledge.subscribers.resumables.detach_all(clock.boottime_us())
@@ -282,7 +292,15 @@ class Recovering:
             if record.type == "commit":
                 self._reacting.commit_again(record)
             if self._doubt.careful:
-                self._engine.flush()
+                self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._engine.flush()
+        except StoreError as error:
+            if not _is_of_the_disk(error):
+                raise
+            # It may be full, and what waits is written later.
 
     @contextlib.contextmanager
     def _applying(self, place: Place, *, snapshot: bool = False) -> Iterator[None]:
@@ -292,6 +310,6 @@ class Recovering:
         except (ChangeLogError, ConfigurationError):
             raise
         except Exception as error:
-            if isinstance(error, StoreError) and isinstance(error.__cause__, OSError):
+            if _is_of_the_disk(error):
                 raise
             raise NotApplied(place, snapshot=snapshot, error=error) from error
