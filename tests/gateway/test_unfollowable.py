@@ -355,7 +355,7 @@ def test_a_snapshot_has_no_line_that_is_too_long(tmp_path: Path, monkeypatch: py
 
 def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "RECORD_BYTES_MAX", 1000)
-    monkeypatch.setattr(log_writer, "RECORD_REST_BYTES_MAX", 900)
+    monkeypatch.setattr(log_writer, "RECORD_REST_BYTES_MAX", 600)
     clock = FakeClock()
     many = " ".join(f"<urn:s{number}> <urn:p> {number} ." for number in range(30))
 
@@ -371,7 +371,7 @@ def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: p
             await time_passes(runner, clock, 1)
             assert values(runner) == [1]
             assert runner.delayed_updates() == [], "it was tried, and that is recorded"
-            with pytest.raises(LimitExceededError, match="besides its quads, and 900 is the most"):
+            with pytest.raises(LimitExceededError, match="besides its quads, and 600 is the most"):
                 await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> 1 }} # {'x' * 550}", delay="PT1S")
             await update(runner, insert(2))
         async with gateway(tmp_path, clock) as runner:
