@@ -370,8 +370,11 @@ class Runner:
                 return
 
     def follow_application(self, application: Application) -> None:
-        """Subscribes an application that goes on."""
-        self._subscribe_application(application)
+        """Subscribes an application that goes on; one that cannot is stopped, and the others go on."""
+        try:
+            self._subscribe_application(application)
+        except Exception as error:
+            self._stop_unable(application, error)
 
     def begin_application(self, application: Application, sequence: int) -> None:
         """Subscribes an application that begins with the record of that sequence; its first results may be declared
@@ -403,8 +406,7 @@ class Runner:
             except (ChangeLogError, BrokenEngineError):
                 raise
             except Exception as error:
-                unexpected = not isinstance(error, GatewayError)
-                self._stop(application, f"application {application.name} was stopped: {error}", unexpected)
+                self._stop_unable(application, error)
             self._run_owed()
 
     def _note_clocks(self) -> None:
@@ -1186,7 +1188,9 @@ class Runner:
             return self._engine.prepare(sparql, using=using, access=access)
         except GatewayError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             logger.exception("update could not be prepared")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
@@ -1210,6 +1214,11 @@ class Runner:
         except (RequestError, StoreError) as error:
             logger.error(failed, name, error)
             return QuadDelta()
+
+    def _stop_unable(self, application: Application, error: Exception) -> None:
+        """Ends an application whose queries cannot be subscribed to."""
+        unexpected = not isinstance(error, GatewayError)
+        self._stop(application, f"application {application.name} was stopped: {error}", unexpected)
 
     def _stop(self, application: Application, problem: str, unexpected: bool = False) -> None:
         """Ends an application that cannot go on, or whose updates trigger it again and again."""

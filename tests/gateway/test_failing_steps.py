@@ -22,7 +22,18 @@ from gateway.resumption import Attached
 from gateway.runner import Runner
 from gateway.trials import Trial
 from tests.gateway.test_apps import copier
-from tests.gateway_parts import FakeClock, dump, gateway, idle, reactions, records, runner_over, until, update
+from tests.gateway_parts import (
+    FakeClock,
+    dump,
+    gateway,
+    idle,
+    reactions,
+    records,
+    runner_over,
+    time_passes,
+    until,
+    update,
+)
 
 ERRORS = (ValueError, RecursionError, MemoryError, KeyError, AssertionError)
 
@@ -195,6 +206,50 @@ def test_a_reaction_that_raises_is_recorded_as_done_without_effect(
         assert len(done) == len(set(done)) == 2
         async with gateway(tmp_path, applications=applications) as runner:
             assert reactions(tmp_path) == done
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["begins", "goes on"])
+def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_others_react(
+    goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        applications = [copier("one", "p", "q"), copier("two", "p", "r")]
+        if goes_on:
+            async with gateway(tmp_path, applications=applications) as runner:
+                await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+        subscribe = Runner._subscribe_application
+
+        def failing_for_one(runner: Runner, application: Any) -> Any:
+            if application.name == "one":
+                raise KeyError("one")
+            return subscribe(runner, application)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "_subscribe_application", failing_for_one)
+            async with gateway(tmp_path, applications=applications) as runner:
+                await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
+                assert any("one was stopped" in problem for problem in runner.health.problems)
+                lines = dump(runner)
+        assert len([line for line in lines if b"<http://e/r>" in line]) == 1 + goes_on
+        assert len([line for line in lines if b"<http://e/q>" in line]) == goes_on
+
+    asyncio.run(test())
+
+
+def test_a_delayed_update_that_makes_the_store_panic_is_done_without_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert(1), delay="PT5S")
+            with monkeypatch.context() as patched:
+                patched.setattr(runner._engine, "prepare", failing(PanicException))
+                await time_passes(runner, clock, 6)
+            assert runner.delayed_count == 0
+            assert dump(runner) == []
 
     asyncio.run(test())
 
