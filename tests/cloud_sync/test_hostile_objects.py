@@ -214,6 +214,22 @@ class Unreadable(LocalFolder):
         return super().chunks(name)
 
 
+@pytest.mark.parametrize(
+    "name", [b"\xff\xfe", b"a\nb", b"\x1b[2J", b"-", b".hidden", b"..x", b"x" * 200, "٣".encode(), b"a b\tc", b"%2e%2e"]
+)
+def test_names_that_are_none_of_ours_are_passed_over(
+    folder: Path, name: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = put_good(folder)
+    one, named = segments("h", 1, [1])[0], os.fsdecode(name)
+    for inside in (named, "h", "h/snapshots"):
+        one.put(folder / "source" / inside, named)
+    tally = a_round(folder)
+    assert (tally["failed"], tally["gateways"]) == (0, 4)
+    assert [text for gateway in GOOD for text in landed_of(folder, gateway)] == expected
+    commands_run(folder, capsys)
+
+
 def test_of_what_is_too_much_in_quarantine_the_beginning_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landing, "QUARANTINE_BYTES_MAX", 500_000)
     for number in range(6):
@@ -272,10 +288,9 @@ def _extreme(gateway: str, variant: str) -> list[Written]:
                 text = text.replace(f'"epoch":{one.epoch},"seq"', f'"epoch":{999_999_990 + one.epoch},"seq"')
                 text = text.replace('"last":', '"last":999999999999,"x":')
             elif variant == "twice":
-                text = text.replace(
-                    '"gap":{"epoch":1,', '"gap":{"first":1' + "0" * 30 + ',"epoch":1' + "0" * 30 + ',"epoch":1,'
-                )
-                text = text.replace('"seq":', '"seq":99999999999999999999,"seq":')
+                large = 2**53 - 1
+                text = text.replace('"gap":{"epoch":1,', f'"gap":{{"first":{large},"epoch":{large},"epoch":1,')
+                text = text.replace('"seq":', f'"seq":{large},"seq":')
             body = text.encode()
             lines.append(b'%s,"crc":"%08x"}\n' % (body, google_crc32c.value(body)))
         first = records[0] if variant != "epochs" else replace(records[0], epoch=999_999_990 + records[0].epoch)
