@@ -12,6 +12,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(2)  # while the tests run, what is written to 2 is captured
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell starts its background jobs like that, and commands that the tests start and interrupt inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
