@@ -16,6 +16,7 @@ import pyoxigraph as ox
 
 from engine.errors import UnsupportedRequestError
 from engine.lexer import Token, line_and_column, tokens
+from engine.limits import outside_data
 from engine.terms import Term
 
 CLOCK = "<http://lamplighter.example/ns/gateway#clock>"
@@ -104,7 +105,7 @@ def query_at(text: str, instant: datetime) -> str:
     """A query with the time in the place of each call of the clock function."""
     if "clock" not in text:
         return text
-    found = list(tokens(text))
+    found = list(outside_data(tokens(text)))
     end = 0
     while end < len(found) and found[end].is_word("PREFIX", "BASE", "VERSION"):
         end += 3 if found[end].is_word("PREFIX") else 2

@@ -16,27 +16,46 @@ _BASE = (  # PN_CHARS_BASE
     r"A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u02FF\u0370-\u037D\u037F-\u1FFF\u200C\u200D\u2070-\u218F\u2C00-\u2FEF"
     r"\u3001-\uD7FF\uF900-\uFDCF\uFDF0-\uFFFD\U00010000-\U000EFFFF"
 )
-_CHAR = rf"[{_BASE}0-9_\u00B7\u0300-\u036F\u203F\u2040]"  # PN_CHARS without "-", and what VARNAME may hold
-_LOCAL = rf"(?:{_CHAR}|:|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
-_TOKEN = re.compile(
-    rf"""
-    (?P<skip>(?:[\x20\t\r\n]|\#[^\n\r]*)+)
-  | (?P<iri><[^\x00-\x20<>"{{}}|^`]*>)
-  | (?P<string>\"\"\"(?:(?:\"|\"\")?(?:[^"\\]|\\.))*\"\"\"
-             |'''(?:(?:'|'')?(?:[^'\\]|\\.))*'''
-             |"(?:[^"\\\n\r]|\\.)*"
-             |'(?:[^'\\\n\r]|\\.)*')
-  | (?P<variable>[?$]{_CHAR}+)
-  | (?P<blank>_:{_CHAR}(?:(?:{_CHAR}|[.\-])*(?:{_CHAR}|-))?)
-  | (?P<name>(?:[{_BASE}](?:(?:{_CHAR}|[.\-])*(?:{_CHAR}|-))?)?:(?:{_LOCAL}(?:(?:{_LOCAL}|[.\-])*(?:{_LOCAL}|-))?)?)
-  | (?P<number>[0-9]+\.[0-9]*[eE][+-]?[0-9]+|\.?[0-9]+[eE][+-]?[0-9]+|[0-9]*\.[0-9]+|[0-9]+)
-  | (?P<language>@[A-Za-z]+(?:-[A-Za-z0-9-]+)*)
-  | (?P<word>[A-Za-z][A-Za-z0-9_]*)
+_CHARS = rf"{_BASE}0-9_\u00B7\u0300-\u036F\u203F\u2040"  # PN_CHARS without "-", and what VARNAME may hold
+_ESCAPES = r"%[0-9A-Fa-f][0-9A-Fa-f]|\\[_~.\-!$&'()*+,;=/?#@%]"
+# Where a prefixed name without a colon would be looked for over and over again: a run of its characters, as `a.a.a`.
+_PREFIX = rf"(?:[{_BASE}][{_CHARS}.\-]*+(?<!\.))?"
+_WORD = rf"""(?P<word>[A-Za-z][A-Za-z0-9_]*+(?![{_CHARS}.\-]))
+  | (?P<run>[{_BASE}][{_CHARS}.\-]*+)"""
+
+
+def _pattern(prefix: str, word: str) -> re.Pattern[str]:
+    """One token. Each alternative looks at no character more than a few times and keeps no state for each of them.
+
+    The groups that repeat are possessive. Python before 3.11.5 goes on behind them from where the last alternative
+    failed, so that one must not have moved: it is (?!), or begins with all that can fail.
+    """
+    return re.compile(
+        rf"""
+    (?P<skip>[\x20\t\r\n]++|\#[^\n\r]*+)
+  | (?P<iri><[^\x00-\x20<>"{{}}|^`]*+>)
+  | (?P<string>\"\"\"(?:[^"\\]++|\\.|\"(?!\"\")|(?!))*+\"\"\"
+             |'''(?:[^'\\]++|\\.|'(?!'')|(?!))*+'''
+             |"[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"
+             |'[^'\\\n\r]*+(?:\\.[^'\\\n\r]*+)*+')
+  | (?P<open>["'])
+  | (?P<variable>[?$][{_CHARS}]++)
+  | (?P<blank>_:[{_CHARS}][{_CHARS}.\-]*+)
+  | (?P<name>{prefix}:(?:(?:[{_CHARS}:]|{_ESCAPES})(?:[{_CHARS}:.\-]++|{_ESCAPES})*+)?)
+  | (?P<number>[0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++|[0-9]*+\.[0-9]++|[0-9]++)
+  | (?P<language>@[A-Za-z]++(?:-[A-Za-z0-9-]++)?)
+  | {word}
   | (?P<sign>\^\^|&&|\|\||!=|<=|>=|[{{}}()\[\].,;*/|^!=<>+\-&?$~])
   | (?P<other>.)
     """,
-    re.X | re.S,
-)
+        re.X | re.S,
+    )
+
+
+_TOKEN = _pattern(_PREFIX, _WORD)
+_IN_RUN = _pattern("", "(?P<word>[A-Za-z][A-Za-z0-9_]*+)")
+_STRING = {quote: re.compile(rf"{quote}[^{quote}\\\n\r]*+(?:\\.[^{quote}\\\n\r]*+)*+", re.S) for quote in "\"'"}
+"""A string on one line, up to where it ends or its line does."""
 _UNLIKE_AN_EXPRESSION = re.compile(r"<[^#'()]*//")
 _OPERATORS = frozenset([*"([{,;=!<+-*/|^", "!=", "<=", ">=", "&&", "||", "^^"])  # and what else an operand follows
 
@@ -59,30 +78,89 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of a SPARQL text without white space and comments. Never raises: see the kind ``other``."""
-    position = 0
+    """The tokens of a SPARQL text without white space and comments. Never raises: see the kind ``other``.
+
+    The time is linear in the length of any text. Besides the token, only the open brackets are kept.
+    """
+    position = run_end = 0
     before: Token | None = None
     opened: list[str] = []  # "(" where there may be an expression, "data" where there are values only, or "{"
     values = False
+    unended = _Unended(text)
     while position < len(text):
-        found = _TOKEN.match(text, position)
+        if unended.any and (end := unended.quote(position)):
+            yield (before := Token("other" if end == position + 1 else "string", text[position:end], position, end))
+            values, position = False, end
+            continue
+        found = (_TOKEN if position >= run_end else _IN_RUN).match(text, position)
         assert found and found.lastgroup
         kind, end = found.lastgroup, found.end()
+        if kind == "skip":
+            position = end
+            continue
+        if kind == "run":  # no colon follows it, so it is words, numbers and signs
+            run_end = end
+            continue
         if kind == "iri" and before is not None:
             glued = _glued(text, position)
             kind = _angle(found.group(), before, glued, opened[-1] if opened else "{")
             end = end if kind == "iri" else position + 1
-        if kind != "skip":
-            token = Token(kind, text[position:end], position, end)
-            yield token
-            if kind == "sign" and token.text in "({[":
-                opened.append(_opened(token.text, before, values, opened[-1] if opened else "{"))
-            elif kind == "sign" and token.text in ")}]" and opened:
-                opened.pop()
-            # VALUES, its variables, and a brace
-            values = token.is_word("VALUES") or (values and (kind == "variable" or token.text in ("(", ")")))
-            before = token
+        elif kind in ("name", "blank") and text[end - 1] == ".":
+            end = _without_dots(text, end)
+        elif kind == "open" or (kind == "string" and end == position + 2 and text.startswith(text[position], end)):
+            unended.add(position)
+            kind = "other" if kind == "open" else kind
+        token = Token(kind, text[position:end], position, end)
+        yield token
+        if kind == "sign" and token.text in "({[":
+            opened.append(_opened(token.text, before, values, opened[-1] if opened else "{"))
+        elif kind == "sign" and token.text in ")}]" and opened:
+            opened.pop()
+        # VALUES, its variables, and a brace
+        values = token.is_word("VALUES") or (values and (kind == "variable" or token.text in ("(", ")")))
+        before = token
         position = end
+
+
+def _without_dots(text: str, end: int) -> int:
+    """Where a name ends that has dots at its end, which do not belong to it unless one is escaped."""
+    while text[end - 1] == ".":
+        end -= 1
+    return end + 1 if text[end - 1] == "\\" else end
+
+
+class _Unended:
+    """Quotes that begin no string, since it would not end: what was looked at for one is not looked at for the next.
+
+    A later quote of that kind, which an earlier one has passed over, stands behind a backslash. From there on, both see
+    the same. any: whether there are some.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.any = False
+        self._text = text
+        self._until = {'"': 0, "'": 0}  # before this place a quote begins no string of one line
+        self._long: set[str] = set()  # of which quote three begin none
+
+    def add(self, position: int) -> None:
+        """At position there is a quote where the pattern found no string, or an empty one before a third quote."""
+        quote = self._text[position]
+        self.any = True
+        if self._text.startswith(quote * 3, position):
+            self._long.add(quote)
+        else:
+            found = _STRING[quote].match(self._text, position)
+            assert found is not None
+            self._until[quote] = found.end()
+
+    def quote(self, position: int) -> int:
+        """Where the token of a quote at position ends, 0 if there is none or it is for the pattern to say."""
+        text, quote = self._text, self._text[position]
+        if quote not in self._until:
+            return 0
+        if text.startswith(quote * 3, position):
+            return position + 2 if quote in self._long else 0
+        return position + 1 if position < self._until[quote] else 0
 
 
 def _angle(iri: str, before: Token, glued: int, place: str) -> str:

@@ -28,14 +28,16 @@ PROLOGUES_MAX = 64
 TERMS_MAX = 20_000
 """Constants remembered, under all prologues together."""
 
-_IRI = r'<[^<>"{}|^`\\\s]*>'
-_PROLOGUE = re.compile(rf"\s*(?:(?:PREFIX\s+[^\s:<>]*:\s*{_IRI}|BASE\s*{_IRI})\s*)*", re.I)
+_IRI = r'<[^<>"{}|^`\\\s]*+>'
+_PROLOGUE = re.compile(rf"\s*+(?:(?:PREFIX\s++[^\s:<>]*+:\s*+{_IRI}|BASE\s*+{_IRI})\s*+)*", re.I)
+# Where a constant cannot begin, behind what may belong to one, none is looked for: so a text of `a-a-a` or `\"\"\"` is
+# read once, and not from each of its places to its end.
 _CONSTANT = re.compile(
     rf"""( {_IRI}
-         | (?:"(?!"")(?:[^"\\\n\r]|\\.)*"|'(?!'')(?:[^'\\\n\r]|\\.)*')
+         | (?:(?<!\\)"(?!"")[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"|(?<!\\)'(?!'')[^'\\\n\r]*+(?:\\.[^'\\\n\r]*+)*+')
            (?:@[A-Za-z][\w-]*|\^\^(?:{_IRI}|[A-Za-z][\w-]*:[A-Za-z][\w-]*))?
-         | (?<![\w?$.])(?:[A-Za-z][\w-]*)?:(?:\w(?:[\w-]*\w)?)?
-         | (?<![\w?$:.+%\\-])[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?
+         | (?<![\w?$.-])(?:[A-Za-z][\w-]*+)?:(?:\w(?:[\w-]*\w)?)?
+         | (?<![\w?$:.+%\\-])[0-9]++(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?
          )""",
     re.X,
 )

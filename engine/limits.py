@@ -6,7 +6,7 @@ stack and end the process, and the order of the joins of n triple patterns takes
 not limited here: neither the blocks of INSERT DATA and of VALUES, nor templates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from engine.errors import LimitExceededError
 from engine.lexer import Token
@@ -28,15 +28,19 @@ _OPENING = {"{": "}", "[": "]", "(": ")"}
 _SEPARATORS = frozenset(".;,/|")
 
 
-def check_limits(found: Sequence[Token]) -> None:
-    """Raises LimitExceededError for a text that no parser should be given."""
+def outside_data(found: Iterable[Token]) -> Iterator[Token]:
+    """The tokens of a text without those inside of data, whose braces are there: what is large is not kept.
+
+    Raises LimitExceededError at the first token that exceeds a limit: no parser should be given the text.
+    """
     stack: list[str] = []  # for each open bracket: "data", "patterns" or "expression"
     counted = patterns = negations = triples = 0
     values = pair = False
     before: Token | None = None
     for token in found:
         place = stack[-1] if stack else "patterns"
-        if place != "data":
+        kept = place != "data"
+        if kept:
             counted += 1
             if place == "patterns" and token.text in _SEPARATORS:
                 patterns += 1
@@ -47,6 +51,7 @@ def check_limits(found: Sequence[Token]) -> None:
             stack.append(opened)
         elif token.kind == "sign" and token.text in _OPENING.values() and stack:
             stack.pop()
+            kept = kept or not stack or stack[-1] != "data"
         elif token.kind == "sign" and token.text in "<>" and before is not None:
             # Two are a bracket of triples, and the third begins another.
             pair = not pair and before.text == token.text and before.end == token.start
@@ -76,6 +81,8 @@ def check_limits(found: Sequence[Token]) -> None:
         # Its variables and a brace are all that belongs to it.
         values = token.is_word("VALUES") or (values and (token.kind == "variable" or token.text in ("(", ")")))
         before = token
+        if kept:
+            yield token
 
 
 def _opened(token: Token, before: Token | None, place: str, values: bool) -> str:

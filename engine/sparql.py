@@ -17,9 +17,9 @@ import pyoxigraph as ox
 
 from engine.access import Dataset, Graphs
 from engine.clock_function import FUNCTIONS, at_instant
-from engine.errors import RequestSyntaxError, UnsupportedRequestError
+from engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
 from engine.lexer import Token, line_and_column, tokens
-from engine.limits import check_limits
+from engine.limits import outside_data
 from engine.store import quad_from_native
 from engine.terms import Quad, Term
 
@@ -50,7 +50,7 @@ def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int =
 
 
 def _checked(text: str) -> list[Token]:
-    """The tokens of a text that can be sent to a parser at all. Raises RequestError."""
+    """The tokens, without those inside of data, of a text that can be sent to a parser at all. Raises RequestError."""
     if len(text) > REQUEST_BYTES_MAX:
         raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
     try:
@@ -58,19 +58,39 @@ def _checked(text: str) -> list[Token]:
     except UnicodeEncodeError as error:
         line, column = line_and_column(text, error.start)
         raise RequestSyntaxError("half of a surrogate pair is not a character", line, column) from error
-    found = list(tokens(text))
-    check_limits(found)
-    for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
+    return list(outside_data(_readable(text)))
+
+
+def _readable(text: str) -> Iterator[Token]:
+    """The tokens of a text, up to the first one that must not be there. Raises RequestError for that one."""
+    named: Token | None = None  # a name that asks elsewhere if a brace follows
+    before: Token | None = None
+    for token in tokens(text):
+        if named is not None and token.text == "{":
+            raise _asks_elsewhere(text, named)
+        named = None
         if token.kind == "other":
             line, column = line_and_column(text, token.start)
             raise RequestSyntaxError(_UNREADABLE.get(token.text, f"{token.text!r} does not belong here"), line, column)
-        if _asks_elsewhere(before, token, after):
-            line, column = line_and_column(text, token.start)
-            raise UnsupportedRequestError(
-                f"line {line}, column {column}: SERVICE is refused: the gateway asks no other endpoint, "
-                "since an answer from elsewhere could not be kept true; query the endpoint yourself and send an update"
-            )
-    return found
+        # Oxigraph needs no blank around a keyword, as in `trueSERVICESILENTex:a {`.
+        if token.kind == "word" and "SERVICE" in token.text.upper():
+            raise _asks_elsewhere(text, token)
+        if (
+            token.kind == "name"
+            and "SERVICE" in token.text.partition(":")[0].upper()
+            and not (before is not None and before.is_word("GRAPH", "FROM", "NAMED"))
+        ):
+            named = token
+        yield token
+        before = token
+
+
+def _asks_elsewhere(text: str, token: Token) -> UnsupportedRequestError:
+    line, column = line_and_column(text, token.start)
+    return UnsupportedRequestError(
+        f"line {line}, column {column}: SERVICE is refused: the gateway asks no other endpoint, "
+        "since an answer from elsewhere could not be kept true; query the endpoint yourself and send an update"
+    )
 
 
 _UNREADABLE = {
@@ -78,18 +98,6 @@ _UNREADABLE = {
     "'": "a string that begins here does not end",
     "<": "this < may compare or begin an IRI; put a blank behind it, or write the IRI with a prefix",
 }
-
-
-def _asks_elsewhere(before: Token | None, token: Token, after: Token | None) -> bool:
-    """Whether Oxigraph might read SERVICE here: it needs no blank around a keyword, as in `trueSERVICESILENTex:a {`."""
-    if token.kind == "word":
-        return "SERVICE" in token.text.upper()
-    return (
-        token.kind == "name"
-        and "SERVICE" in token.text.partition(":")[0].upper()
-        and (after is not None and after.text == "{")
-        and not (before is not None and before.is_word("GRAPH", "FROM", "NAMED"))
-    )
 
 
 # --- queries ----------------------------------------------------------------------------------------
@@ -155,12 +163,17 @@ def subscribable(text: str) -> Query:
 def declarations_and_body(text: str) -> tuple[str, list[Token]]:
     """The text of a query's declarations, and the tokens that follow them."""
     [(declarations, body)] = _segments(list(tokens(text)), end="")
-    return text[: declarations[-1].end] if declarations else "", body
+    return _declared(text, declarations), body
+
+
+def _declared(text: str, declarations: Sequence[Token]) -> str:
+    return text[: declarations[-1].end] if declarations else ""
 
 
 def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
     """The graphs that a query chooses by FROM and by FROM NAMED, None if it has neither. Raises RequestSyntaxError."""
-    prologue, body = declarations_and_body(text)
+    [(declarations, body)] = _segments(list(outside_data(tokens(text))), end="")
+    prologue = _declared(text, declarations)
     names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by whether NAMED stands before it
     for index, token in enumerate(body):
         if token.is_word("FROM"):
@@ -261,11 +274,17 @@ def parse_update(text: str, now: datetime) -> list[Operation]:
     segments = list(_segments(found))
     _check_update(text, segments)
     operations = []
-    prologue = ""
+    prologue, repeated = "", 0
     for declarations, body in segments:
         if declarations:
             prologue += text[declarations[0].start : declarations[-1].end] + "\n"
         if body:
+            repeated += len(prologue)
+            if repeated > REQUEST_BYTES_MAX:  # each operation is read together with its declarations
+                raise LimitExceededError(
+                    f"the declarations before all operations have more than {REQUEST_BYTES_MAX} characters together; "
+                    "declare fewer prefixes or send the operations in several requests"
+                )
             operations.append(_operation(text, prologue, body, now))
     return operations
 
@@ -299,17 +318,20 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
         except SyntaxError as error:
             raise _syntax_error(error, text, len(text), 0) from error
         return
-    checked, moved = text, ""
+    parts: list[str] = []  # the text behind the place where something is put in
+    moved: list[str] = []
+    position = first.start
     seen_operation = False
     for declarations, body in segments:
         if seen_operation and declarations:
             start, end = declarations[0].start, declarations[-1].end
-            moved += " ".join(token.text for token in declarations) + " "
-            checked = checked[:start] + re.sub(r"[^\n]", " ", checked[start:end]) + checked[end:]
+            moved += [token.text for token in declarations]
+            parts += [text[position:start], re.sub(r"[^\n]", " ", text[start:end])]
+            position = end
         seen_operation = seen_operation or bool(body)
-    put_in = f"{moved}DROP GRAPH <urn:x-lamplighter:parse-only>; "
+    put_in = f"{' '.join(moved)} DROP GRAPH <urn:x-lamplighter:parse-only>; "
     try:
-        ox.Store().update(checked[: first.start] + put_in + checked[first.start :])
+        ox.Store().update("".join([text[: first.start], put_in, *parts, text[position:]]))
     except SyntaxError as error:
         raise _syntax_error(error, text, first.start, len(put_in)) from error
     except RuntimeError:
@@ -363,7 +385,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
     if words[position] == "WHERE":
         position += 1
     where = at_instant(text, prologue, body[position:], now)
-    where = _with_instant(where, list(tokens(where)), now)
+    where = _with_instant(where, list(outside_data(tokens(where))), now)
     return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
 
 

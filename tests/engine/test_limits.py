@@ -1,10 +1,17 @@
 """Texts that would end the process or keep it busy for minutes are refused; large ordinary ones are not."""
 
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
 import pytest
 
 from engine.core import Engine
-from engine.errors import LimitExceededError
-from engine.limits import NESTING_MAX
+from engine.errors import LimitExceededError, RequestError
+from engine.lexer import tokens
+from engine.limits import NESTING_MAX, outside_data
+from engine.sparql import REQUEST_BYTES_MAX, parse_query, parse_update
 
 N = 20_000
 
@@ -83,3 +90,42 @@ def test_a_hundred_patterns_are_not_limited() -> None:
     assert len(Engine().subscribe(f"SELECT * {{ {patterns} }}").first) == 1
     depth = NESTING_MAX - 10
     assert Engine().query("ASK { FILTER(" + "(" * depth + "1" + ")" * depth + ") }").to_json()["boolean"] is True
+
+
+def peak_bytes(ask: Callable[[], object]) -> int:
+    """Memory that Python takes meanwhile."""
+    tracemalloc.start()
+    try:
+        with suppress(RequestError):
+            ask()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("piece", ["(", "{", "[", "<< ", "!", "1 && ", "?s ?p ?o . ", "a.", "'", '\\"', "é"])
+def test_a_text_is_read_up_to_the_first_limit(piece: str) -> None:
+    text = "SELECT * { ?s ?p " + piece * (4_000_000 // len(piece))
+    assert peak_bytes(lambda: parse_query(text)) < 3 * len(text), "the text is encoded, and little else is kept"
+
+
+def test_the_tokens_of_data_are_not_kept() -> None:
+    data = " ".join(f"<a:{number}> <a:p> {number} ; <a:q> [ <a:p> ({number} 'x') ] ." for number in range(1000))
+    for text, kept in (
+        (f"INSERT DATA {{ {data} GRAPH <a:g> {{ {data} }} }} ; DROP ALL", "INSERT DATA { } ; DROP ALL"),
+        (f"INSERT {{ {data} }} WHERE {{ ?s ?p ?o }}", "INSERT { } WHERE { ?s ?p ?o }"),
+        (
+            f"SELECT * {{ VALUES (?a ?b) {{ {'(1 2) ' * 1000} }} ?a ?p ?b }}",
+            "SELECT * { VALUES ( ?a ?b ) { } ?a ?p ?b }",
+        ),
+    ):
+        assert " ".join(token.text for token in outside_data(tokens(text))) == kept
+
+
+def test_declarations_are_repeated_up_to_a_limit() -> None:
+    declared = f"PREFIX a: <http://e/{'x' * 100_000}> "
+    now = datetime.now(UTC)
+    assert len(parse_update(declared + "DROP ALL ; " * 100, now)) == 100
+    count = REQUEST_BYTES_MAX // len(declared) + 1
+    with pytest.raises(LimitExceededError, match="declarations"):
+        parse_update(declared + "DROP ALL ; " * count, now)
