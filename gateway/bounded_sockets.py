@@ -28,6 +28,8 @@ PACKET_BYTES_MAX = 256 * 1024
 """What comes at once (asyncio)."""
 INFLATED_BYTES_MAX = 1024 * 1024
 """What a compressed message without a good token may be inflated to."""
+COMPRESSED_BYTES = 4096
+"""What is inflated before it is counted."""
 PONGS_BYTES_MAX = 64 * 1024
 """Answers to the pings of a client that reads nothing."""
 LINGER_S = 1.0
@@ -127,16 +129,25 @@ class BoundedSocket(ServerConnection):
         self.unread.changed(self, 0)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:  # or lost: TLS may hand over something after its end
+            return
         if self.request is None:
             self._head += len(data)
-            if self._head > HEAD_BYTES_MAX and not self._refused:
+            if self._head > HEAD_BYTES_MAX:
                 self._refused = True
                 reason = f"the head of a handshake has {HEAD_BYTES_MAX} bytes at most"
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 self.protocol.send_response(self.refusal(status, "headers_too_large", reason))
                 self.send_data()
-        super().data_received(data)
-        self._look()
+                self.loop.call_later(LINGER_S, self.transport.abort)
+                return
+        # Compressed data becomes a thousand times as much at most, and is looked at before that is too much for one.
+        at_once = COMPRESSED_BYTES if self.compression else len(data)
+        for start in range(0, len(data), at_once):
+            super().data_received(data[start : start + at_once])
+            self._look()
+            if self._refused:
+                return
 
     def process_event(self, event: Frame | Request | Response) -> None:
         if isinstance(event, Frame):
@@ -177,7 +188,8 @@ class BoundedSocket(ServerConnection):
             stop = size > self.first_bytes_max
             # A message that waits may have a token, and what came with it is welcome then.
             next_one = self._messages[0] if self._messages else size
-            if max(next_one, size - PACKET_BYTES_MAX) > self.first_bytes_max:
+            ahead = PACKET_BYTES_MAX + (INFLATED_BYTES_MAX if self.compression else 0)
+            if max(next_one, size - ahead) > self.first_bytes_max:
                 self.refuse(
                     CloseCode.MESSAGE_TOO_BIG,
                     f"without a good token security.first_message_bytes_max = {self.first_bytes_max} holds",

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -57,7 +58,7 @@ def opened(gateway: Gateway, stack: ExitStack, *, tls: bool, shaken: bool = True
     if tls:
         one = stack.enter_context(TLS.wrap_socket(one))
     if shaken:
-        one.sendall(HANDSHAKE + b"\r\n")
+        one.sendall(HANDSHAKE + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
         answer = one.recv(4096)
         assert answer.startswith(b"HTTP/1.1 101 ")
     return one
@@ -202,3 +203,24 @@ def test_what_was_answered_is_not_kept() -> None:
         grown = memory.grown()
         print(f"answered: {grown / MIB:.1f} MiB for 10 sockets")
         assert grown < 4 * MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_what_is_inflated_is_bounded_for_a_packet_with_many_messages(secure: bool) -> None:
+    squeeze = zlib.compressobj(9, wbits=-15)
+    squeezed = (squeeze.compress(b" " * MESSAGE_BYTES_MAX) + squeeze.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    bomb = struct.pack("!BBH", 0xC1, 0xFE, len(squeezed)) + MASK + squeezed
+    security = {"enabled": secure, "host": "127.0.0.1", "https_port": 0, "wss_port": 0}
+    with (
+        gateway_process(
+            gateway={"durability": "off"}, websocket={"port": 0, "compression": True}, security=security
+        ) as gateway,
+        ExitStack() as stack,
+    ):
+        opened(gateway, stack, tls=secure)
+        memory = Memory(gateway)
+        for _ in range(4):
+            sent(opened(gateway, stack, tls=secure), bomb * 15, 1)
+        grown = memory.grown()
+        print(f"inflated: {grown / MIB:.1f} MiB")
+        assert grown < (4 * EACH_BYTES_MAX + NOISE if secure else 1.5 * PLAIN_SUM + NOISE)
