@@ -45,17 +45,18 @@ _JSON = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<
 
 def check_terms(quads: Iterable[Quad], bytes_max: int) -> None:
     """Raises LimitExceededError for a term of more bytes, or with more than `TERM_DEPTH_MAX` levels."""
-    for s, p, o, g in quads:
-        # The object first: what is long is long there.
-        if len(o) > SHORT or len(s) > SHORT or len(p) > SHORT or (g is not None and len(g) > SHORT):
-            for term in (s, p, o, g or ""):
-                check_term(term, bytes_max)
+    for _ in checked(quads, bytes_max):
+        pass
 
 
 def checked(quads: Iterable[Quad], bytes_max: int) -> Iterator[Quad]:
     """The quads, each when it was looked at as `check_terms` does."""
     for quad in quads:
-        check_terms((quad,), bytes_max)
+        s, p, o, g = quad
+        # The object first: what is long is long there.
+        if len(o) > SHORT or len(s) > SHORT or len(p) > SHORT or (g is not None and len(g) > SHORT):
+            for term in (s, p, o, g or ""):
+                check_term(term, bytes_max)
         yield quad
 
 
@@ -94,6 +95,7 @@ def depth(term: Term) -> int:
 def check_turtle(document: bytes | str) -> None:
     """Raises LimitExceededError for N-Triples, N-Quads, Turtle, TriG or SPARQL data with triples nested too deep.
 
+    An annotation (``{| |}``, ``~``) makes a triple term of what it annotates: one level more than the scan sees.
     Linear; a document with no more than `TERM_DEPTH_MAX` triples in angle brackets is not looked at any further.
     """
     data = document.encode() if isinstance(document, str) else document
