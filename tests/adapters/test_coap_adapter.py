@@ -448,7 +448,8 @@ def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.LogCapt
         async with silent_device(port) as device, adapter_running(gateway, settings) as adapter:
             gateway.whole(lamp_row(port, "1", "ON"))
             await until(lambda: adapter.counters.failed == 3)
-            assert len(device.payloads) == adapter.counters.sent
+            # An attempt may be given up before its first datagram, where the machine is busy.
+            assert len(device.payloads) <= adapter.counters.sent
 
     asyncio.run(scenario())
     assert len(said(caplog, "reason=no answer")) == 1
