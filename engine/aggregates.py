@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
+from sys import maxsize
 
 import pyoxigraph as ox
 
@@ -13,11 +14,15 @@ from engine.expressions import number
 from engine.expressions import value as evaluated
 from engine.store import term_text
 from engine.terms import XSD, Term, is_blank
+from engine.work import CHARACTERS_PER_UNIT, VALUE, Meter, Work
 
 _EMPTY = ox.Store()
 _INEXACT = (f"^^<{XSD}double>", f"^^<{XSD}float>")
 
 _COMPARABLE = ('"', f'Z"^^<{XSD}dateTime>')
+
+AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+"""Those whose value is no longer than one of a group's."""
 
 Values = Sequence[Term | None]
 
@@ -33,20 +38,19 @@ class OrderMattersError(Exception):
         super().__init__("an aggregate of values whose order matters")
 
 
-def compiled(aggregate: Aggregate) -> Callable[[Values], Term | None]:
+def compiled(aggregate: Aggregate, meter: Meter) -> Callable[[Values], Term | None]:
     """A function of a group's values (None for an error) to the aggregate's term, None for an error.
 
-    Raises UnsupportedAggregateError. The function raises OrderMattersError.
+    meter: counts its work. Raises UnsupportedAggregateError. The function raises OrderMattersError and TooMuchWork.
     """
+    check(aggregate)
     name, distinct = aggregate.name, aggregate.distinct
-    if name not in ("COUNT", "SUM", "AVG", "MIN", "MAX"):
-        raise UnsupportedAggregateError(f"{name}, whose value depends on the order of the solutions")
     if aggregate.argument is None:
-        if distinct:
-            raise UnsupportedAggregateError("COUNT(DISTINCT *)")
         return lambda values: _integer(len(values))
 
     def compute(values: Values) -> Term | None:
+        characters = sum([len(value) for value in values if value is not None])
+        meter.take(VALUE * len(values) + characters // CHARACTERS_PER_UNIT)
         if distinct:
             values = list(dict.fromkeys(values))
         if name == "COUNT":
@@ -58,6 +62,14 @@ def compiled(aggregate: Aggregate) -> Callable[[Values], Term | None]:
         return _ask(name, values)
 
     return compute
+
+
+def check(aggregate: Aggregate) -> None:
+    """Raises UnsupportedAggregateError for one whose value the solutions alone do not tell."""
+    if aggregate.name not in AGGREGATES:
+        raise UnsupportedAggregateError(f"{aggregate.name}, whose value depends on the order of the solutions")
+    if aggregate.argument is None and aggregate.distinct:
+        raise UnsupportedAggregateError("COUNT(DISTINCT *)")
 
 
 def _integer(value: int) -> Term:
@@ -105,7 +117,7 @@ def _check_order(name: str, values: Values) -> None:
 _EXACT = Context(prec=100)
 _SIZE_MAX = 10**15
 """Sums of numbers smaller than this together are left to nobody else: nothing overflows, whatever the order."""
-_quotient = evaluated(Expression((Variable("sum"), "/", Variable("count"))))
+_quotient = evaluated(Expression((Variable("sum"), "/", Variable("count"))), Meter(Work(maxsize)))
 
 
 class Accumulator:
@@ -117,9 +129,9 @@ class Accumulator:
 
     __slots__ = ("_aggregate", "_compute", "_counts", "_decimals", "_size", "_strange", "_total", "_values")
 
-    def __init__(self, aggregate: Aggregate) -> None:
+    def __init__(self, aggregate: Aggregate, meter: Meter) -> None:
         self._aggregate = aggregate
-        self._compute = compiled(aggregate)
+        self._compute = compiled(aggregate, meter)
         self._values: Counter[Term | None] = Counter()
         self._counts = 0  # values that are no errors
         self._total = Decimal(0)

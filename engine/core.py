@@ -24,7 +24,7 @@ from engine.access import FULL, Access, Dataset
 from engine.clock_function import microseconds, query_at
 from engine.cts import Cts
 from engine.delta import QuadDelta
-from engine.errors import BrokenEngineError, StoreError, UnknownSpuidError, is_fault
+from engine.errors import BrokenEngineError, LimitExceededError, StoreError, UnknownSpuidError, is_fault
 from engine.lifting import Lifter
 from engine.sparql import canonical, dataset_of, parse_query
 from engine.spuids import Spuids
@@ -34,6 +34,7 @@ from engine.term_bounds import TERM_BYTES_MAX
 from engine.terms import Bag, Quad, Term
 from engine.update import DELTA_QUADS_MAX, UsingGraphs
 from engine.updates import Updates
+from engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
 
 class Notification(NamedTuple):
@@ -50,10 +51,11 @@ class Notification(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A subscription that the engine had to end with a commit, since its result could not be evaluated."""
+    """A subscription that the engine had to end with a commit, since its result could not be evaluated, or not within
+    the limit."""
 
     spuid: str
-    error: StoreError
+    error: StoreError | LimitExceededError
 
 
 class Commit(NamedTuple):
@@ -122,6 +124,10 @@ class Engine:
     store_path: folder of the dataset, which is in memory without (`QuadStore`, which also says what is raised).
     delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted. term_bytes_max:
     bytes of the longest term that an update or a document may bring in, in N-Triples syntax and UTF-8.
+    evaluation_ms_max: what one evaluation by a plan may take. It is counted in units of work, and measured too where
+    a clock is lent: processor_time, in seconds. It does not bound what the store evaluates.
+    ends_costly: a subscription whose plan would take longer on a commit is ended, and `Commit.ended` tells of it;
+    otherwise the store evaluates it from then on, however long that takes.
     """
 
     def __init__(
@@ -133,6 +139,9 @@ class Engine:
         store_path: Path | None = None,
         delta_quads_max: int = DELTA_QUADS_MAX,
         term_bytes_max: int = TERM_BYTES_MAX,
+        evaluation_ms_max: int = EVALUATION_MS_MAX,
+        processor_time: Callable[[], float] | None = None,
+        ends_costly: bool = False,
     ) -> None:
         self._timings = timings
         self._broken: BrokenEngineError | None = None
@@ -143,8 +152,14 @@ class Engine:
         self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max)
         self._cts = Cts(self._store.quads_with)
         lifter = Lifter(canonical)
-        self._updates = Updates(self._store, self._cts, lifter, delta_quads_max)
-        self._subscriptions = Subscriptions(self._store, self._cts, lifter, lambda: microseconds(self._clock()))
+        self._ends_costly = ends_costly
+        self._processor_time = processor_time
+        self.work = Work(evaluation_ms_max, processor_time)
+        """What evaluations by plans may cost; another limit may be set between two steps."""
+        self._updates = Updates(self._store, self._cts, lifter, self.work, delta_quads_max)
+        self._subscriptions = Subscriptions(
+            self._store, self._cts, lifter, lambda: microseconds(self._clock()), self.work, ends=ends_costly
+        )
         self.sequence = 0
         """Number of the last commit."""
 
@@ -272,7 +287,11 @@ class Engine:
         """Ends the subscriptions of units that have ended."""
         while self._subscriptions.ended:
             unit, reason = self._subscriptions.ended.popitem()
-            error = StoreError(f"the subscription ended, for it could not be evaluated any more: {reason}")
+            error = (
+                LimitExceededError(f"the subscription was ended: a commit made it need {reason}")
+                if isinstance(reason, TooMuchWork)
+                else StoreError(f"the subscription ended, for it could not be evaluated any more: {reason}")
+            )
             for number in unit.numbers:
                 self._subscriptions.unsubscribe(number)
                 yield Ended(self._spuids.name(number), error)
@@ -415,8 +434,8 @@ class Engine:
     def evaluations(self, sparql: str, *, access: Access = FULL) -> list[str]:
         """The SELECT queries that the store would have to run for an update. Raises as `update`.
 
-        There are none for a shape that has a plan: those are bounded in themselves. Whoever cannot wait for long
-        makes sure of the others' cost before the engine is asked.
+        There are none for a shape that has a plan: plans count their work, and give up by themselves. Whoever cannot
+        wait for long makes sure of the others' cost before the engine is asked.
         """
         return self._updates.evaluations(sparql, access.read)
 
@@ -472,6 +491,9 @@ class Engine:
                 new_identifier=self._new_identifier,
                 delta_quads_max=self._delta_quads_max,
                 term_bytes_max=self._store.term_bytes_max,
+                evaluation_ms_max=self.work.evaluation_ms_max,
+                processor_time=self._processor_time,
+                ends_costly=self._ends_costly,
             )
 
 

@@ -21,9 +21,6 @@ PATTERNS_MAX = 128
 TOKENS_MAX = 10_000
 """Tokens outside of data and templates."""
 
-STEPS_MAX = 2_000_000
-"""Quads that a plan may look at for one evaluation, beyond those of its outermost loop."""
-
 _OPENING = {"{": "}", "[": "]", "(": ")"}
 _SEPARATORS = frozenset(".;,/|")
 

@@ -42,6 +42,7 @@ from engine.cts import Cts
 from engine.terms import Binding, Term
 from engine.trees import Leaf, Unsupported, branches, check, leaves, monotone
 from engine.units import Units
+from engine.work import Meter, Work
 from engine.writer import UNIT, Scope, Writer, tuple_text
 
 TELESCOPED, SEEDED, COUNTED = "telescoped", "seeded", "counted"
@@ -81,10 +82,12 @@ class Counting:
 class Plan:
     """The functions of one shape, and the predicates that it holds in the CTS until `close`.
 
-    Raises Unsupported for a tree that only the store can evaluate.
+    work: what its evaluations may cost; all its functions count on one meter, and raise TooMuchWork. Raises Unsupported
+    for a tree that only the store can evaluate.
     """
 
-    def __init__(self, root: Node, columns: Sequence[Variable], units: Units, cts: Cts) -> None:
+    def __init__(self, root: Node, columns: Sequence[Variable], units: Units, cts: Cts, work: Work) -> None:
+        self.meter = Meter(work, units.all)
         self._cts = cts
         self._held: list[Term | None] = []
         self.units = units
@@ -126,7 +129,7 @@ class Plan:
     # --- compiling ---
 
     def _writer(self, units: Units | None) -> Writer:
-        return Writer(self._cts, self._hold, units)
+        return Writer(self._cts, self._hold, units, self.meter)
 
     def _hold(self, predicate: Term | None, by_object: bool) -> None:
         self._cts.hold(predicate, by_object=by_object)
@@ -143,7 +146,12 @@ class Plan:
 
         def body() -> None:
             scope = self._constants_of_key(writer)
-            writer.produce(branch, scope, lambda found: writer.emit(f"rows.append({row(found)})"))
+
+            def hit(found: Scope) -> None:
+                writer.emit(f"rows.append({row(found)})")
+                writer.made()
+
+            writer.produce(branch, scope, hit)
 
         return writer.compiled("first", "key, rows", body)
 
@@ -166,6 +174,7 @@ class Plan:
                     with writer.block("if rows is None:"):
                         writer.emit(f"rows = found[{unit}] = ([], [])")
                     writer.emit(f"rows[sign].append({(given(writer) if given else self._row)(scope)})")
+                    writer.made()
 
                 writer.quad(pattern, lambda scope: writer.produce(branch, scope, hit))
 
@@ -258,6 +267,7 @@ class Plan:
             def body(writer: Writer = writer, rest: Any = rest, pattern: Pattern = pattern) -> None:
                 def seed(scope: Scope) -> None:
                     writer.emit(f"seeds.add({tuple_text([scope.name(key) for key in keys])})")
+                    writer.made()
 
                 writer.quad(pattern, lambda scope: writer.seeds(rest, keys, scope, seed))
 
@@ -277,6 +287,7 @@ class Plan:
                 with writer.block(f"if {unit} not in found:"):
                     writer.emit(f"found[{unit}] = []")
                 writer.emit(f"found[{unit}].append({self._row(found)})")
+                writer.made()
 
             def once(found: Scope) -> None:
                 """A row that agrees with seeds of two leaves is counted for the first."""
@@ -290,8 +301,7 @@ class Plan:
                 else:
                     hit(found)
 
-            with writer.block(f"for {tuple_text(names)} in seeds:"):
-                writer.emit("left = STEPS_MAX")
+            with writer.loop(tuple_text(names), "seeds"):
                 writer.produce(branch, scope, once)
 
         return writer.compiled("evaluate", "seeds, earlier, found", body)

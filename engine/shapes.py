@@ -37,6 +37,7 @@ from engine.spu import RE_EVALUATED, ReevaluatingSpu
 from engine.terms import XSD, Binding, Term, is_iri
 from engine.trees import Unsupported, in_graph, rewritten, with_equalities
 from engine.units import Units
+from engine.work import Work
 
 _INTEGER = f'"^^<{XSD}integer>'
 _INTEGER_END = len(_INTEGER)
@@ -258,7 +259,9 @@ class Unit:
 class Shape:
     """Queries that differ in lifted constants only. reason: why there is no plan, if there is none."""
 
-    def __init__(self, spelling: Spelling, terms: Sequence[Term], cts: Cts, dataset: Dataset | None) -> None:
+    def __init__(
+        self, spelling: Spelling, terms: Sequence[Term], cts: Cts, dataset: Dataset | None, work: Work
+    ) -> None:
         self.key: Any = None
         self.subscribers = 0
         self.spelling = spelling
@@ -304,7 +307,7 @@ class Shape:
             return
         try:
             columns = [Variable(name) for name in spelling.order]
-            self.plan = Plan(with_equalities(tree, named), columns, self.units, cts)
+            self.plan = Plan(with_equalities(tree, named), columns, self.units, cts, work)
         except Unsupported as unsupported:
             self.reason = str(unsupported)
 

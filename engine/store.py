@@ -12,7 +12,7 @@ from errno import ENOSPC
 from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
-from typing import NoReturn
+from typing import NoReturn, Protocol
 from weakref import WeakSet
 
 import pyoxigraph as ox
@@ -43,6 +43,16 @@ _BATCH_BYTES = 1024 * 1024
 """About as many bytes it has where quads are long."""
 _FIRST_BATCH_QUADS = 64
 _SHOWN_CHARACTERS_MAX = 200
+
+
+BATCH_ROWS = 1000
+"""Rows of a result between two looks at whether it takes too long."""
+
+
+class Select(Protocol):
+    """Runs a query. check: is called again and again while the result comes, and may raise what ends it."""
+
+    def __call__(self, check: Callable[[], None] = ...) -> Bag: ...
 
 
 ROOM_BYTES_MIN = 4 * 1024 * 1024
@@ -97,7 +107,7 @@ class QuadStore:
         self.term_bytes_max = term_bytes_max
         self._path = path
         self.retire = retire
-        self.around_select: Callable[[str, Callable[[], Bag]], Bag] = lambda text, select: select()
+        self.around_select: Callable[[str, Select], Bag] = lambda text, select: select()
         """Is given the text of each `select` and what runs it, and returns the result: for whoever measures."""
         self._native = ox.Store() if path is None else _opened(path)
         self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()
@@ -151,11 +161,15 @@ class QuadStore:
         """
         native = self.native
 
-        def run() -> Bag:
+        def run(check: Callable[[], None] = lambda: None) -> Bag:
             solutions = query_native(native, text, default_graphs, named_graphs)
             assert isinstance(solutions, ox.QuerySolutions), "callers pass SELECT queries"
             variables = [variable.value for variable in solutions.variables]
-            return Bag(variables, [_binding(solution) for solution in solutions])
+            rows: list[Binding] = []
+            while some := [_binding(solution) for solution in islice(solutions, BATCH_ROWS)]:
+                rows += some
+                check()
+            return Bag(variables, rows)
 
         return self.around_select(text, run)
 

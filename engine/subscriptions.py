@@ -33,7 +33,7 @@ from engine.sparql import canonical, declarations_and_body, subscribable
 from engine.spu import ReevaluatingSpu
 from engine.store import QuadStore
 from engine.terms import Binding, Term
-from engine.writer import TooManySteps
+from engine.work import TooMuchWork, Work
 
 SPELLINGS_MAX = 1024
 """Skeletons of queries that are remembered, the last used ones."""
@@ -44,7 +44,7 @@ FAULTS_MAX = 8
 FAULT_CHARACTERS_MAX = 4000
 """Of each that is noted, from its end."""
 
-_EXPECTED = (OrderMattersError, TooManySteps)
+_EXPECTED = (OrderMattersError, TooMuchWork)
 """What keeps a plan from telling the rows although nothing is wrong; the store can tell."""
 
 T = TypeVar("T")
@@ -110,7 +110,9 @@ class _Counts:
         self._groups.pop(unit, None)
 
     def _new(self) -> tuple[list[int], list[Accumulator]]:
-        return [0], [Accumulator(aggregate) for aggregate in self._counting.aggregates]
+        assert self.shape.plan is not None
+        meter = self.shape.plan.meter
+        return [0], [Accumulator(aggregate, meter) for aggregate in self._counting.aggregates]
 
     def _add(self, groups: dict[Any, tuple[list[int], list[Accumulator]]], pairs: Iterable[Any], times: int) -> None:
         for group, arguments in pairs:
@@ -203,11 +205,16 @@ class _Numbered:
 class Subscriptions:
     """The units, by shape and constants, and the subscribers, by number.
 
-    now: the clock function's time.
+    now: the clock function's time. work: what an evaluation by a plan may cost. ends: whether subscriptions end whose
+    plan cannot follow a commit within that; else the store evaluates them from then on, which nothing can stop.
     """
 
-    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter, now: Callable[[], int]) -> None:
+    def __init__(
+        self, store: QuadStore, cts: Cts, lifter: Lifter, now: Callable[[], int], work: Work, *, ends: bool
+    ) -> None:
         self._now = now
+        self._work = work
+        self._ends = ends
         self._store = store
         self._cts = cts
         self._lifter = lifter
@@ -241,12 +248,13 @@ class Subscriptions:
         key = self._key(spelling, terms, dataset)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset)
+            shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset, self._work)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Raises RequestError."""
         spelling, terms = self._read(text)
+        self._work.begin()
         unit = self._unit(spelling, terms, _needed(dataset, spelling, terms))
         try:
             try:
@@ -259,7 +267,7 @@ class Subscriptions:
         except BaseException as error:
             if unit.number is None:  # nobody would be told, and each commit would find rows for it
                 self._drop(unit)
-            if isinstance(error, TooManySteps):
+            if isinstance(error, TooMuchWork):
                 raise _too_costly(error) from error
             raise
         number = self._units.add(unit)
@@ -330,7 +338,7 @@ class Subscriptions:
         key = self._key(spelling, terms, dataset)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = Shape(spelling, terms, self._cts, dataset)
+            shape = Shape(spelling, terms, self._cts, dataset, self._work)
             self._shapes[key] = shape
             shape.key = key
             try:
@@ -352,7 +360,7 @@ class Subscriptions:
                     counts.leave(unit)
                 if not shape.units.all:
                     self._drop_shape(shape)
-                if isinstance(error, TooManySteps):
+                if isinstance(error, TooMuchWork):
                     raise _too_costly(error) from error
                 raise
             shape.units.add(constants, unit)
@@ -433,6 +441,7 @@ class Subscriptions:
         does. What the store cannot tell either has `ended`. Whatever this raises all the same leaves index, store and
         units as nobody knows.
         """
+        self._work.begin(len(delta.removed) + len(delta.added))
         found: dict[Unit, tuple[Rows, Rows]] = {}
         try:
             if timings is None:
@@ -443,6 +452,7 @@ class Subscriptions:
         except BaseException as error:
             self.note(error)
             self._take_back(delta)
+            self._work.begin(len(delta.removed) + len(delta.added))
             found = {}
             self._match_one_by_one(delta, found)
             changes, touched = self._touched_by(delta, found, None)
@@ -512,6 +522,8 @@ class Subscriptions:
         """Does what changes nothing unless it succeeds, and if it fails once more."""
         try:
             return work(*arguments)
+        except TooMuchWork:
+            raise
         except BaseException as error:
             self.note(error)
             return work(*arguments)
@@ -543,8 +555,9 @@ class Subscriptions:
 
     def _end(self, unit: Unit, error: BaseException) -> None:
         """Ends a unit that the store cannot evaluate; what was true before is not known to be true now."""
-        self.note(error)
-        self.ended[unit] = error
+        if not isinstance(error, _EXPECTED):
+            self.note(error)
+        self.ended[unit] = bare(error)
 
     def _with_times(self, change: Change) -> Change:
         unit, removed, added = change
@@ -635,17 +648,34 @@ class Subscriptions:
                     self._give_up(counts.shape, reason)
 
     def _follow_doubtful(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
-        """What plans could not tell, the store will, which has not taken the change yet."""
+        """What plans could not tell, the store will, which has not taken the change yet, unless it costs too much."""
         for shape, reason in list(self._doubtful.items()):
+            too_much = self._too_much(shape, reason) if self._ends else None
             for unit in shape.units.all.values():
                 found.pop(unit, None)
-                if unit.spu is None and unit not in self.ended:
+                if too_much is not None:
+                    self.ended[unit] = too_much
+                elif unit.spu is None and unit not in self.ended:
                     try:
                         self.again(self._re_evaluate, unit)
                     except BaseException as error:
                         self._end(unit, error)
             self._close_plan(shape, reason)
             del self._doubtful[shape]
+
+    def _too_much(self, shape: Shape, reason: BaseException) -> TooMuchWork | None:
+        """Why the store must not evaluate a shape's units, which takes it about as long as their plan."""
+        if isinstance(reason, TooMuchWork):
+            return reason
+        assert shape.plan is not None
+        for unit in shape.units.all.values():
+            try:
+                shape.plan.first(unit.key)
+            except TooMuchWork as too_much:
+                return bare(too_much)
+            except Exception:  # why the plan cannot tell is known; it was not its cost
+                continue
+        return None
 
     def _demote(self, shape: Shape, reason: Exception) -> None:
         """From now on the store evaluates the units of a shape. Raises StoreError; then its plan goes on."""
@@ -723,10 +753,8 @@ def _needed(dataset: Dataset | None, spelling: Spelling, terms: Sequence[Term]) 
     return None if all(graph in visible for graph in read) else dataset
 
 
-def _too_costly(reason: TooManySteps) -> LimitExceededError:
-    return LimitExceededError(
-        f"the first result of the subscription needs {reason}; join its patterns by more variables or name constants"
-    )
+def _too_costly(reason: TooMuchWork) -> LimitExceededError:
+    return LimitExceededError(f"the first result of the subscription needs {reason}")
 
 
 def _raws(body: Sequence[Token]) -> list[str]:

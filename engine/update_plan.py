@@ -37,6 +37,7 @@ from engine.store import QuadStore
 from engine.terms import Quad, Term
 from engine.trees import Unsupported, check, rewritten, with_equalities
 from engine.update import DELTA_QUADS_MAX, too_many_quads
+from engine.work import Meter, Work
 from engine.writer import Scope, Writer, tuple_text
 
 Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term], int], None]
@@ -67,9 +68,11 @@ class _Operation:
 class UpdatePlan:
     """The operations of one shape. Raises Unsupported for requests that the store has to evaluate."""
 
-    def __init__(self, found: Sequence[Token], terms: Sequence[Term], resolve: Resolve, cts: Cts) -> None:
-        """found: the tokens after the declarations; terms: the constants of this text."""
+    def __init__(self, found: Sequence[Token], terms: Sequence[Term], resolve: Resolve, cts: Cts, work: Work) -> None:
+        """found: the tokens after the declarations; terms: the constants of this text; work: what it may cost."""
         self._cts = cts
+        self._work = work
+        self._meter = Meter(work)
         self._held: list[Term | None] = []
         spans = constant_spans(found)
         iris = {number for number, (start, end) in enumerate(spans) if kind_of(found[start].text) == IRI}
@@ -141,7 +144,7 @@ class UpdatePlan:
         """The net effect on the dataset, which is left as it was.
 
         write: the graphs that the client may write; quads_max: as in `engine.update.quad_delta`. Raises
-        AccessDeniedError, LimitExceededError, TooManySteps.
+        AccessDeniedError, LimitExceededError, TooMuchWork.
         """
         try:
             if len(self._functions) == 1:
@@ -240,7 +243,7 @@ class UpdatePlan:
         self._held.append(predicate)
 
     def _compiled(self, operation: _Operation, where: Node) -> Instantiate:
-        writer = Writer(self._cts, self._hold, None, counted=("room",))
+        writer = Writer(self._cts, self._hold, None, self._meter, counted=("room",))
         numbers = sorted({part.number for part in walk((operation, where)) for part in _constants(part)})
 
         def body() -> None:

@@ -20,7 +20,7 @@ from engine.terms import Term
 from engine.trees import Unsupported
 from engine.update import DELTA_QUADS_MAX, UsingGraphs, quad_delta, solutions_query
 from engine.update_plan import UpdatePlan
-from engine.writer import TooManySteps
+from engine.work import TooMuchWork, Work
 
 SHAPES_MAX = 512
 """Shapes of updates that are remembered, the last used ones."""
@@ -47,7 +47,10 @@ class _Shape:
 class Updates:
     """Computes deltas; the dataset is left as it was."""
 
-    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter, quads_max: int = DELTA_QUADS_MAX) -> None:
+    def __init__(
+        self, store: QuadStore, cts: Cts, lifter: Lifter, work: Work, quads_max: int = DELTA_QUADS_MAX
+    ) -> None:
+        self._work = work
         self._store = store
         self._cts = cts
         self._lifter = lifter
@@ -105,12 +108,11 @@ class Updates:
     def _by_plan(
         self, plan: UpdatePlan, terms: list[Term], new_blank_node: Callable[[], Term], access: Access
     ) -> QuadDelta:
+        self._work.begin()
         try:
             return plan.delta(terms, self._store, new_blank_node, access.write, self._quads_max)
-        except TooManySteps as error:
-            raise LimitExceededError(
-                f"the WHERE of the update needs {error}; join its patterns by more variables or name constants"
-            ) from error
+        except TooMuchWork as error:
+            raise LimitExceededError(f"the update needs {error}") from error
 
     def evaluations(self, text: str, read: Graphs = EVERY) -> list[str]:
         """The SELECT queries that the store would run for an update now; none where there is a plan.
@@ -151,7 +153,7 @@ class Updates:
         fixed: tuple[int, ...] = ()
         if skeleton_of(text, start, body, constant_spans(body)) == lifted.skeleton:
             with suppress(Unsupported):
-                plan = UpdatePlan(body, lifted.terms, lambda raw: canonical("", raw), self._cts)
+                plan = UpdatePlan(body, lifted.terms, lambda raw: canonical("", raw), self._cts, self._work)
                 fixed = plan.fixed
         shape.fixed = fixed
         # One shape has a part of the room only, so that it is never itself what is forgotten to make room for it.

@@ -4,6 +4,8 @@ A tree becomes nested loops over the CTS's dicts, written out as source text and
 Bindings are pushed inwards, but only those of variables that are *certain* in the part they are pushed into;
 what else two parts have in common is compared when their solutions meet. So the loops give the solutions that
 SPARQL 1.1 defines bottom-up.
+
+The text counts its work on a meter: each loop what it is about to look at, each row that a loop makes, each expression.
 """
 
 from __future__ import annotations
@@ -38,18 +40,10 @@ from engine.algebra import (
 )
 from engine.cts import Cts
 from engine.grammar import RDF_TYPE
-from engine.limits import STEPS_MAX
 from engine.terms import Term
 from engine.trees import Unsupported
 from engine.units import Units
-
-
-class TooManySteps(Exception):
-    """An evaluation that looks at more quads than `STEPS_MAX`: a product of patterns that are hardly connected."""
-
-    def __init__(self) -> None:
-        super().__init__(f"more than {STEPS_MAX} quads to be looked at for one evaluation")
-
+from engine.work import ROW, Meter
 
 Key = Variable | Constant
 UNIT = Variable("unit of the shape")
@@ -88,10 +82,12 @@ class Writer:
         cts: Cts,
         hold: Callable[[Term | None, bool], None],
         units: Units | None,
+        meter: Meter,
         counted: Sequence[str] = (),
     ) -> None:
         """counted: names of the function's own that the text counts down, wherever it stands."""
-        self._nonlocal = ", ".join(("left", *counted))
+        self._nonlocal = ", ".join(counted)
+        self.meter = meter
         self._cts = cts
         self._hold = hold
         self._units = units
@@ -99,19 +95,19 @@ class Writer:
         self._depth = 0
         self._functions = 0
         self._names = 0
-        self.space: dict[str, Any] = {}
+        self.space: dict[str, Any] = {"meter": meter}
         self._ambient: frozenset[Variable] = frozenset()
         self._numbers: dict[Pattern, int] = {}
         self._match: int | None = None
         self._given: Node | None = None
         self._loops = 0
+        self._asking = 0
         self._counted = False
         self._tested = False
 
     def compiled(self, title: str, signature: str, body: Callable[[], None]) -> Callable[..., Any]:
-        self.space.update(STEPS_MAX=STEPS_MAX, TooManySteps=TooManySteps)
+        """The function of that name. may_exceed: whether it counts, and so may raise TooMuchWork."""
         with self.block(f"def {title}({signature}):"):
-            self.emit("left = STEPS_MAX")
             body()
         source = "\n".join(self._lines)
         try:
@@ -153,26 +149,37 @@ class Writer:
 
     @contextmanager
     def loop(self, name: str, members: str) -> Iterator[None]:
-        """A loop over members; all but the outermost count their steps, which could multiply."""
-        if self._loops:
+        """A loop over members, which are counted."""
+        self._counted = True
+        self._loops += 1
+        if self._asking:  # it ends with the first solution
+            with self.block(f"for {name} in {members}:"):
+                self._count("1")
+                yield
+        else:
             counted = self.name("members")
             self.emit(f"{counted} = {members}")
-            self.emit(f"left -= len({counted})")
-            self._counted = True
-            with self.block("if left < 0:"):
-                self.emit("raise TooManySteps")
-            members = counted
-        self._loops += 1
-        with self.block(f"for {name} in {members}:"):
-            yield
+            self._count(f"len({counted})")
+            with self.block(f"for {name} in {counted}:"):
+                yield
         self._loops -= 1
+
+    def _count(self, units: str) -> None:
+        self.emit(f"meter.left -= {units}")
+        with self.block("if meter.left < 0:"):
+            self.emit("meter.more()")
+
+    def made(self) -> None:
+        """Counts a row that is kept, where a loop may make many; the next loop looks whether that was too much."""
+        if self._loops:
+            self.emit(f"meter.left -= {ROW}")
 
     @contextmanager
     def block(self, line: str) -> Iterator[None]:
         self.emit(line)
         self._depth += 1
         self._functions += line.startswith("def ")
-        if line.startswith("def ") and self._functions > 1:
+        if self._nonlocal and line.startswith("def ") and self._functions > 1:
             self.emit(f"nonlocal {self._nonlocal}")
         before = len(self._lines)
         yield
@@ -275,6 +282,7 @@ class Writer:
                     continue
                 if here == name:
                     continue
+                self.emit(f"meter.left -= len({here} or '') >> 12")
                 tests = [f"{here} == {name}"]
                 if key in scope.maybe:
                     tests.append(f"{here} is None")
@@ -329,7 +337,9 @@ class Writer:
                 # From within another function, which a `return` would only end itself, it is left as a note.
                 self.emit("return True" if self._functions == level else f"{hit}[0] = True")
 
+            self._asking += 1
             body(succeed)
+            self._asking -= 1
             self.emit(f"return {hit}[0]")
         return f"{test}()"
 
@@ -387,7 +397,7 @@ class Writer:
         table = self.share("table", index)
         row_name = self.name("row")
         key = "".join(f"{scope.name(node.variables[column])}, " for column in known)
-        with self.block(f"for {row_name} in {table}.get(({key}), ()):"):
+        with self.loop(row_name, f"{table}.get(({key}), ())"):
             bound, maybe = dict(scope.bound), dict(scope.maybe)
             sure = certain(node)
             for column, variable in enumerate(node.variables):
@@ -412,6 +422,7 @@ class Writer:
             self.emit(f"{row} = {tuple_text([found.name(column) for column in columns])}")
             with self.block(f"if {row} not in {seen}:"):
                 self.emit(f"{seen}.add({row})")
+                self.made()
                 consume(found)
 
         self.produce(node, scope, once)
@@ -441,9 +452,10 @@ class Writer:
         def collect(found: Scope) -> None:
             key, arguments = self._grouped(node, seen, found)
             self.emit(f"{groups}.setdefault({key}, []).append({arguments})")
+            self.made()
 
         self.produce(node.node, Scope({**known, **scope.constants()}, {}), collect)
-        with self.block(f"for {key_name}, {rows_name} in {groups}.items():"):
+        with self.loop(f"{key_name}, {rows_name}", f"{groups}.items()"):
             bound, maybe = dict(scope.bound), dict(scope.maybe)
             for column, variable in enumerate(node.keys):
                 if variable in known:
@@ -453,7 +465,7 @@ class Writer:
                 (bound if variable in sure else maybe)[variable] = name
             for column, (variable, aggregate) in enumerate(node.aggregates):
                 name = self.name("v")
-                function = self.share("aggregate", aggregates.compiled(aggregate))
+                function = self.share("aggregate", aggregates.compiled(aggregate, self.meter))
                 self.emit(f"{name} = {function}([row[{column}] for row in {rows_name}])")
                 maybe[variable] = name
             consume(Scope(bound, maybe))
@@ -486,7 +498,7 @@ class Writer:
         expression: Expression,
         seen: frozenset[Variable],
         scope: Scope,
-        compiled: Callable[[Expression], Callable[..., Any]],
+        compiled: Callable[[Expression, Meter], Callable[..., Any]],
     ) -> str:
         """The call that gives the expression's value; variables that the expression does not see are unbound."""
         if compiled is expressions.value:
@@ -505,7 +517,8 @@ class Writer:
                 arguments.append("None")
             else:
                 arguments.append(scope.name(operand))
-        return f"{self.share('expression', compiled(expression))}({', '.join(arguments)})"
+        self._counted = True
+        return f"{self.share('expression', compiled(expression, self.meter))}({', '.join(arguments)})"
 
     def _exists(self, exists: Exists, seen: frozenset[Variable], scope: Scope) -> str:
         result = self.name("v")
@@ -684,10 +697,10 @@ class Writer:
             return
         if any(known):
             index, part = self._units_with(scope)
-            head = f"for {key_name} in {index}.get({part}, ()):"
+            head = self.loop(key_name, f"{index}.get({part}, ())")
         else:
-            head = f"for {key_name}, {unit} in {everyone}.items():"
-        with self.block(head):
+            head = self.loop(f"{key_name}, {unit}", f"{everyone}.items()")
+        with head:
             if any(known):
                 self.emit(f"{unit} = {everyone}[{key_name}]")
             inner = scope.binding(UNIT, unit)
@@ -713,12 +726,12 @@ class Writer:
         tables_name = self.name("tables")
         if pattern.p in scope.bound:
             self.emit(f"{tables_name} = {everything}.get({scope.name(pattern.p)})")
-            head, inner = f"if {tables_name} is not None:", scope
+            head, inner = self.block(f"if {tables_name} is not None:"), scope
         else:
             predicate = self.name("v")
-            head = f"for {predicate}, {tables_name} in {everything}.items():"
+            head = self.loop(f"{predicate}, {tables_name}", f"{everything}.items()")
             inner = scope.binding(pattern.p, predicate)
-        with self.block(head):
+        with head:
             if pattern.graph is None:
                 self._triple(pattern, inner, consume, None, f"{tables_name}.default")
             else:
@@ -730,7 +743,7 @@ class Writer:
         assert graph is not None
         if isinstance(graph, (Variable, Constant)) and graph not in scope.bound:
             name = self.name("v")
-            with self.block(f"for {name}, {table} in {named}.items():"):
+            with self.loop(f"{name}, {table}", f"{named}.items()"):
                 self._triple(pattern, scope.binding(graph, name), consume, None, table)
             return
         self.emit(f"{table} = {named}.get({self.part(graph, scope)})")

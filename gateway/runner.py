@@ -59,6 +59,7 @@ from engine.errors import (
 from engine.graph_store import GraphWrite, graph_write_delta
 from engine.protocol import Results, Resume
 from engine.sparql import Query, parse_update
+from engine.store import Select
 from engine.terms import Bag, Term
 from engine.update import UsingGraphs, check_access
 from gateway.apps import KIND as APPLICATION
@@ -97,6 +98,8 @@ UPKEEP_AGAIN_S = 600.0
 """Until upkeep that fails each time is tried again, at most."""
 MEASURED_MAX = 10_000
 """Evaluated queries whose last time is remembered."""
+INTERRUPTIONS_MAX = 3
+"""How often an application begins again whose query went over its limit."""
 GROUPS_MAX = 64
 """Groups that may wait for the disk in parallel mode; those that wait are synced together."""
 
@@ -231,6 +234,7 @@ class Runner:
         self._aggregators: dict[str, tuple[Application, str]] = {}  # spuid -> application, aggregator
         self._owed: deque[Trigger] = deque()
         self._reactions_in_a_row: Counter[str] = Counter()  # by application, since the last request
+        self._interruptions: Counter[str] = Counter()  # by application, since the start
         self._beginning: deque[Application] = deque()  # their beginning is not recorded yet
         self._ending: deque[str] = deque()  # the same of the end of those that are not declared any more
         self._stopped: deque[Application] = deque()  # the same of those that were stopped
@@ -312,7 +316,13 @@ class Runner:
 
         limits = self._settings.limits
         new_engine = partial(
-            Engine, clock=clock, delta_quads_max=limits.delta_quads_max, term_bytes_max=limits.term_bytes_max
+            Engine,
+            clock=clock,
+            delta_quads_max=limits.delta_quads_max,
+            term_bytes_max=limits.term_bytes_max,
+            evaluation_ms_max=limits.evaluation_ms_max,
+            processor_time=thread_time,
+            ends_costly=True,
         )
         if self._store is None:
             return new_engine()
@@ -358,8 +368,11 @@ class Runner:
     def commit_again(self, record: Record) -> None:
         """Follows a commit's delta at the time of its record; for the recovery, as what follows."""
         self._now = moment(record.ts)
-        self._owe(self._engine.commit(record.delta, record.seq))
+        commit = self._engine.commit(record.delta, record.seq)
         self._now = None
+        self._owe(commit)
+        if commit.ended:
+            self._end_failed(commit.ended)
 
     def strike_out(self, record: Record) -> None:
         """Strikes out the reaction that a record is. The order in which they are owed may be another one than
@@ -516,6 +529,7 @@ class Runner:
             self._settings = settings
             self._trials.limits = settings.limits
             self._engine.store.term_bytes_max = settings.limits.term_bytes_max
+            self._engine.work.allow(settings.limits.evaluation_ms_max)
             self._reader.apply(settings.query, settings.limits)
 
         return self._enqueue(apply)
@@ -909,12 +923,18 @@ class Runner:
 
     # --- what evaluations cost ---
 
-    def _measured(self, text: str, select: Callable[[], Bag]) -> Bag:
+    def _measured(self, text: str, select: Select) -> Bag:
         """Runs a SELECT of the engine's; takes the time of those that a commit makes necessary."""
         if not self._following:
             return select()
         begun = thread_time()
-        result = select()
+
+        def check() -> None:
+            """A result that is longer and longer is not waited for three times."""
+            if (thread_time() - begun) * 1000 > OVERRUNS_MAX * self._settings.limits.evaluation_ms_max:
+                raise self._engine.work.exceeded()
+
+        result = select(check)
         evaluation = self._evaluations.of(text)
         evaluation.ms = (thread_time() - begun) * 1000
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > self._settings.limits.evaluation_ms_max else 0
@@ -934,6 +954,12 @@ class Runner:
                 if self._engine.describe(spuid).text == text:
                     name = application.name
                     logger.warning("application's subscription is slow name=%s evaluation_ms=%.0f", name, ms)
+                    problem = (
+                        f"application {name}: a query takes longer than limits.evaluation_ms_max = "
+                        f"{self._settings.limits.evaluation_ms_max} at commit after commit; narrow it down"
+                    )
+                    if problem not in self.health.problems:
+                        self.health.problems.append(problem)
             self._subscribers.end_slow(text, ms, error)
         self._too_slow.clear()
 
@@ -1015,12 +1041,43 @@ class Runner:
         return commit
 
     def _end_failed(self, ended: Sequence[Ended]) -> None:
-        """Tells whose subscriptions the engine has ended. An application that lacks one of its own is stopped."""
+        """Tells whose subscriptions the engine has ended. An application that lacks one is stopped, or begins
+        again if the query was only too costly."""
         self._subscribers.end_failed([one for one in ended if one.spuid not in self._aggregators])
         for spuid, error in ended:
             if spuid in self._aggregators:
                 application = self._aggregators[spuid][0]
-                self._stop(application, f"application {application.name} was stopped: {error}")
+                if isinstance(error, LimitExceededError):
+                    self._interrupt(application, error)
+                else:
+                    self._stop(application, f"application {application.name} was stopped: {error}")
+
+    def _interrupt(self, application: Application, error: LimitExceededError) -> None:
+        """Ends an application one of whose queries went over the limit, and has it begin again.
+
+        What it owes by earlier commits, and by its other queries for this one, is done before. What the query would
+        have triggered by this commit is lost, and the log says so: the application ended and began behind it.
+        """
+        name = application.name
+        self._interruptions[name] += 1
+        again = self._interruptions[name] <= INTERRUPTIONS_MAX
+        self._let_go(application)
+        self._stopped.append(application)
+        if again:
+            self._beginning.append(application)
+        self.health.problems.append(
+            f"application {name}: a query went over its limit, and what it would have triggered was not done"
+            f"{'' if again else '; the application was stopped until the next start'}: {error}"
+        )
+        logger.error("application's query over the limit name=%s begins_again=%s reason=%s", name, again, error)
+
+    def _let_go(self, application: Application) -> None:
+        """Ends the subscriptions of an application."""
+        for spuid, (owner, _) in list(self._aggregators.items()):
+            if owner == application:
+                del self._aggregators[spuid]
+                with suppress(UnknownSpuidError):  # the engine itself has ended it
+                    self._engine.unsubscribe(spuid)
 
     def _followed(self, record: Record) -> None:
         """Takes up what a record that was appended says. Raises BrokenEngineError."""
@@ -1225,11 +1282,7 @@ class Runner:
         self.health.problems.append(problem)
         logger.error("application stopped name=%s reason=%s", application.name, problem, exc_info=unexpected)
         self._owed = deque(trigger for trigger in self._owed if trigger.application != application)
-        for spuid, (owner, _) in list(self._aggregators.items()):
-            if owner == application:
-                del self._aggregators[spuid]
-                with suppress(UnknownSpuidError):  # the engine itself has ended it
-                    self._engine.unsubscribe(spuid)
+        self._let_go(application)
         self._stopped.append(application)
 
     def close(self, *, orderly: bool = False) -> None:

@@ -9,7 +9,8 @@ time is let into the loop. What has passed is remembered, so that the price is p
   evaluation finds the solutions of all texts of the shape, so none of them costs more. Constants that restrict
   what is subtracted (MINUS, EXISTS), the ends of paths, and those in expressions and VALUES stay as they are.
 
-A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other.
+A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other. It
+does if its expressions may make long texts of short ones, or look for patterns in them.
 
 The dataset goes on growing behind a trial that was passed. So each evaluation in the loop is measured as well:
 one that takes longer than the limit has to pass again.
@@ -28,8 +29,22 @@ from hashlib import blake2b
 from typing import Any
 
 from engine.access import FULL, Access, Graphs
-from engine.algebra import Constant, Exists, Expression, Minus, OpaquePath, Pattern, Values, Variable, walk
+from engine.aggregates import AGGREGATES
+from engine.algebra import (
+    Aggregate,
+    Constant,
+    Exists,
+    Expression,
+    Function,
+    Minus,
+    OpaquePath,
+    Pattern,
+    Values,
+    Variable,
+    walk,
+)
 from engine.core import Engine
+from engine.costs import Costs
 from engine.errors import GatewayError, LimitExceededError
 from engine.grammar import UnknownSyntaxError, constant_spans, read_select
 from engine.lexer import joined, tokens
@@ -256,8 +271,15 @@ def _outline(text: str, lifted: Lifted) -> _Outline | None:
         len(patterns) <= 1
         and all(any(not isinstance(part, Variable) for part in pattern[:3]) for pattern in patterns)
         and not any(isinstance(part, (OpaquePath, Values, Exists)) for part in found)
+        and not any(isinstance(part, Aggregate) and part.name not in AGGREGATES for part in found)
+        and not any(isinstance(part, Expression) and _may_grow(part) for part in found)
     )
     return _Outline(frozenset(_general(select.node)), linear)
+
+
+def _may_grow(expression: Expression) -> bool:
+    """Whether it may cost more than a look at its operands."""
+    return Costs(expression.parts).growing or any(isinstance(part, Function) for part in expression.parts)
 
 
 def _general(tree: Any) -> Iterator[int]:

@@ -6,6 +6,7 @@ from engine.grammar import constant_spans
 from engine.lutt import Footprint
 from engine.shapes import Shape, read_spelling
 from engine.sparql import canonical, declarations_and_body, subscribable
+from engine.work import Work
 
 
 def footprint(text: str, dataset: Dataset | None = None) -> Footprint:
@@ -14,5 +15,5 @@ def footprint(text: str, dataset: Dataset | None = None) -> Footprint:
     raws = ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
     terms = [canonical(prologue, raw) for raw in raws]
     spelling = read_spelling(body, columns, lambda raw: canonical("", raw))
-    shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset)
+    shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset, Work())
     return shape.footprint(shape.constants(terms))

@@ -116,13 +116,16 @@ class Pair:
         """Has every subscription followed by its own class again, if that can be."""
         if self.engine.subscription_classes == self.classes:
             return True
-        for follower in list(self.followers):
-            spuid = follower.subscription.spuid
-            if self.engine.describe(spuid).spu_class != follower.subscription.spu_class:
-                self.engine.unsubscribe(spuid)
-                self.followers.remove(follower)
-                self.subscribe(follower.text)
+        others = [one for one in self.followers if self._spu_class(one) != one.subscription.spu_class]
+        for follower in others:  # all of them first, for some share a shape
+            self.engine.unsubscribe(follower.subscription.spuid)
+            self.followers.remove(follower)
+        for follower in others:
+            self.subscribe(follower.text)
         return self.engine.subscription_classes == self.classes
+
+    def _spu_class(self, follower: Follower) -> str:
+        return self.engine.describe(follower.subscription.spuid).spu_class
 
     def change(self, text: str, around: Callable[[Callable[[], Commit]], Commit]) -> None:
         """Lets both change, and compares."""

@@ -12,6 +12,7 @@ import pytest
 
 from engine import Engine
 from engine.errors import GatewayError, LimitExceededError, UnknownSpuidError, UnsupportedRequestError
+from engine.work import EVALUATION_MS_MAX
 
 PREFIX = "PREFIX : <urn:x:> "
 
@@ -326,7 +327,7 @@ def test_where_the_store_may_see_more_than_sparql_says_the_store_is_asked(where:
 def test_a_product_that_is_too_large_is_refused_and_leaves_nothing_behind(projection: str) -> None:
     engine = Engine()
     engine.load("".join(f"<a:{number}> <a:p> <a:x> .\n" for number in range(1500)).encode())
-    with pytest.raises(LimitExceededError, match=r"2000000 quads .* join its patterns"):
+    with pytest.raises(LimitExceededError, match=r"limits.evaluation_ms_max = 500 .* join its patterns"):
         engine.subscribe(f"SELECT {projection} {{ ?a <a:p> ?b . ?c <a:p> ?d }}")
     assert engine.subscription_count == 0
     assert engine._subscriptions._shapes == {}
@@ -347,11 +348,18 @@ GIVING_UP = [
 ]
 
 
+def allow(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has an evaluation cost no more than that, however large the commit is."""
+    monkeypatch.setattr("engine.work.UNITS_PER_MS", units / EVALUATION_MS_MAX)
+    monkeypatch.setattr("engine.work.SLICE", 10)
+    monkeypatch.setattr("engine.work.SHARE", 0)
+
+
 @pytest.mark.parametrize("query", GIVING_UP)
 def test_a_plan_that_gives_up_leaves_its_shape_to_the_store_within_the_commit(
     query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.writer.STEPS_MAX", 1000)
+    allow(1000, monkeypatch)
     engine = Engine()
     engine.load(READINGS[: READINGS.index(b"<a:s3>")])
     watched = [followed(engine, query), followed(engine, "SELECT * { ?s <a:value> ?o }")]
@@ -371,8 +379,8 @@ def test_a_plan_that_gives_up_leaves_its_shape_to_the_store_within_the_commit(
 def test_whatever_a_seeder_raises_leaves_its_shape_to_the_store(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.writer.STEPS_MAX", 1000)
-    monkeypatch.setattr("engine.writer.TooManySteps", error)
+    allow(1000, monkeypatch)
+    monkeypatch.setattr("engine.work.Work.exceeded", lambda work: error())
     engine = Engine()
     engine.load(READINGS[: READINGS.index(b"<a:s3>")])
     watched = [followed(engine, GIVING_UP[0])]
@@ -423,7 +431,7 @@ def test_what_many_constants_name_is_looked_up_and_never_multiplied(
     engine = Engine()
     engine.load(READINGS)
     engine.update("INSERT DATA { <a:s3> <a:near> <a:s7> . <a:s0> <a:near> <a:s1> . <a:s10> <a:near> 3 }")
-    monkeypatch.setattr("engine.writer.STEPS_MAX", 100)
+    allow(2500, monkeypatch)
     other = query.replace("<a:s0>", "<a:s10>")
     watched = [followed(engine, query), followed(engine, other)]
     classes = engine.subscription_classes
@@ -444,7 +452,7 @@ def test_constants_are_tested_before_what_they_do_not_name_is_looked_at(monkeypa
     engine = Engine()
     data = "".join(f'<a:s{number}> <a:value> "1" .\n<a:z> <a:near> <a:s{number}> .\n' for number in range(300))
     engine.load(data.encode())
-    monkeypatch.setattr("engine.writer.STEPS_MAX", 200)
+    allow(200, monkeypatch)
     for text in (
         "SELECT ?y { <a:s1> <a:on> ?v . ?y <a:value> ?v . ?z <a:near> ?y . ?z <a:in> <a:here> }",
         "SELECT DISTINCT ?y { <a:s1> <a:on> ?v . ?y <a:value> ?v . ?z <a:near> ?y . ?z <a:in> <a:here> }",

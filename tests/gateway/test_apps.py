@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.change_log import Record
@@ -19,6 +20,7 @@ from gateway import runner as runner_module
 from gateway.apps import Application, load_applications
 from gateway.log_writer import LogWriter
 from gateway.runner import Runner
+from gateway.settings import Settings
 from tests.gateway_parts import (
     START,
     FakeClock,
@@ -750,5 +752,47 @@ def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
             await runner.unsubscribe(other, ear)
             runner.disconnect(ear, [spuid])
             await until(lambda: runner.figures.status()["subscriptions"] == 0)
+
+    asyncio.run(scenario())
+
+
+# --- queries over the limit -------------------------------------------------------------------------
+
+
+def test_a_query_over_the_limit_interrupts_its_application_and_the_log_says_so(tmp_path: Path) -> None:
+    """What it would have triggered is not done, now or later; it goes on, and so do the others."""
+    product = profile(
+        {
+            "Q": "SELECT ?x { ?x :in ?v . ?a :wide ?b . ?c :wide ?d FILTER(CONTAINS(STR(?b), STR(?d))) }",
+            "PLAIN": "SELECT ?x { ?x :in ?v }",
+        },
+        {"U": "INSERT { ?x :product [] } WHERE { }", "V": "INSERT { ?x :plain [] } WHERE { }"},
+        {"product": {"query": "Q", "added": "U"}, "plain": {"query": "PLAIN", "added": "V"}},
+    )
+    applications = [application("wide", product), copier("other", "in", "out")]
+    settings = msgspec.convert({"limits": {"evaluation_ms_max": 20}}, Settings)
+    wide = " . ".join(f":w{number} :wide {number}" for number in range(400))
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
+            await update(runner, PREFIXES + f"INSERT DATA {{ {wide} }}")
+            await idle(runner)
+            assert runner.health.problems == []
+            accepted = await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+            await idle(runner)
+            assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
+            assert any(
+                "wide" in problem and "limits.evaluation_ms_max = 20" in problem for problem in runner.health.problems
+            )
+            behind = [
+                record.cause.id for record in records(tmp_path) if record.seq > accepted.sequence and record.cause
+            ]
+            ended = behind.index("wide@")
+            assert {"wide/plain/added", "other/copy/added"} == set(behind[:ended])
+            before = len(records(tmp_path))
+        async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
+            await idle(runner)
+            assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
+            assert len(records(tmp_path)) >= before
 
     asyncio.run(scenario())

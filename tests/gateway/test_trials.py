@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 from engine.client import EngineClient, RefusedError
 from engine.core import Engine
 from engine.errors import LimitExceededError, QueueFullError
+from engine.protocol import Resume
 from engine.update import UsingGraphs
 from gateway.reader import Reader
 from gateway.runner import Lane, UpdateCall
@@ -85,6 +86,34 @@ def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None
     assert found is None or found.passed
     for costly in (CHAIN, PRODUCT, cheap.replace("<http://p>", "?p ?x . ?s ?q")):
         assert not of_update(trials, costly).passed
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        'BIND(REPLACE("aa", "a", "bb") AS ?o)',
+        "BIND(CONCAT('a', 'b') AS ?o)",
+        "?s <http://p> ?x FILTER(REGEX(?x, '(a{9}){9}'))",
+        "?s <http://p> ?x BIND(<http://f>(?x) AS ?o)",
+        "SELECT (GROUP_CONCAT(?x) AS ?o) { ?s <http://p> ?x }",
+    ],
+)
+def test_expressions_that_may_cost_much_need_a_trial(trials: Trials, where: str) -> None:
+    assert not of_update(trials, f"INSERT {{ <http://s> <http://q> ?o }} WHERE {{ {{ {where} }} }}").passed
+
+
+def test_texts_that_grow_in_a_where_without_patterns_are_given_up(trials: Trials) -> None:
+    text = '"aaaaaaaa"'
+    for _ in range(8):
+        text = f'REPLACE({text}, ".", "$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0")'
+
+    async def test() -> None:
+        with pytest.raises(LimitExceededError):
+            await of_update(
+                trials, f"INSERT {{ <http://s> <http://q> ?n }} WHERE {{ BIND(STRLEN({text}) AS ?n) }}"
+            ).run()
+
+    go(test)
 
 
 def test_a_text_that_has_passed_is_not_tried_again(trials: Trials) -> None:
@@ -399,5 +428,61 @@ def test_a_client_is_told_that_its_subscription_was_ended(tmp_path: Path, monkey
             gone = await ask(socket, {"unsubscribe": {"spuid": first["spuid"], "alias": "b"}})
             assert gone["error"] == "sid_not_found"
             assert json.dumps((await health(at))["subscriptions"]) == "0"
+
+    go(test)
+
+
+# --- plans ------------------------------------------------------------------------------------------
+
+MATCHED = "SELECT ?a ?c { ?a <http://p> ?b . ?c <http://p> ?d FILTER(CONTAINS(STR(?b), STR(?d))) }"
+
+
+def test_a_plan_that_a_commit_makes_too_costly_ends_with_the_reason_and_the_commit_stands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        settings = limited(evaluation_ms_max=20)
+        async with gateway(tmp_path, settings=settings) as runner:
+            ear, kept, other = Ear(), Ear(), Ear()
+            await runner.subscribe(MATCHED, ear, None, None)
+            await runner.subscribe(MATCHED, kept, None, None, resume=Resume("PT1H"))
+            await runner.subscribe("SELECT ?s { ?s <http://p> ?o }", other, None, None)
+            assert runner.figures.status()["trials"] == 0
+            accepted = await update(runner, triples(1000))
+            for told in (ear.told, kept.told):
+                assert told[0] == 0
+                assert "limits.evaluation_ms_max = 20" in str(told[1])
+            assert other.told == [0, 1]
+            assert next(record for record in records(tmp_path) if record.seq == accepted.sequence).a
+            await update(runner, "INSERT DATA { <http://more> <http://p> 1 }")
+            assert len(ear.told) == len(kept.told) == 2
+            assert runner.counters.ended == 2
+            assert runner.figures.status()["subscriptions"] == 1
+            assert [record.type for record in records(tmp_path)].count("unsubscribe") == 1
+            assert len([line for line in caplog.records if "subscription ended" in line.getMessage()]) == 2
+            with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 20"):
+                await runner.subscribe(MATCHED, Ear(), None, None)
+        async with gateway(tmp_path, settings=settings) as runner:
+            assert runner.figures.status()["subscriptions"] == 0
+
+    go(test)
+
+
+def test_a_result_that_grows_without_end_on_a_commit_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(10_000))
+
+    async def test() -> None:
+        async with gateway(tmp_path, settings=limited(evaluation_ms_max=400)) as runner:
+            ear, other = Ear(), Ear()
+            await runner.subscribe(PATHS, ear, None, None)
+            await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
+            monkeypatch.setattr("gateway.runner.thread_time", lambda: float(next(seconds)))
+            chain = " . ".join(f"<http://{number}> <http://next> <http://{number + 1}>" for number in range(100))
+            await update(runner, f"INSERT DATA {{ {chain} }}")
+            assert "limits.evaluation_ms_max = 400" in str(ear.told[1])
+            assert other.told == [0, 1]
+            assert runner.counters.ended == 1
 
     go(test)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sized
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +19,9 @@ import pyoxigraph as ox
 
 from engine import Commit, Engine, Notification
 from engine.errors import GatewayError, LimitExceededError
-from engine.limits import STEPS_MAX
 from engine.update import UsingGraphs
 from engine.update_plan import UpdatePlan
+from engine.work import Meter, Work
 from tests.oracle import (
     REFUSALS,
     Answer,
@@ -138,15 +139,32 @@ class Tally:
         return f"{figures} changed_share={self.changed_share():.2f} {shares}"
 
 
+class FewUnits(Meter):
+    """Allows each evaluation so many units, about."""
+
+    def __init__(self, work: Work, sharers: Sized, units_max: int) -> None:
+        super().__init__(work, sharers)
+        self._all = work
+        self._units_max = units_max
+        self._turn = -1
+        self.left = units_max
+
+    def more(self) -> None:
+        if self._turn == self._all.turn:
+            raise self._all.exceeded()
+        self._turn = self._all.turn
+        self.left = self._units_max
+
+
 class Comparison:
     """One engine and one oracle that live through the same case.
 
     whole_every: the datasets are compared as a whole after every so many updates, and at the end. In between the
-    engine is not made to write its delta to the store. steps_max: after which the plans of subscriptions give up.
+    engine is not made to write its delta to the store. units_max: after which the plans of subscriptions give up.
     """
 
-    def __init__(self, tally: Tally, whole_every: int = 3, steps_max: int = STEPS_MAX) -> None:
-        self._steps_max = steps_max
+    def __init__(self, tally: Tally, whole_every: int = 3, units_max: int | None = None) -> None:
+        self._units_max = units_max
         self.engine = Engine()
         self.oracle = GraphOracle()
         self.followers: list[Follower] = []
@@ -172,11 +190,11 @@ class Comparison:
     def take(self, step: Step) -> None:
         match step.kind:
             case "subscribe":
-                with patch("engine.writer.STEPS_MAX", self._steps_max):
+                with self._few_units():
                     try:
                         self.subscribe(step.text, step.graphs)
                     except LimitExceededError:
-                        assert self._steps_max < STEPS_MAX, step.text
+                        assert self._units_max is not None, step.text
                         self.tally.counts["too costly"] += 1
             case "unsubscribe":
                 self.unsubscribe(int(step.text))
@@ -186,6 +204,13 @@ class Comparison:
                 self._update_using(step)
             case _:
                 self.update(step.text)
+
+    def _few_units(self) -> AbstractContextManager[object]:
+        """Has plans that are made meanwhile give up soon."""
+        units_max = self._units_max
+        if units_max is None:
+            return nullcontext()
+        return patch("engine.plan.Meter", lambda work, sharers: FewUnits(work, sharers, units_max))
 
     def subscribe(self, text: str, graphs: Graphs | None = None) -> Follower:
         expected = self.oracle.query(text, graphs)
@@ -345,16 +370,16 @@ class CaseFailedError(AssertionError):
     """A case on which engine and oracle differ; the message holds its seed, the smallest form found, and how."""
 
 
-def failure(case: Case, steps_max: int = STEPS_MAX) -> Exception | None:
+def failure(case: Case, units_max: int | None = None) -> Exception | None:
     """What is found on a case. Whatever the engine raises that is no refusal is a finding too."""
     try:
-        Comparison(Tally(), steps_max=steps_max).run(case)
+        Comparison(Tally(), units_max=units_max).run(case)
     except Exception as error:
         return error
     return None
 
 
-def smaller(case: Case, seconds: float = SHRINKING_SECONDS, steps_max: int = STEPS_MAX) -> Case:
+def smaller(case: Case, seconds: float = SHRINKING_SECONDS, units_max: int | None = None) -> Case:
     """The failing case without the steps that are not needed for it to fail, as far as the time reaches."""
     deadline = time.monotonic() + seconds
     steps = list(case.steps)
@@ -365,14 +390,14 @@ def smaller(case: Case, seconds: float = SHRINKING_SECONDS, steps_max: int = STE
             if time.monotonic() > deadline:
                 return Case(tuple(steps))
             rest = steps[:position] + steps[position + 1 :]
-            if failure(Case(tuple(rest)), steps_max) is not None:
+            if failure(Case(tuple(rest)), units_max) is not None:
                 steps, shrunk = rest, True
     for position, step in enumerate(steps):
         for shorter in _shorter(step):
             if time.monotonic() > deadline:
                 break
             tried = [*steps[:position], shorter, *steps[position + 1 :]]
-            if failure(Case(tuple(tried)), steps_max) is not None:
+            if failure(Case(tuple(tried)), units_max) is not None:
                 steps = tried
                 break
     return Case(tuple(steps))
@@ -389,16 +414,16 @@ def _shorter(step: Step) -> Iterable[Step]:
                 yield replace(step, text=operation if number == 0 else prologue.group() + operation)
 
 
-def run_cases(seeds: Iterable[int], tally: Tally | None = None, steps_max: int = STEPS_MAX) -> Tally:
+def run_cases(seeds: Iterable[int], tally: Tally | None = None, units_max: int | None = None) -> Tally:
     """Runs the cases of these seeds. Raises CaseFailedError for the first that fails."""
     tally = tally or Tally()
     for seed in seeds:
         case = case_of(seed)
         try:
-            Comparison(tally, steps_max=steps_max).run(case)
+            Comparison(tally, units_max=units_max).run(case)
         except Exception as error:
-            small = smaller(case, steps_max=steps_max)
-            found = failure(small, steps_max) or error
+            small = smaller(case, units_max=units_max)
+            found = failure(small, units_max) or error
             raise CaseFailedError(
                 f"seed {seed} fails; to repeat it: python -m tests.soak --case {seed}\n{small!r}\n"
                 f"{type(found).__name__}: {found}"
