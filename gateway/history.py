@@ -19,7 +19,7 @@ import msgspec
 from engine.access import FULL, Access
 from engine.change_log import Followed, Record, check, decode
 from engine.core import Engine
-from engine.errors import ChangeLogError, ConfigurationError
+from engine.errors import ChangeLogError, ConfigurationError, StoreError
 from engine.protocol import Results
 from engine.terms import Quad
 from gateway.apps import Register
@@ -304,7 +304,7 @@ class History:
             )
         try:
             for record in self.records(replay.place, to):
-                replay.follow(record)
+                self._follow(replay, record)
         except ChangeLogError as error:
             if to is not None:
                 raise
@@ -312,6 +312,16 @@ class History:
         if to is not None and replay.place != to:
             raise self._error(f"there is no record {shown(to)}", self._extent())
         return replay
+
+    def _follow(self, replay: Replay, record: Record) -> None:
+        """Raises StoreError for a record that cannot be applied, whatever the trouble."""
+        try:
+            replay.follow(record)
+        except Exception as error:
+            raise StoreError(
+                f"{self.log}: record {shown(place_of(record))} cannot be applied: {error!r}; start the gateway, which "
+                "sets it aside, or name an earlier record"
+            ) from error
 
     def _begun(self, replay: Replay, to: Place | None, tell: Callable[[ChangeLogError], None]) -> bool:
         """Begins with the nearest snapshot that is whole, or with nothing where the log has everything."""

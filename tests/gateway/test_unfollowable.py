@@ -14,10 +14,11 @@ import pytest
 from engine.change_log import encode
 from engine.core import Commit, Engine
 from engine.delta import QuadDelta
-from engine.errors import ChangeLogError, LimitExceededError
+from engine.errors import ChangeLogError, LimitExceededError, StoreError
 from engine.store import QuadStore
 from engine.terms import Quad, Term
 from gateway import log_writer
+from gateway.history import History
 from gateway.log_reader import ends
 from gateway.log_reader import segments as all_segments
 from gateway.runner import Runner
@@ -378,6 +379,19 @@ def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: p
             assert values(runner) == [1, 2]
 
     asyncio.run(scenario())
+
+
+# --- the past, for people ---
+
+
+def test_the_past_is_told_up_to_the_record_before(tmp_path: Path, breaks: Breaks) -> None:
+    clock = FakeClock()
+    asyncio.run(play(tmp_path, clock))
+    breaks(MemoryError())
+    history = History(tmp_path, clock)
+    with pytest.raises(StoreError, match=r"record 1/4 cannot be applied: MemoryError.*start the gateway"):
+        history.replay()
+    assert history.replay((1, 3)).engine.quad_count == 2
 
 
 # --- the service ---
