@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fleet test-faults demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run test test-fleet test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
+
+fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 deb: $(VENV)/run.stamp ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
 	@ARCH="$(ARCH)" PYTHON="$(filter 3.%,$(PYTHON))" image/deb/build.sh

@@ -1,0 +1,2 @@
+BASE <http://e/> PREFIX x: <x#> DELETE { ?s x:p ?o } INSERT { GRAPH <g> { ?s x:p ?n , [ x:q ( 1 -2 +.3 true ) ] } } USING NAMED <g> WHERE { ?s x:p ?o BIND(NOW() AS ?n) } ; PREFIX y: <y> INSERT DATA { _:b.c y:a\-b.%41 '''it's
+"""''' . << <a> <b> <c> >> y:q """a"b""" } ; DROP SILENT GRAPH <g>

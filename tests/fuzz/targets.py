@@ -1,0 +1,151 @@
+"""What is fuzzed: each target takes bytes and asserts what holds for all of them.
+
+Only errors of our own tree may come out, and what has an inverse must survive it. A target returns nothing; it raises
+what is a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import google_crc32c
+import msgspec
+import zstandard
+
+from cloud_sync.fleet.segment_check import Bad, Bounds, checked_segment
+from engine.change_log import Seal, decode, encode
+from engine.errors import ConfigurationError, GatewayError, JsapError
+from engine.forced_bindings import bound
+from engine.jsap import parse
+from engine.lexer import tokens
+from engine.lifting import Lifter
+from engine.protocol import requests
+from engine.sparql import parse_query, parse_update
+from engine.store import QuadStore
+from engine.terms import Term
+from gateway.rdf_bodies import SMALL_BYTES, RdfBodies
+from gateway.reader import GRAPH_FORMATS, Reader
+
+_NOW = datetime(2030, 1, 1, tzinfo=UTC)
+_BETWEEN = re.compile(r"(?:[\x20\t\r\n]|#[^\n\r]*)*")
+_TERM: Term = "<http://e/x>"
+
+
+def lexer(data: bytes) -> None:
+    """A SPARQL text: its tokens and what is between them are the text; it is taken or refused with an error of ours."""
+    text = data.decode("utf-8", "replace")
+    position = 0
+    for token in tokens(text):
+        assert token.text == text[token.start : token.end] != ""
+        assert _BETWEEN.fullmatch(text, position, token.start), (position, token)
+        position = token.end
+    assert _BETWEEN.fullmatch(text, position), position
+    assert bound(text, {}) == text
+    bound(text, {"a": _TERM})
+    with suppress(ValueError):
+        lifted = Lifter(lambda prologue, raw: raw).lift(text)
+        pieces = iter(lifted.terms)
+        assert len(re.findall("\x01[istnd]\x01", lifted.skeleton)) == len(list(pieces))
+    for ask in (parse_query, lambda sparql: parse_update(sparql, _NOW)):
+        with suppress(GatewayError):
+            ask(text)
+
+
+def messages(data: bytes) -> None:
+    """A message to the WebSocket gate: requests or errors, never an exception; what was read is written and read."""
+    for request in requests(data):
+        if not isinstance(request, GatewayError):
+            again = msgspec.json.decode(msgspec.json.encode(request), type=type(request))
+            assert again == request
+
+
+def segments(data: bytes) -> None:
+    """Lines of a segment, with good checksums and a seal that agrees: good, bad, or of a newer program."""
+    lines = []
+    for line in data.splitlines():
+        body = re.sub(rb',"crc":"[^"]*"\}\s*$', b"", line).removesuffix(b"}")
+        lines.append(b'%s,"crc":"%08x"}' % (body, google_crc32c.value(body)))
+        with suppress(ValueError, ConfigurationError, GatewayError):
+            record = decode(lines[-1])
+            assert decode(encode(record)[:-1]) == record
+            store = QuadStore()
+            with suppress(GatewayError):
+                store.apply(record.delta)
+    content = zstandard.ZstdCompressor().compress(b"".join(line + b"\n" for line in lines))
+    first = {"gw": "gw-1", "epoch": 1, "seq": 1}
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        found = msgspec.json.decode(lines[0][: lines[0].rindex(b',"crc"')] + b"}") if lines else None
+        first |= {name: found[name] for name in first if isinstance(found, dict) and name in found}
+    with suppress(TypeError):
+        last = cast(int, first["seq"]) + max(1, len(lines)) - 1
+        members = {"first": first["seq"], "last": last, "count": max(1, len(lines)), "bytes": len(content)}
+        seal = {"v": 1, "gw": first["gw"], "epoch": first["epoch"], "previous": None} | members
+        seal["sha256"] = hashlib.sha256(content).hexdigest()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "segment"
+            path.write_bytes(content)
+            with suppress(Bad):
+                checked = checked_segment(path, json.dumps(seal).encode(), "gw-1", Bounds(2**20, 2**24, 2**20, 2**20))
+                assert isinstance(checked.seal, Seal)
+                assert checked.seal.count == len(lines)
+
+
+def bodies(data: bytes) -> None:
+    """An RDF document; its first line is the media type. What was read is N-Triples, which are read as the same."""
+    name, _, body = data.partition(b"\n")
+    media_type = name.decode("ascii", "replace")
+    if media_type not in GRAPH_FORMATS or len(body) > SMALL_BYTES:
+        return
+    # Small documents need no reader.
+    documents = RdfBodies(cast(Reader, None))
+    with suppress(GatewayError):
+        quads = asyncio.run(documents.quads(body, media_type, None, "http://e/"))
+        text = "".join(f"{quad.to_nquads()}\n" for quad in quads).encode()
+        if len(text) <= SMALL_BYTES:
+            again = asyncio.run(documents.quads(text, "application/n-triples", None, "http://e/"))
+            assert len(set(again)) == len(set(quads))
+
+
+def profiles(data: bytes) -> None:
+    """A JSAP document, and the texts of what it names."""
+    try:
+        profile = parse(data)
+    except JsapError:
+        return
+    texts: list[tuple[Any, Callable[..., str]]] = [
+        (profile.updates, profile.update_text),
+        (profile.queries, profile.query_text),
+    ]
+    for entries, text_of in texts:
+        for name, entry in entries.items():
+            for value in (None, "1", ["a", 2]):
+                with suppress(GatewayError):
+                    text_of(name, {}, dict.fromkeys(entry.forced_bindings, value))
+    for name in profile.queries:
+        with suppress(GatewayError):
+            profile.query_address(name)
+            profile.subscribe_url(name)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "lexer": lexer,
+    "messages": messages,
+    "segments": segments,
+    "bodies": bodies,
+    "profiles": profiles,
+}
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def corpus(name: str) -> list[Path]:
+    """The files of a target, in order."""
+    return sorted((CORPUS / name).iterdir())
