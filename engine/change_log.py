@@ -8,6 +8,7 @@ bytes before it, so a line that was cut short or damaged is known for what it is
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ import msgspec
 
 from engine.delta import QuadDelta
 from engine.errors import ConfigurationError
+from engine.slices import LONG, Slices, sliced
 from engine.term_bounds import STATEMENT_BYTES_MAX, check_stored
 from engine.terms import STORED_DEPTH_MAX, Quad, Term
 
@@ -151,10 +153,18 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return QuadDelta(self.d, self.a, self.k, graphs.created, graphs.dropped)
 
 
-def encode(record: Record) -> bytes:
+def encode(record: Record, slices: Slices = Slices()) -> bytes:  # noqa: B008 - it has no state
     """The record's line, with its newline."""
+    if len(record.d) + len(record.a) + len(record.k) > LONG:
+        members = {name: _encoded(getattr(record, name), slices) for name in ("d", "a", "k") if getattr(record, name)}
+        record = msgspec.structs.replace(record, **members)
     body = msgspec.json.encode(record)[:-1]
     return b'%s%s%08x"}\n' % (body, _CRC, google_crc32c.value(body))
+
+
+def _encoded(quads: Sequence[Quad], slices: Slices) -> msgspec.Raw:
+    """Quads as JSON."""
+    return msgspec.Raw(b"[%s]" % b",".join([msgspec.json.encode(some)[1:-1] for some in sliced(quads, slices)]))
 
 
 def check(line: bytes) -> bytes:

@@ -26,13 +26,14 @@ from engine.cts import Cts
 from engine.delta import QuadDelta
 from engine.errors import BrokenEngineError, LimitExceededError, StoreError, UnknownSpuidError, is_fault
 from engine.lifting import Lifter
+from engine.slices import Slices
 from engine.sparql import canonical, dataset_of, parse_query
 from engine.spuids import Spuids
 from engine.store import QuadStore, parse_quads, quad_from_native, query_native
 from engine.subscriptions import Change, Subscriptions, Timings
 from engine.term_bounds import TERM_BYTES_MAX
 from engine.terms import Bag, Quad, Term
-from engine.update import DELTA_QUADS_MAX, UsingGraphs
+from engine.update import DELTA_QUADS_MAX, Resolved, UsingGraphs
 from engine.updates import Updates
 from engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
@@ -128,6 +129,7 @@ class Engine:
     a clock is lent: processor_time, in seconds. It does not bound what the store evaluates.
     ends_costly: a subscription whose plan would take longer on a commit is ended, and `Commit.ended` tells of it;
     otherwise the store evaluates it from then on, however long that takes.
+    slices: is told where a long work may be interrupted.
     """
 
     def __init__(
@@ -142,23 +144,25 @@ class Engine:
         evaluation_ms_max: int = EVALUATION_MS_MAX,
         processor_time: Callable[[], float] | None = None,
         ends_costly: bool = False,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
+        self._slices = slices
         self._timings = timings
         self._broken: BrokenEngineError | None = None
         self._delta_quads_max = delta_quads_max
         self._clock = clock
         self._new_identifier = new_identifier
         self._spuids = Spuids()
-        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max)
-        self._cts = Cts(self._store.quads_with)
+        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices)
+        self._cts = Cts(self._store.quads_with, slices)
         lifter = Lifter(canonical)
         self._ends_costly = ends_costly
         self._processor_time = processor_time
         self.work = Work(evaluation_ms_max, processor_time)
         """What evaluations by plans may cost; another limit may be set between two steps."""
-        self._updates = Updates(self._store, self._cts, lifter, self.work, delta_quads_max)
+        self._updates = Updates(self._store, self._cts, lifter, self.work, delta_quads_max, slices)
         self._subscriptions = Subscriptions(
-            self._store, self._cts, lifter, lambda: microseconds(self._clock()), self.work, ends=ends_costly
+            self._store, self._cts, lifter, lambda: microseconds(self._clock()), self.work, slices, ends=ends_costly
         )
         self.sequence = 0
         """Number of the last commit."""
@@ -198,11 +202,13 @@ class Engine:
         using: UsingGraphs | None = None,
         now: datetime | None = None,
         access: Access = FULL,
+        operations: Sequence[Resolved] | None = None,
     ) -> QuadDelta:
         """The delta that an update request would have now; nothing is changed by asking.
 
         now: what NOW() stands for, instead of the engine's clock. access: what its client may read and write; every
-        quad that it asks to delete or insert counts, whether that changes anything or not. Raises as `update`.
+        quad that it asks to delete or insert counts, whether that changes anything or not. operations: what
+        `engine.update.resolved` made of the text, if that was done before. Raises as `update`.
         """
         try:
             return self._updates.delta(
@@ -211,6 +217,7 @@ class Engine:
                 new_blank_node=self._new_blank_node,
                 using=using,
                 access=access,
+                operations=operations,
             )
         except BaseException:
             if self._store.staged:
@@ -389,6 +396,10 @@ class Engine:
 
     # --- reading ---
 
+    def re_evaluated(self, delta: QuadDelta) -> list[str]:
+        """The queries that the store would evaluate to follow a delta."""
+        return self._subscriptions.re_evaluated(delta)
+
     @property
     def quad_count(self) -> int:
         """How many quads the dataset has. Counted one by one when it was opened and not used yet, 0.2 us each."""
@@ -494,6 +505,7 @@ class Engine:
                 evaluation_ms_max=self.work.evaluation_ms_max,
                 processor_time=self._processor_time,
                 ends_costly=self._ends_costly,
+                slices=self._slices,
             )
 
 

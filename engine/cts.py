@@ -9,8 +9,10 @@ a place with few members is a tuple, since most subjects have one object, and a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from engine.delta import QuadDelta
+from engine.slices import SLICE, Slices, sliced
 from engine.terms import Quad, Term
 
 TUPLE_MAX = 16
@@ -96,8 +98,9 @@ class Tables:
 class Cts:
     """The shared index. quads_of: where the quads of a predicate come from when it is named for the first time."""
 
-    def __init__(self, quads_of: QuadsOf) -> None:
+    def __init__(self, quads_of: QuadsOf, slices: Slices = Slices()) -> None:  # noqa: B008 - it has no state
         self._quads_of = quads_of
+        self._slices = slices
         self.tables: dict[Term, Tables] = {}
         self._everything = 0
         self._everything_by_object = False
@@ -142,8 +145,11 @@ class Cts:
 
     def _fill(self, quads: Iterable[Quad]) -> None:
         shared: dict[Term, Term] = {}
-        for s, p, o, g in quads:
-            self._table(p, g).add(shared.setdefault(s, s), shared.setdefault(o, o))
+        rest = iter(quads)
+        while some := list(islice(rest, SLICE)):
+            for s, p, o, g in some:
+                self._table(p, g).add(shared.setdefault(s, s), shared.setdefault(o, o))
+            self._slices.pause()
 
     def _table(self, p: Term, g: Term | None) -> Table:
         tables = self.tables.get(p)
@@ -195,10 +201,12 @@ class Cts:
                 del self.tables[p]
 
     def apply(self, delta: QuadDelta) -> None:
-        for quad in delta.removed:
-            self.remove(quad)
-        for quad in delta.added:
-            self.add(quad)
+        for some in sliced(delta.removed, self._slices):
+            for quad in some:
+                self.remove(quad)
+        for some in sliced(delta.added, self._slices):
+            for quad in some:
+                self.add(quad)
 
     # --- reading ---
 

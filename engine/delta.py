@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.slices import Slices, sliced
 from engine.terms import Bag, Quad, Term
 
 
@@ -34,32 +35,37 @@ class QuadDelta(NamedTuple):
         return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
 
 
-def compose(deltas: Iterable[QuadDelta]) -> QuadDelta:
+def compose(deltas: Sequence[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
     """One delta with the effect of several that follow each other, each relative to the one before.
 
     A quad removed and added again is no change; it counts as kept, since the last word was to assert it.
     """
+    if len(deltas) == 1:
+        return deltas[0]
     removed: dict[Quad, None] = {}
     added: dict[Quad, None] = {}
     kept: dict[Quad, None] = {}
     created: dict[Term, None] = {}
     dropped: dict[Term, None] = {}
     for delta in deltas:
-        for quad in delta.removed:
-            kept.pop(quad, None)
-            if quad in added:
-                del added[quad]
-            else:
-                removed[quad] = None
-        for quad in delta.added:
-            if quad in removed:
-                del removed[quad]
-                kept[quad] = None
-            else:
-                added[quad] = None
-        for quad in delta.kept:
-            if quad not in added:
-                kept[quad] = None
+        for some in sliced(delta.removed, slices):
+            for quad in some:
+                kept.pop(quad, None)
+                if quad in added:
+                    del added[quad]
+                else:
+                    removed[quad] = None
+        for some in sliced(delta.added, slices):
+            for quad in some:
+                if quad in removed:
+                    del removed[quad]
+                    kept[quad] = None
+                else:
+                    added[quad] = None
+        for some in sliced(delta.kept, slices):
+            for quad in some:
+                if quad not in added:
+                    kept[quad] = None
         _follow(delta.dropped, created, dropped)
         _follow(delta.created, dropped, created)
     return QuadDelta(tuple(removed), tuple(added), tuple(kept), tuple(created), tuple(dropped))

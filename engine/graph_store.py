@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 
 from engine.delta import QuadDelta
 from engine.errors import UnknownGraphError
+from engine.slices import LONG, SLICE, Slices, sliced
 from engine.store import QuadStore
 from engine.terms import Quad, Term
 
@@ -28,7 +30,11 @@ class GraphWrite:
     quads: tuple[Quad, ...] = ()
 
 
-def graph_write_delta(store: QuadStore, write: GraphWrite) -> QuadDelta:
+def graph_write_delta(
+    store: QuadStore,
+    write: GraphWrite,
+    slices: Slices = Slices(),  # noqa: B008 - it has no state
+) -> QuadDelta:
     """The net effect of a write; the store is left as it was. Raises UnknownGraphError when the graph that is to be
     dropped does not exist; the default graph always does, and is emptied. LimitExceededError for terms that are too
     long or too deep."""
@@ -38,18 +44,32 @@ def graph_write_delta(store: QuadStore, write: GraphWrite) -> QuadDelta:
     if write.verb is GraphVerb.DROP:
         if not exists:
             raise UnknownGraphError(f"there is no graph {graph}")
-        return QuadDelta(removed=tuple(store.quads(graph)), dropped=() if graph is None else (graph,))
-    store.check(write.quads)
-    wanted = dict.fromkeys(write.quads)
-    if write.verb is GraphVerb.ADD:
-        there = {quad for quad, present in zip(wanted, store.contains(list(wanted)), strict=True) if present}
-        removed: tuple[Quad, ...] = ()
-    else:
-        there = set(store.quads(graph)) if exists else set()
-        removed = tuple(quad for quad in there if quad not in wanted)
-    return QuadDelta(
-        removed,
-        tuple(quad for quad in wanted if quad not in there),
-        tuple(quad for quad in wanted if quad in there),
-        created,
-    )
+        there = all_of(store, graph, slices)
+        return QuadDelta(removed=tuple(there), dropped=() if graph is None else (graph,))
+    if len(write.quads) > LONG:
+        slices.begin(len(write.quads))
+    wanted: dict[Quad, None] = {}
+    for some in sliced(write.quads, slices):
+        store.check(some)
+        wanted.update(dict.fromkeys(some))
+    there = {} if write.verb is GraphVerb.ADD or not exists else all_of(store, graph, slices)
+    removed = [quad for some in sliced(list(there), slices) for quad in some if quad not in wanted]
+    added: list[Quad] = []
+    kept: list[Quad] = []
+    for some in sliced(list(wanted), slices):
+        present = store.contains(some) if write.verb is GraphVerb.ADD else [quad in there for quad in some]
+        for quad, known in zip(some, present, strict=True):
+            (kept if known else added).append(quad)
+    return QuadDelta(tuple(removed), tuple(added), tuple(kept), created)
+
+
+def all_of(store: QuadStore, graph: Term | None, slices: Slices) -> dict[Quad, None]:
+    """The quads of a graph."""
+    found: dict[Quad, None] = {}
+    rest = store.quads(graph)
+    while some := list(islice(rest, SLICE)):
+        found.update(dict.fromkeys(some))
+        if len(found) > LONG:
+            slices.begin(len(found))
+            slices.pause()
+    return found

@@ -26,6 +26,7 @@ from engine.errors import (
     UnsupportedRequestError,
 )
 from engine.renewal import Ageing, Renewal, RenewalPolicy, native_name, native_quads, nquads, split, write
+from engine.slices import LONG, Slices, sliced
 from engine.term_bounds import TERM_BYTES_MAX, check_terms, check_turtle
 from engine.terms import Bag, Binding, Quad, Term, is_blank, is_iri
 
@@ -102,7 +103,9 @@ class QuadStore:
         retire: Callable[[object], None] = lambda native: None,
         path: Path | None = None,
         term_bytes_max: int = TERM_BYTES_MAX,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
+        self._slices = slices
         self._policy = policy
         self.term_bytes_max = term_bytes_max
         self._path = path
@@ -171,7 +174,8 @@ class QuadStore:
                 check()
             return Bag(variables, rows)
 
-        return self.around_select(text, run)
+        with self._slices.beside():
+            return self.around_select(text, run)
 
     def check(self, quads: Iterable[Quad]) -> None:
         """Raises LimitExceededError for quads with terms that are too long or too deep for the dataset.
@@ -211,35 +215,15 @@ class QuadStore:
         return reading
 
     def quads_with(self, predicate: Term | None) -> Iterator[Quad]:
-        """All quads of a predicate, of all predicates for None, read as text that the native store has written."""
-        name = "?p" if predicate is None else predicate
-        triples = self.native.query(f"CONSTRUCT {{ ?s {name} ?o }} WHERE {{ ?s {name} ?o }}")
-        assert isinstance(triples, ox.QueryTriples)
-        text = triples.serialize(format=ox.RdfFormat.N_TRIPLES)
-        assert text is not None, "without an output file the text is returned"
-        for line in text.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
-            s, p, rest = line.split(" ", 2)
-            yield Quad(s, p, rest[:-2], None)
-        for row in self.select(f"SELECT ?s ?p ?o ?g WHERE {{ GRAPH ?g {{ ?s {name} ?o }} }}"):
-            subject, found, object_, graph = row
-            assert subject is not None and object_ is not None
-            yield Quad(subject, found or name, object_, graph)
+        """All quads of a predicate, of all predicates for None."""
+        if predicate is None:
+            return chain.from_iterable(self.batches())
+        found = self.native.quads_for_pattern(None, ox.NamedNode(predicate[1:-1]), None, None)
+        return chain.from_iterable(_batches(found))
 
     def batches(self) -> Iterator[list[Quad]]:
-        """All quads as they are when the first is asked for, up to `BATCH_QUADS` at a time.
-
-        They are read as text that the native store has written, 1 us a quad.
-        """
-        quads = iter(self.native)
-        size = _FIRST_BATCH_QUADS
-        while data := ox.serialize(islice(quads, size), format=ox.RdfFormat.N_QUADS):
-            size = max(1, min(BATCH_QUADS, 4 * size, size * _BATCH_BYTES // len(data)))
-            batch = []
-            for line in data.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
-                s, p, rest = line.split(" ", 2)
-                o, g = _object_and_graph(rest[:-2])
-                batch.append(Quad(s, p, o, g))
-            yield batch
+        """All quads as they are when the first is asked for, up to `BATCH_QUADS` at a time."""
+        return _batches(iter(self.native))
 
     def fill(self, batches: Iterable[Sequence[Quad]], graphs: Iterable[Term]) -> None:
         """Puts quads, each once, and named graphs into an empty store; terms and blank nodes stay as they are.
@@ -273,6 +257,9 @@ class QuadStore:
         names = self._names
         if names is None:
             names = self._names = self._graph_names()
+        if len(delta.removed) + len(delta.added) > LONG:
+            self._apply_in_slices(delta, again)
+            return
         count = self._count + len(delta.added) - len(delta.removed)
         pending = self._pending
         try:  # the dataset is consistent after each quad and graph, so that `missing` knows what is left
@@ -323,6 +310,15 @@ class QuadStore:
             self.apply(self.missing(self.staged[-1].invert()))
             self.staged.pop()
 
+    def _apply_in_slices(self, delta: QuadDelta, again: bool) -> None:
+        """As `apply`, by parts that are written one after the other."""
+        for some in sliced(delta.removed, self._slices):
+            self.apply(QuadDelta(removed=tuple(some)), again)
+        self.apply(QuadDelta(dropped=delta.dropped), again)
+        for some in sliced(delta.added, self._slices):
+            self.apply(QuadDelta(added=tuple(some)), again)
+        self.apply(QuadDelta(created=delta.created), again)
+
     def _create(self, name: Term, names: dict[Term, None]) -> None:
         if self._pending_graphs.pop(name, None) is None:
             self._pending_graphs[name] = True
@@ -348,6 +344,8 @@ class QuadStore:
         written again.
         """
         if self._failed:
+            if self._slices.elsewhere:  # what reads it would have to be closed there
+                raise StoreError("the store could not be written; it is tried again soon")
             self._reopen()
         changes, graphs = self._pending, self._pending_graphs
         if not changes and not graphs:
@@ -426,6 +424,8 @@ class QuadStore:
         return self._renew()
 
     def _renew(self) -> bool:
+        if self._slices.elsewhere:
+            return False
         if self._renewal is None:
             if not self._ageing.due(self._count):
                 return False
@@ -491,6 +491,19 @@ def _told() -> Iterator[None]:
 
 def _trouble(error: Exception) -> StoreError:
     return StoreError(f"the store cannot be read or written: {error}; check the disk, and whether it has room")
+
+
+def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[Quad]]:
+    """Quads, up to `BATCH_QUADS` at a time. They are read as text that the native library has written, 1 us a quad."""
+    size = _FIRST_BATCH_QUADS
+    while data := ox.serialize(islice(quads, size), format=ox.RdfFormat.N_QUADS):
+        size = max(1, min(BATCH_QUADS, 4 * size, size * _BATCH_BYTES // len(data)))
+        batch = []
+        for line in data.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
+            s, p, rest = line.split(" ", 2)
+            o, g = _object_and_graph(rest[:-2])
+            batch.append(Quad(s, p, o, g))
+        yield batch
 
 
 def _object_and_graph(text: str) -> tuple[Term, Term | None]:

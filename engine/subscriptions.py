@@ -29,6 +29,7 @@ from engine.lutt import Lutt, Matcher
 from engine.plan import Counting, Seeding
 from engine.remembered import Remembered
 from engine.shapes import Shape, Spelling, Unit, graphs_read, read_spelling
+from engine.slices import LONG, Slices, sliced
 from engine.sparql import canonical, declarations_and_body, subscribable
 from engine.spu import ReevaluatingSpu
 from engine.store import QuadStore
@@ -210,11 +211,20 @@ class Subscriptions:
     """
 
     def __init__(
-        self, store: QuadStore, cts: Cts, lifter: Lifter, now: Callable[[], int], work: Work, *, ends: bool
+        self,
+        store: QuadStore,
+        cts: Cts,
+        lifter: Lifter,
+        now: Callable[[], int],
+        work: Work,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
+        *,
+        ends: bool,
     ) -> None:
         self._now = now
         self._work = work
         self._ends = ends
+        self._slices = slices
         self._store = store
         self._cts = cts
         self._lifter = lifter
@@ -253,6 +263,8 @@ class Subscriptions:
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Raises RequestError."""
+        if len(self._store) > LONG:
+            self._slices.begin(len(self._store))
         spelling, terms = self._read(text)
         self._work.begin()
         unit = self._unit(spelling, terms, _needed(dataset, spelling, terms))
@@ -444,10 +456,15 @@ class Subscriptions:
         self._work.begin(len(delta.removed) + len(delta.added))
         found: dict[Unit, tuple[Rows, Rows]] = {}
         try:
-            if timings is None:
-                self._match(delta, found)
-            else:
+            if timings is not None:
                 self._match_timed(delta, found, timings)
+            elif len(delta.removed) + len(delta.added) > LONG:
+                for some in sliced(delta.removed, self._slices):
+                    self._match(QuadDelta(removed=tuple(some)), found)
+                for some in sliced(delta.added, self._slices):
+                    self._match(QuadDelta(added=tuple(some)), found)
+            else:
+                self._match(delta, found)
             changes, touched = self._touched_by(delta, found, timings)
         except BaseException as error:
             self.note(error)
@@ -489,7 +506,11 @@ class Subscriptions:
             self._follow_doubtful(found)
         changes = []
         for unit, (removed, added) in found.items():
-            removed, added = _netted(removed, added)
+            if len(removed) + len(added) > LONG:
+                with self._slices.beside():
+                    removed, added = _netted(removed, added)
+            else:
+                removed, added = _netted(removed, added)
             if removed or added:
                 changes.append((unit, removed, added))
         if timings is not None:
@@ -558,6 +579,12 @@ class Subscriptions:
         if not isinstance(error, _EXPECTED):
             self.note(error)
         self.ended[unit] = bare(error)
+
+    def re_evaluated(self, delta: QuadDelta) -> list[str]:
+        """The queries that the store would evaluate to follow a delta."""
+        if not self._lutt.owners:
+            return []
+        return [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
 
     def _with_times(self, change: Change) -> Change:
         unit, removed, added = change

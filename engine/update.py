@@ -6,14 +6,19 @@ thing (design 4.3 and 4.4). Removed are the deletes that are not inserted again 
 inserts that were not: SPARQL 1.1 Update, 3.1.3, deletes before inserts.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from engine.access import FULL, Access, Dataset
 from engine.delta import QuadDelta, compose
 from engine.errors import AccessDeniedError, LimitExceededError, MalformedRequestError, StoreError
+from engine.graph_store import all_of
+from engine.slices import LONG, SLICE, Slices, sliced
 from engine.sparql import (
     VARIABLE,
     DataOperation,
@@ -56,6 +61,8 @@ def quad_delta(
     using: UsingGraphs = UsingGraphs(),  # frozen
     access: Access = FULL,
     quads_max: int = DELTA_QUADS_MAX,
+    operations: Iterable[Resolved] | None = None,
+    slices: Slices = Slices(),  # noqa: B008 - it has no state
 ) -> QuadDelta:
     """The net effect that an update request would have on the store, which is left as it was.
 
@@ -65,16 +72,13 @@ def quad_delta(
     protocol), AccessDeniedError, LimitExceededError and StoreError (an operation fails, for instance CREATE of an
     existing graph); the whole request then has no effect.
     """
-    operations = parse_update(text, now)
-    if using and any(
-        isinstance(operation, ModifyOperation) and (operation.with_graph or operation.using or operation.using_named)
-        for operation in operations
-    ):
+    operations = resolved(text, now) if operations is None else list(operations)
+    if using and any(isinstance(operation, Modification) and operation.chooses for operation in operations):
         raise MalformedRequestError(
             "using-graph-uri and using-named-graph-uri cannot go with USING, USING NAMED or WITH in the text"
         )
     done: list[QuadDelta] = []
-    context = _Context(store, new_blank_node, using, access, quads_max, quads_max)
+    context = _Context(store, new_blank_node, using, access, quads_max, quads_max, slices)
     try:
         for operation in operations:
             if done:
@@ -84,7 +88,64 @@ def quad_delta(
     except BaseException:
         store.take_back()
         raise
-    return compose(done)
+    return compose(done, slices)
+
+
+@dataclass(frozen=True)
+class QuadData:
+    """INSERT DATA or DELETE DATA with its quads, canonical, and the graphs it names."""
+
+    delete: bool
+    quads: Sequence[Quad]
+    graphs: Sequence[Term]
+
+
+@dataclass(frozen=True)
+class Modification:
+    """DELETE/INSERT WHERE with its templates.
+
+    variables: of both templates, sorted; query: for the solutions, with these variables; chooses: whether the text
+    says what the WHERE is about, by WITH or USING: with_graph, default_graphs, named_graphs, None where it does not.
+    """
+
+    deletes: Sequence[QuadPattern]
+    inserts: Sequence[QuadPattern]
+    variables: Sequence[str]
+    query: str
+    chooses: bool
+    with_graph: Term | None
+    default_graphs: tuple[Term | None, ...] | None
+    named_graphs: tuple[Term, ...] | None
+
+
+Resolved = QuadData | Modification | GraphOperation
+"""An operation whose names and terms need no looking up any more. It says the same for every dataset."""
+
+
+def resolved(text: str, now: datetime) -> list[Resolved]:
+    """The operations of a request. Raises as `quad_delta`, but for what depends on the store and on access."""
+    return [_resolved(operation) for operation in parse_update(text, now)]
+
+
+def _resolved(operation: Operation) -> Resolved:
+    match operation:
+        case DataOperation():
+            return QuadData(operation.delete, *data_quads(operation.prologue, operation.data))
+        case ModifyOperation():
+            prologue = operation.prologue
+            deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
+            inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
+            variables = sorted({*delete_variables, *insert_variables})
+            return Modification(
+                deletes,
+                inserts,
+                variables,
+                _solutions_query(operation, variables),
+                bool(operation.with_graph or operation.using or operation.using_named),
+                *_chosen(operation),
+            )
+        case GraphOperation():
+            return operation
 
 
 @dataclass
@@ -97,20 +158,20 @@ class _Context:
     access: Access
     quads_max: int
     left: int
+    slices: Slices
 
 
-def _operation_delta(operation: Operation, context: _Context) -> QuadDelta:
+def _operation_delta(operation: Resolved, context: _Context) -> QuadDelta:
     match operation:
-        case DataOperation():
-            quads, graphs = data_quads(operation.prologue, operation.data)
-            return _delta(context, quads, (), ()) if operation.delete else _delta(context, (), quads, graphs)
-        case ModifyOperation():
+        case QuadData(delete, quads, graphs):
+            return _delta(context, quads, (), ()) if delete else _delta(context, (), quads, graphs)
+        case Modification():
             return _modify_delta(operation, context)
         case GraphOperation():
             return _graph_delta(operation, context)
 
 
-def check_access(operations: Iterable[Operation], access: Access) -> None:
+def check_access(operations: Iterable[Resolved], access: Access) -> None:
     """Judges the graphs that operations name, before anything is looked up or waited for.
 
     What their variables stand for is judged when they are evaluated. Raises AccessDeniedError, and RequestSyntaxError
@@ -120,15 +181,12 @@ def check_access(operations: Iterable[Operation], access: Access) -> None:
         raise AccessDeniedError("this client may not write any graph; the operator of the gateway can permit it")
     for operation in operations:
         match operation:
-            case DataOperation():
-                quads, graphs = data_quads(operation.prologue, operation.data)
+            case QuadData(_, quads, graphs):
                 access.write.check((*graphs, *(quad.g for quad in quads)), "write")
-            case ModifyOperation():
-                with_graph, default, named = _chosen(operation)
-                access.read.check((*(default or ()), *(named or ())), "read")
-                blocks = [block for block in (operation.delete, operation.insert) if block]
-                found = [quad.g for block in blocks for quad in template(operation.prologue, block)[0]]
-                written = [with_graph if graph is None else graph for graph in found]
+            case Modification():
+                access.read.check((*(operation.default_graphs or ()), *(operation.named_graphs or ())), "read")
+                found = [quad.g for quad in (*operation.deletes, *operation.inserts)]
+                written = [operation.with_graph if graph is None else graph for graph in found]
                 access.write.check(
                     (graph for graph in written if not (graph or "").startswith(f"<{VARIABLE}")), "write"
                 )
@@ -146,35 +204,54 @@ def too_many_quads(quads_max: int) -> LimitExceededError:
 
 def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
     """The net delta of the quads that one operation deletes and inserts, and the graphs it brings about."""
-    store, write = context.store, context.access.write
+    store, write, slices = context.store, context.access.write, context.slices
     for name in graphs:
         check_term(name, store.term_bytes_max)
     # Each quad is looked at as it is made: all of them may be far more than what is allowed.
-    asked_inserts, asked_deletes = (dict.fromkeys(checked(quads, store.term_bytes_max)) for quads in (inserts, deletes))
+    asked_inserts, asked_deletes = (
+        _asked(checked(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
+    )
     if not write.every:  # before anything is looked up: what is refused is refused whatever the dataset holds
         write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")
-    wanted = list(asked_inserts)
-    unwanted = [quad for quad in asked_deletes if quad not in asked_inserts]
-    present = store.contains(wanted)
-    added = tuple(quad for quad, there in zip(wanted, present, strict=True) if not there)
+    removed: list[Quad] = []
+    added: list[Quad] = []
+    kept: list[Quad] = []
+    for wanted in sliced(list(asked_inserts), slices):
+        for quad, there in zip(wanted, store.contains(wanted), strict=True):
+            (kept if there else added).append(quad)
+    for some in sliced(list(asked_deletes), slices):
+        unwanted = [quad for quad in some if quad not in asked_inserts]
+        removed += [quad for quad, there in zip(unwanted, store.contains(unwanted), strict=True) if there]
     names = dict.fromkeys([*graphs, *(quad.g for quad in added if quad.g is not None)])
     return QuadDelta(
-        removed=tuple(quad for quad, there in zip(unwanted, store.contains(unwanted), strict=True) if there),
-        added=added,
-        kept=tuple(quad for quad, there in zip(wanted, present, strict=True) if there),
+        removed=tuple(removed),
+        added=tuple(added),
+        kept=tuple(kept),
         created=tuple(name for name in names if not store.has_graph(name)),
     )
+
+
+def _asked(quads: Iterable[Quad], slices: Slices) -> dict[Quad, None]:
+    """The quads, each once and in their order."""
+    found: dict[Quad, None] = {}
+    rest = iter(quads)
+    while some := list(islice(rest, SLICE)):
+        found.update(dict.fromkeys(some))
+        if len(found) > LONG:
+            slices.begin(len(found))
+            slices.pause()
+    return found
 
 
 # --- DELETE/INSERT WHERE ----------------------------------------------------------------------------
 
 
-def _modify_delta(operation: ModifyOperation, context: _Context) -> QuadDelta:
-    prologue, store, using, read = operation.prologue, context.store, context.using, context.access.read
-    with_graph, default_graphs, named_graphs = _chosen(operation)
-    deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
-    inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
-    variables = sorted({*delete_variables, *insert_variables})
+def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
+    store, using, read = context.store, context.using, context.access.read
+    deletes, inserts, variables = operation.deletes, operation.inserts, operation.variables
+    with_graph = operation.with_graph
+    default_graphs: tuple[Term | None, ...] | None = operation.default_graphs
+    named_graphs = operation.named_graphs
     if using:
         default_graphs, named_graphs = using.default, using.named
     if not read.every:
@@ -183,7 +260,9 @@ def _modify_delta(operation: ModifyOperation, context: _Context) -> QuadDelta:
     quads_each = len(deletes) + len(inserts)
     solutions_max = context.left // max(1, quads_each)
     # One more than are allowed, so that a product of patterns is given up while it is small.
-    text = f"{solutions_query(operation)} LIMIT {solutions_max + 1}"
+    text = f"{operation.query} LIMIT {solutions_max + 1}"
+    if len(store) > LONG:
+        context.slices.begin(len(store))
     solutions = store.select(text, default_graphs, named_graphs)
     if len(solutions) > solutions_max:
         raise too_many_quads(context.quads_max)
@@ -210,16 +289,11 @@ def _chosen(
     return with_graph, None if with_graph is None else (with_graph,), None
 
 
-def solutions_query(operation: ModifyOperation) -> str:
-    """The query for the solutions of an operation's WHERE, with the variables of its templates, sorted."""
-    prologue = operation.prologue
-    variables: set[str] = set()
-    for block in (operation.delete, operation.insert):
-        if block:
-            variables |= set(template(prologue, block)[1])
+def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> str:
+    """The query for the solutions of an operation's WHERE, with the variables of its templates."""
     # Without variables the number of solutions still counts: each makes blank nodes of its own.
-    projection = " ".join(f"?{name}" for name in sorted(variables)) or "*"
-    return f"{prologue} SELECT {projection} WHERE {operation.where}"
+    projection = " ".join(f"?{name}" for name in variables) or "*"
+    return f"{operation.prologue} SELECT {projection} WHERE {operation.where}"
 
 
 def _instances(
@@ -287,11 +361,11 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
             raise StoreError(f"the graph {target} already exists; use CREATE SILENT if that is no matter")
         return QuadDelta(created=(target,))
     if verb in ("CLEAR", "DROP"):
-        return _clear_delta(store, operation.target.upper(), target, drop=verb == "DROP", silent=silent)
+        return _clear_delta(context, operation.target.upper(), target, drop=verb == "DROP", silent=silent)
     if source == target:
         return QuadDelta()
-    parts = [] if verb == "ADD" else [_clear_delta(store, "", target, drop=True, silent=True)]
-    moved = [quad._replace(g=target) for quad in store.quads(source)]
+    parts = [] if verb == "ADD" else [_clear_delta(context, "", target, drop=True, silent=True)]
+    moved = [quad._replace(g=target) for quad in all_of(store, source, context.slices)]
     if parts:
         # The target is empty by now, so everything is new there, and it exists again if anything comes in.
         created = (target,) if moved and target is not None else ()
@@ -299,8 +373,8 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
     else:
         parts.append(_delta(context, (), moved, ()))
     if verb == "MOVE":
-        parts.append(_clear_delta(store, "", source, drop=True, silent=operation.silent))
-    return compose(parts)
+        parts.append(_clear_delta(context, "", source, drop=True, silent=operation.silent))
+    return compose(parts, context.slices)
 
 
 def _check_graphs(operation: GraphOperation, access: Access) -> tuple[Term | None, Term | None]:
@@ -325,8 +399,9 @@ def _graph(prologue: str, reference: str) -> Term | None:
     return None if reference.upper() in ("DEFAULT", "NAMED", "ALL") else canonical(prologue, reference)
 
 
-def _clear_delta(store: QuadStore, keyword: str, graph: Term | None, *, drop: bool, silent: bool) -> QuadDelta:
+def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: bool, silent: bool) -> QuadDelta:
     """CLEAR or DROP of one graph, or of those that a keyword (DEFAULT, NAMED, ALL) stands for."""
+    store = context.store
     if keyword in ("NAMED", "ALL"):
         graphs: list[Term | None] = list(store.graphs())
         if keyword == "ALL":
@@ -338,6 +413,6 @@ def _clear_delta(store: QuadStore, keyword: str, graph: Term | None, *, drop: bo
                 return QuadDelta()
             raise StoreError(f"the graph {graph} does not exist; use SILENT if that is no matter")
     return QuadDelta(
-        removed=tuple(quad for name in graphs for quad in store.quads(name)),
+        removed=tuple([quad for name in graphs for quad in all_of(store, name, context.slices)]),
         dropped=tuple(name for name in graphs if name is not None) if drop else (),
     )

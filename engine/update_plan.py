@@ -33,6 +33,7 @@ from engine.delta import QuadDelta, compose
 from engine.grammar import Resolve, UnknownSyntaxError, UpdateReader, constant_spans
 from engine.lexer import Token
 from engine.lifting import IRI, kind_of
+from engine.slices import LONG, Slices, sliced
 from engine.store import QuadStore
 from engine.terms import Quad, Term
 from engine.trees import Unsupported, check, rewritten, with_equalities
@@ -140,6 +141,7 @@ class UpdatePlan:
         new_blank_node: Callable[[], Term],
         write: Graphs = EVERY,
         quads_max: int = DELTA_QUADS_MAX,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> QuadDelta:
         """The net effect on the dataset, which is left as it was.
 
@@ -149,8 +151,8 @@ class UpdatePlan:
         try:
             if len(self._functions) == 1:
                 [(function, matched, makes)] = self._functions
-                return self._one(function, matched, makes, terms, store, new_blank_node, write, quads_max)[0]
-            return self._composed(terms, store, new_blank_node, write, quads_max)
+                return self._one(function, matched, makes, terms, store, new_blank_node, write, quads_max, slices)[0]
+            return self._composed(terms, store, new_blank_node, write, quads_max, slices)
         except _TooManyQuads as error:
             raise too_many_quads(quads_max) from error
 
@@ -161,6 +163,7 @@ class UpdatePlan:
         new_blank_node: Callable[[], Term],
         write: Graphs,
         room: int,
+        slices: Slices,
     ) -> QuadDelta:
         """The effect of several operations."""
         done: list[QuadDelta] = []
@@ -170,7 +173,7 @@ class UpdatePlan:
                     # Later operations have to see the effect of earlier ones; nobody else may.
                     store.stage(done[-1])
                     self._cts.apply(done[-1])
-                delta, asked = self._one(function, matched, makes, terms, store, new_blank_node, write, room)
+                delta, asked = self._one(function, matched, makes, terms, store, new_blank_node, write, room, slices)
                 done.append(delta)
                 room -= asked
             for delta in reversed(store.staged):
@@ -181,7 +184,7 @@ class UpdatePlan:
                 self._cts.apply(delta.invert())  # once more, or of what it does not have: that changes nothing
             store.take_back()
             raise
-        return compose(done)
+        return compose(done, slices)
 
     def _one(
         self,
@@ -193,6 +196,7 @@ class UpdatePlan:
         new_blank_node: Callable[[], Term],
         write: Graphs,
         room: int,
+        slices: Slices,
     ) -> tuple[QuadDelta, int]:
         """The effect of one operation, and how many quads its templates made.
 
@@ -201,7 +205,17 @@ class UpdatePlan:
         """
         deletes: list[Quad] = []
         inserts: list[Quad] = []
-        function(terms, deletes, inserts, new_blank_node, room)
+        small = min(room, LONG)
+        try:
+            function(terms, deletes, inserts, new_blank_node, small)
+        except _TooManyQuads:
+            if small == room:
+                raise
+            slices.begin(room)
+            deletes.clear()
+            inserts.clear()
+            with slices.beside():
+                function(terms, deletes, inserts, new_blank_node, room)
         if makes:
             store.check(inserts)
             store.check(deletes)
@@ -214,6 +228,31 @@ class UpdatePlan:
             wanted = dict.fromkeys(inserts)
         if len(deletes) > 1:
             unwanted = dict.fromkeys(deletes)
+        if asked > LONG:
+            return self._many(unwanted, wanted, matched, store, slices), asked
+        return self._net(unwanted, wanted, wanted, matched, store), asked
+
+    def _many(
+        self, unwanted: dict[Quad, None], wanted: dict[Quad, None], matched: bool, store: QuadStore, slices: Slices
+    ) -> QuadDelta:
+        """As `_net`, a slice at a time."""
+        removed: list[Quad] = []
+        added: list[Quad] = []
+        kept: list[Quad] = []
+        created: dict[Term, None] = {}
+        for some in sliced(list(unwanted), slices):
+            removed += self._net(some, (), wanted, matched, store).removed
+        for some in sliced(list(wanted), slices):
+            delta = self._net((), some, wanted, matched, store)
+            added += delta.added
+            kept += delta.kept
+            created.update(dict.fromkeys(delta.created))
+        return QuadDelta(tuple(removed), tuple(added), tuple(kept), tuple(created))
+
+    def _net(
+        self, unwanted: Iterable[Quad], inserted: Iterable[Quad], wanted: Any, matched: bool, store: QuadStore
+    ) -> QuadDelta:
+        """The effect of quads that are to be deleted, unless they are wanted, and of those that are inserted."""
         find = self._cts.find
         removed, added, kept = [], [], []
         if matched:
@@ -224,17 +263,17 @@ class UpdatePlan:
                     there = find(quad)
                     if store.contains((quad,))[0] if there is None else there:
                         removed.append(quad)
-        created: tuple[Term, ...] = ()
-        for quad in wanted:
+        created: dict[Term, None] = {}
+        for quad in inserted:
             there = find(quad)
             if store.contains((quad,))[0] if there is None else there:
                 kept.append(quad)
             else:
                 added.append(quad)
                 g = quad[3]
-                if g is not None and g not in created and not store.has_graph(g):
-                    created = (*created, g)
-        return QuadDelta(tuple(removed), tuple(added), tuple(kept), created), asked
+                if g is not None and not store.has_graph(g):
+                    created[g] = None
+        return QuadDelta(tuple(removed), tuple(added), tuple(kept), tuple(created))
 
     # --- compiling ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -12,13 +12,14 @@ from engine.delta import QuadDelta
 from engine.errors import LimitExceededError, RequestError
 from engine.grammar import constant_spans
 from engine.lexer import tokens
-from engine.lifting import Lifted, Lifter, Recogniser, recogniser, skeleton_of
+from engine.lifting import TEXT_MAX, Lifted, Lifter, Recogniser, recogniser, skeleton_of
 from engine.remembered import Remembered
-from engine.sparql import REQUEST_BYTES_MAX, ModifyOperation, canonical, parse_update
+from engine.slices import LONG, Slices
+from engine.sparql import REQUEST_BYTES_MAX, canonical
 from engine.store import QuadStore
 from engine.terms import Term
 from engine.trees import Unsupported
-from engine.update import DELTA_QUADS_MAX, UsingGraphs, quad_delta, solutions_query
+from engine.update import DELTA_QUADS_MAX, Modification, Resolved, UsingGraphs, quad_delta, resolved
 from engine.update_plan import UpdatePlan
 from engine.work import TooMuchWork, Work
 
@@ -48,9 +49,16 @@ class Updates:
     """Computes deltas; the dataset is left as it was."""
 
     def __init__(
-        self, store: QuadStore, cts: Cts, lifter: Lifter, work: Work, quads_max: int = DELTA_QUADS_MAX
+        self,
+        store: QuadStore,
+        cts: Cts,
+        lifter: Lifter,
+        work: Work,
+        quads_max: int = DELTA_QUADS_MAX,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
         self._work = work
+        self._slices = slices
         self._store = store
         self._cts = cts
         self._lifter = lifter
@@ -66,9 +74,19 @@ class Updates:
         new_blank_node: Callable[[], Term],
         using: UsingGraphs | None,
         access: Access = FULL,
+        operations: Sequence[Resolved] | None = None,
     ) -> QuadDelta:
-        """The net effect that a request would have now. Raises RequestError, StoreError."""
+        """The net effect that a request would have now. operations: of the text, if they are known.
+
+        Raises RequestError, StoreError.
+        """
         read = access.read
+        if operations is None and len(text) > TEXT_MAX:  # it has no skeleton
+            self._slices.begin(len(text))
+            with self._slices.beside():
+                operations = resolved(text, now())
+        if operations is not None:
+            return self._by_store(text, now(), new_blank_node, using, access, operations)
         if not using:
             recognised = self._recognised_as(text)
             if recognised is not None and (read.every or recognised[0].reads_within(read, recognised[1])):
@@ -82,18 +100,31 @@ class Updates:
                 if plan is not None and (read.every or plan.reads_within(read, lifted.terms)):
                     self._recognise(text, lifted, plan)
                     return self._by_plan(plan, lifted.terms, new_blank_node, access)
-        delta = quad_delta(
+        delta = self._by_store(text, now(), new_blank_node, using, access, None)
+        if lifted is not None and shape is None:
+            self._remember(lifted.skeleton, _Shape())
+        return delta
+
+    def _by_store(
+        self,
+        text: str,
+        now: datetime,
+        new_blank_node: Callable[[], Term],
+        using: UsingGraphs | None,
+        access: Access,
+        operations: Sequence[Resolved] | None,
+    ) -> QuadDelta:
+        return quad_delta(
             text,
             self._store,
-            now=now(),
+            now=now,
             new_blank_node=new_blank_node,
             using=using or UsingGraphs(),
             access=access,
             quads_max=self._quads_max,
+            operations=operations,
+            slices=self._slices,
         )
-        if lifted is not None and shape is None:
-            self._remember(lifted.skeleton, _Shape())
-        return delta
 
     def _recognised_as(self, text: str) -> tuple[UpdatePlan, list[Term]] | None:
         for known, plan in self._recognised:
@@ -110,7 +141,7 @@ class Updates:
     ) -> QuadDelta:
         self._work.begin()
         try:
-            return plan.delta(terms, self._store, new_blank_node, access.write, self._quads_max)
+            return plan.delta(terms, self._store, new_blank_node, access.write, self._quads_max, self._slices)
         except TooMuchWork as error:
             raise LimitExceededError(f"the update needs {error}") from error
 
@@ -128,8 +159,8 @@ class Updates:
             plan = self._plan(text, lifted, shape)
             if plan is not None and plan.reads_within(read, lifted.terms):
                 return []
-        operations = parse_update(text, datetime(1970, 1, 1))
-        return [solutions_query(operation) for operation in operations if isinstance(operation, ModifyOperation)]
+        operations = resolved(text, datetime(1970, 1, 1))
+        return [operation.query for operation in operations if isinstance(operation, Modification)]
 
     def _lift(self, text: str) -> Lifted | None:
         if len(text) <= REQUEST_BYTES_MAX:
@@ -146,6 +177,8 @@ class Updates:
         return self._compile(text, lifted, shape)
 
     def _compile(self, text: str, lifted: Lifted, shape: _Shape) -> UpdatePlan | None:
+        if len(self._store) > LONG:  # what the plan names is indexed
+            self._slices.begin(len(self._store))
         found = list(tokens(text))
         start = len(lifted.prologue)
         body = [token for token in found if token.start >= start]

@@ -221,6 +221,7 @@ class Figures(Generic[S]):
             "trials": parts.trials.runs,
             "renewals": parts.engine.store.renewals,
             "audit_rounds": parts.upkeep.rounds,
+            "loop_held_ms_max": round(self.timings.loop_held.most * 1000, 3),
             "counters": dict(vars(self._counters)),
         }
 
@@ -256,6 +257,7 @@ class Figures(Generic[S]):
                 "up_time_s": round(up_time.total_seconds(), 3),
                 "secure": self.secure,
                 "addresses": dict(self.addresses),
+                "loop_held_ms": timings.loop_held.members(),
                 **_process(),
             },
             "scheduler": {

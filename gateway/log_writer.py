@@ -47,6 +47,7 @@ from engine.change_log import (
 )
 from engine.delta import QuadDelta
 from engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
+from engine.slices import Slices
 from engine.zstd_frames import CLOSED, FrameWriter
 from gateway.clock import Clock, iso
 from gateway.disk import TEMPORARY, Disk
@@ -96,6 +97,8 @@ class LogWriter:
         self._named = True  # whether the name of the file is durable
         self._placed = False  # whether the names of the folders are durable
         self._durable = 0  # the last sequence that is durable
+        self.slices = Slices()
+        """Is told where the encoding of a long record may be interrupted."""
         self.gateway = ""
         self.epoch = 1
         self.sequence = 0
@@ -246,7 +249,7 @@ class LogWriter:
 
     def _write(self, record: Record) -> Record:
         assert self._file is not None
-        line = encode(record)
+        line = encode(record, self.slices)
         if len(line) > RECORD_REST_BYTES_MAX:
             _check_size(line, record)
         try:

@@ -116,6 +116,9 @@ class Reader:
         store: Path | None = None,
         took: Callable[[float], None] | None = None,
     ) -> None:
+        self.steady = asyncio.Event()
+        """Whether the dataset is as a step has left it; a fork that comes from no step waits for that."""
+        self.steady.set()
         self._took = took
         self._store = None if store is None else store.resolve()
         self._running: set[int] = set()
@@ -204,6 +207,7 @@ class Reader:
             else:
                 out.write(b"+")
 
+        await self.steady.wait()
         async for _ in self._forked(tried, self._trial_bounds, self._trying).chunks():
             pass
 
@@ -243,7 +247,7 @@ class Reader:
         running: set[int],
         took: Callable[[float], None] | None = None,
     ) -> Answer:
-        return Answer(lambda: _Child(work, bounds, self._store, running), bounds, took)
+        return Answer(lambda: _Child(work, bounds, self._store, running), bounds, self.steady, took)
 
     def close(self) -> None:
         """Ends the readers that are running."""
@@ -322,10 +326,15 @@ class Answer:
     """
 
     def __init__(
-        self, fork: Callable[[], _Child], bounds: _Bounds, took: Callable[[float], None] | None = None
+        self,
+        fork: Callable[[], _Child],
+        bounds: _Bounds,
+        steady: asyncio.Event,
+        took: Callable[[float], None] | None = None,
     ) -> None:
         self._begun, self._took = perf_counter(), took
         self._fork = fork
+        self._steady = steady
         self._bounds = bounds
         self._restarts = 0
         self._iterated = False
@@ -360,6 +369,7 @@ class Answer:
                     if self._restarts == self._bounds.restarts_max:
                         raise
                     transport.close()
+                    await self._steady.wait()
                     self._replace()
                     stream, transport = await self._connected()
             if first == b"+":

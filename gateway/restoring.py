@@ -36,6 +36,7 @@ from engine.errors import (
     RequestError,
     StoreError,
 )
+from engine.slices import Slices
 from engine.sparql import parse_update
 from engine.store import QuadStore, check_graph_names, check_quads
 from engine.terms import Quad, Term
@@ -73,10 +74,10 @@ class Difference:
     delta: QuadDelta
     timers: tuple[Timer, ...]
 
-    def since(self, deltas: list[QuadDelta]) -> QuadDelta:
+    def since(self, deltas: list[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
         """The exact delta from the state after some commits that the fork has not seen."""
         undone = [delta.invert() for delta in reversed(deltas)]
-        return compose([*undone, self.delta])._replace(kept=())
+        return compose([*undone, self.delta], slices)._replace(kept=())
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from engine.access import FULL, Access
 from engine.change_log import Cause, Gap, Missed, Record, Timer
@@ -58,15 +58,17 @@ from engine.errors import (
 )
 from engine.graph_store import GraphWrite, graph_write_delta
 from engine.protocol import Results, Resume
-from engine.sparql import Query, parse_update
+from engine.slices import LONG
+from engine.sparql import Query
 from engine.store import Select
 from engine.terms import Bag, Term
-from engine.update import UsingGraphs, check_access
+from engine.update import Resolved, UsingGraphs, check_access, resolved
 from gateway.apps import KIND as APPLICATION
 from gateway.apps import REACTIONS_MAX, Application, Register, Trigger, aggregator_queries, triggers
 from gateway.clock import Clock, iso, moment
 from gateway.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us, text_bytes
 from gateway.figures import Counters, Evaluations, Figures, Health, Parts, Peaks
+from gateway.large_updates import LargeUpdates, Reading, is_large
 from gateway.log_keeper import LogKeeper, Taken
 from gateway.log_writer import LogWriter, Recovery
 from gateway.persistent_store import PersistentStore
@@ -79,6 +81,7 @@ from gateway.restoring import KIND as RESTORE
 from gateway.restoring import Difference, Restored, comparison
 from gateway.security.callers import ANYBODY, Caller
 from gateway.settings import QuotaSettings, Settings
+from gateway.slices import SLICE_S, LongError, Slices
 from gateway.snapshots import newest, write
 from gateway.subscribers import Sink, SubscribeCall, Subscribers, Surroundings
 from gateway.timings import Timings
@@ -100,8 +103,15 @@ MEASURED_MAX = 10_000
 """Evaluated queries whose last time is remembered."""
 INTERRUPTIONS_MAX = 3
 """How often an application begins again whose query went over its limit."""
+APPENDS_MAX = 500
+"""Records that a step may append; beyond, it is a long one."""
+EVALUATIONS_MS_MAX = 20
+"""Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
 GROUPS_MAX = 64
 """Groups that may wait for the disk in parallel mode; those that wait are synced together."""
+
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -140,15 +150,18 @@ class _Step:
     """One entry of the queue: what to do, and who waits for the outcome.
 
     lane: whose order it keeps; trial: what has to pass before it is run; refused: what to do instead when that
-    fails, nothing but to tell who waits if there is none. begun: when it arrived, if it is to be timed.
+    fails, nothing but to tell who waits if there is none. begun: when it arrived, if it is to be timed. in_loop: it
+    forks, and so is run by the loop, however long it is. more: what is run in its place, a step of several.
     """
 
     run: Callable[[], Any]
     outcome: asyncio.Future[Any]
     lane: Lane | None = None
-    trial: Callable[[], Trial | None] | None = None
+    trial: Callable[[], Trial | Reading | None] | None = None
     refused: Callable[[GatewayError], Any] | None = None
     begun: float | None = None
+    in_loop: bool = False
+    more: Callable[[], Awaitable[None]] | None = None
 
 
 class Lane:
@@ -194,6 +207,11 @@ class Runner:
         self._settings = settings
         self._clock = clock
         self._log = log
+        self.timings = Timings()
+        self._slices = Slices(self.timings.loop_held)
+        log.slices = self._slices
+        self._held_since = 0.0
+        self._unwritten: list[Results] = []  # long results whose text is not made yet
         self._applications = applications
         self._now: datetime | None = None  # the time of the record that is being followed
         self._base = newest(log.data / "snapshots", doubt.snapshots)
@@ -201,7 +219,6 @@ class Runner:
         self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
         self._way_back = None if self._store is None else self._store.usable(*self._base.place, anew=doubt.careful)
         self._engine = self._new_engine()
-        self.timings = Timings()
         self._evaluated_s = 0.0
         self._reader = Reader(
             settings.query,
@@ -209,7 +226,9 @@ class Runner:
             None if self._store is None else self._store.path,
             self.timings.store_query.took,
         )
+        self._reader.steady = self._slices.steady
         self.rdf_bodies = RdfBodies(self._reader)
+        self._large_updates = LargeUpdates(self._reader, clock.wall)
         self._trials = Trials(self._engine, self._reader, settings.limits)
         self._evaluations = Evaluations(MEASURED_MAX)
         self._too_slow: dict[str, float] = {}  # text -> milliseconds; queries whose subscriptions are to be ended
@@ -260,6 +279,7 @@ class Runner:
                 self._access_of,
                 self.quotas,
             ),
+            self._slices,
         )
         self._knowledge = Knowledge(
             self._delayed,
@@ -323,6 +343,7 @@ class Runner:
             evaluation_ms_max=limits.evaluation_ms_max,
             processor_time=thread_time,
             ends_costly=True,
+            slices=self._slices,
         )
         if self._store is None:
             return new_engine()
@@ -363,6 +384,7 @@ class Runner:
             # It is tried again when the loop runs; whoever asks for an answer gets it.
             logger.error("gateway starts without being able to write reason=%s", error)
         self._releases.clear()  # nobody is connected yet
+        self._unwritten.clear()
         return recovery
 
     def commit_again(self, record: Record) -> None:
@@ -456,8 +478,12 @@ class Runner:
             while len(steps) < GROUP_MAX and not self._queue.empty():
                 steps.append(self._queue.get_nowait())
             before = self._log.sequence
+            self._held_since = perf_counter()
             for step in steps:
-                self._take(step)
+                await self._take(step)
+                if perf_counter() - self._held_since > SLICE_S:
+                    await self._breathe()
+            self._held()
             self._taken += len(steps)
             group = _Group(self._releases, self._log.sequence != before, self._rearm, self._begun)
             self._releases, self._rearm, self._begun = [], False, []
@@ -465,6 +491,24 @@ class Runner:
                 await self._groups.put(group)
             else:
                 await self._finish(group)
+
+    def _held(self) -> None:
+        """Takes note of how long the loop was held until now."""
+        self.timings.loop_held.took(perf_counter() - self._held_since)
+
+    async def _breathe(self) -> None:
+        """Lets others go on between two steps of a group."""
+        self._held()
+        await asyncio.sleep(0)
+        self._held_since = perf_counter()
+
+    async def _in_slices(self, work: Callable[[], Result]) -> Result:
+        """Does a work while others go on, but for steps. Raises what it raises."""
+        self._held()
+        try:
+            return await self._slices.run(work)
+        finally:
+            self._held_since = perf_counter()
 
     async def _finish_groups(self) -> None:
         while True:
@@ -486,11 +530,16 @@ class Runner:
         now = perf_counter()
         for begun in group.begun:
             self.timings.update_processing.took(now - begun)
+        begun = now
         for release in group.releases:
             try:
                 release()
             except Exception:  # it is one client's; the others are told
                 logger.exception("an outcome could not be told")
+            if perf_counter() - begun > SLICE_S:
+                self.timings.loop_held.took(perf_counter() - begun)
+                await asyncio.sleep(0)
+                begun = perf_counter()
         if group.rearm:
             self._scheduler.rearm()
 
@@ -534,21 +583,25 @@ class Runner:
 
         return self._enqueue(apply)
 
-    def _take(self, step: _Step) -> None:
+    async def _take(self, step: _Step) -> None:
         """Runs a step, or puts it on trial before; its outcome goes out with the group."""
         if step.outcome.cancelled():
             return
         if step.lane is not None and step.lane.waiting:
             self._wait(step, step.lane)
             return
+        if step.more is not None:
+            await step.more()
+            self._releases.append(lambda: _fulfil(step.outcome, None))
+            return
         try:
-            trial = None if step.trial is None else step.trial()
+            trial = None if step.trial is None else await self._done(step.trial)
             passed = trial is None or trial.passed or self._tasks is None
         except BaseException as error:  # whatever a text does to those who look at it
-            self._refuse(step, _failure(error))
+            await self._refuse(step, _failure(error))
             return
         if passed or trial is None or self._tasks is None:
-            self._run(step, trial)
+            await self._run(step, trial)
             return
         lane = step.lane or Lane()
         self._wait(step, lane)
@@ -558,43 +611,59 @@ class Runner:
         lane.waiting.append(step)
         self._waiting += 1
 
-    async def _try(self, trial: Trial, lane: Lane) -> None:
+    async def _try(self, trial: Trial | Reading, lane: Lane) -> None:
         """Has the first step of a lane on trial, and then lets the lane go on."""
         refused: GatewayError | None = None
         try:
             await trial.run()
         except OSError as error:
-            refused = StoreError(f"there is no process to try the evaluation in: {error.strerror}")
+            refused = StoreError(f"there is no process to try the request in: {error.strerror}")
         except BaseException as error:
             refused = _failure(error)
 
-        def go_on() -> None:
+        async def go_on() -> None:
             steps, lane.waiting = lane.waiting, deque()
             self._waiting -= len(steps)
             first = steps.popleft()
             if refused is None:
-                self._run(first, trial)
+                await self._run(first, trial)
             else:
-                self._refuse(first, refused)
+                await self._refuse(first, refused)
             for step in steps:
-                self._take(step)
+                if perf_counter() - self._held_since > SLICE_S:
+                    await self._breathe()
+                await self._take(step)
 
-        self._enqueue(go_on)
+        self._queue.put_nowait(_Step(lambda: None, asyncio.get_running_loop().create_future(), more=go_on))
 
-    def _refuse(self, step: _Step, error: GatewayError) -> None:
+    async def _refuse(self, step: _Step, error: GatewayError) -> None:
         refused = step.refused
         if refused is not None:
-            self._run(_Step(lambda: refused(error), step.outcome), None)
+            await self._run(_Step(lambda: refused(error), step.outcome), None)
             return
         self.counters.refused += 1
         self._releases.append(lambda: _fail(step.outcome, error))
 
-    def _run(self, step: _Step, trial: Trial | None) -> None:
+    async def _done(self, work: Callable[[], Result], *, long: bool = False, in_loop: bool = False) -> Result:
+        """Does a work in the loop if it is short, else in slices. Raises what it raises.
+
+        long: it is not expected to be short; in_loop: only what is owed before it can be long.
+        """
+        while not long:
+            try:
+                return self._slices.at_once(work)
+            except LongError:
+                if not in_loop:
+                    break
+                await self._in_slices(self._react)
+        return await self._in_slices(work)
+
+    async def _run(self, step: _Step, trial: Trial | Reading | None) -> None:
         self._prepared_s, before = 0.0, self._log.sequence
         if step.begun is not None:
             self._begun.append(step.begun)
         try:
-            result = step.run()
+            result = await self._done(step.run, long=trial is not None, in_loop=step.in_loop)
         except BaseException as error:
             if self._log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
                 raise _behind_its_log(error) from error
@@ -606,12 +675,19 @@ class Runner:
             if trial is not None:
                 trial.took(self._prepared_s)
         self._releases.append(lambda: _fulfil(step.outcome, result))
-        self._try_to_react()
+        await self._try_to_react()
+        while self._unwritten:
+            await self._in_slices(self._write_results)
 
-    def _try_to_react(self) -> None:
+    def _write_results(self) -> None:
+        """Makes the text of long results, while others go on."""
+        with self._slices.beside():
+            self._unwritten.pop().members  # noqa: B018 - it is kept
+
+    async def _try_to_react(self) -> None:
         """Runs the reactions that are owed. When the log cannot take them now they are tried again soon."""
         try:
-            self._react()
+            await self._done(self._react)
         except BaseException as error:
             failure = _failure(error)  # whose request it was is told what became of that: this is none of its business
             logger.error("reactions wait for another try owed=%d reason=%s", len(self._owed), failure)
@@ -627,12 +703,14 @@ class Runner:
         self,
         run: Callable[[], Any],
         lane: Lane | None = None,
-        trial: Callable[[], Trial | None] | None = None,
+        trial: Callable[[], Trial | Reading | None] | None = None,
         refused: Callable[[GatewayError], Any] | None = None,
         begun: float | None = None,
+        *,
+        in_loop: bool = False,
     ) -> asyncio.Future[Any]:
         """A step that the gateway itself asks for; it takes no room from the clients."""
-        step = _Step(run, asyncio.get_running_loop().create_future(), lane, trial, refused, begun)
+        step = _Step(run, asyncio.get_running_loop().create_future(), lane, trial, refused, begun, in_loop)
         self._queue.put_nowait(step)
         return step.outcome
 
@@ -640,12 +718,14 @@ class Runner:
         self,
         run: Callable[[], Any],
         lane: Lane | None = None,
-        trial: Callable[[], Trial | None] | None = None,
+        trial: Callable[[], Trial | Reading | None] | None = None,
         begun: float | None = None,
+        *,
+        in_loop: bool = False,
     ) -> asyncio.Future[Any]:
         """Puts a step into the queue. Raises QueueFullError (SEPA protocol 5.1: refused at once, never waiting)."""
         self.check_room(1)
-        return self._enqueue(run, lane, trial, begun=begun)
+        return self._enqueue(run, lane, trial, begun=begun, in_loop=in_loop)
 
     def check_room(self, count: int) -> None:
         """Raises QueueFullError unless the queue has room for so many requests."""
@@ -663,12 +743,26 @@ class Runner:
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
 
-        def trial() -> Trial | None:
-            if call.delay is not None or call.at is not None or self._request_ids.get(call.request_key):
-                return None
-            return self._trials.of_update(call.sparql, call.using, call.caller.access)
+        delayed = call.delay is not None or call.at is not None
+        access = call.caller.access
+        reading = None
+        if is_large(call.sparql):
+            reading = Reading(
+                self._large_updates,
+                call.sparql,
+                lambda found: None if delayed else self._trials.of_operations(call.sparql, found, call.using, access),
+            )
 
-        return self.submit(lambda: self._update(call), call.lane, trial, perf_counter())
+        def trial() -> Trial | Reading | None:
+            if self._request_ids.get(call.request_key):
+                return None
+            if reading is not None:
+                return reading
+            return None if delayed else self._trials.of_update(call.sparql, call.using, access)
+
+        outcome = self.submit(lambda: self._update(call, reading), call.lane, trial, perf_counter())
+        self.counters.updates += 1
+        return outcome
 
     def query(
         self,
@@ -689,7 +783,7 @@ class Runner:
             asked = replace(query, text=query_at(query.text, self._clock.wall()))
             return self._reader.start(store, asked, media_type, *graphs)
 
-        return self.submit(start, lane)
+        return self.submit(start, lane, in_loop=True)
 
     def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         """The outcome is an Answer with all triples of a graph, None for the default one, or UnknownGraphError."""
@@ -701,7 +795,7 @@ class Runner:
             self.counters.queries += 1
             return self._reader.graph(self._engine.store.native, graph, media_type)
 
-        return self.submit(start)
+        return self.submit(start, in_loop=True)
 
     def write_graph(self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[bool]:
         """Has a whole graph replaced, added to or dropped by one commit. The outcome is whether it is a new one, which
@@ -709,11 +803,10 @@ class Runner:
 
         def run() -> bool:
             caller.access.write.check([write.graph], "write")
-            self.counters.updates += 1
             self._react()
             self._reactions_in_a_row.clear()
             try:
-                delta = graph_write_delta(self._engine.store, write)
+                delta = graph_write_delta(self._engine.store, write, self._slices)
             except UnknownGraphError:
                 if write.graph in caller.access.read:
                     raise
@@ -723,7 +816,9 @@ class Runner:
                 self._commit(delta, cause, client=caller.name or None)
             return bool(delta.created) and write.graph in caller.access.read
 
-        return self.submit(run)
+        outcome = self.submit(run)
+        self.counters.updates += 1
+        return outcome
 
     def subscribe(
         self,
@@ -789,8 +884,12 @@ class Runner:
         still."""
         while self._removed:
             cause = Cause(REMOVED, self._removed[0])
-            for name in self._delayed.names_of(cause.id):
+            names = self._delayed.names_of(cause.id)
+            if len(names) > APPENDS_MAX:
+                self._slices.begin(len(names))
+            for name in names:
                 self._followed(self._log.append("cancel", cause=cause, cancel=name))
+                self._slices.pause()
             self._commit(QuadDelta(), cause)
             self._removed.popleft()
             self._rearm = True
@@ -825,7 +924,7 @@ class Runner:
 
             return Taken(head, self._reader.stream(written))
 
-        return self._enqueue(take)
+        return self._enqueue(take, in_loop=True)
 
     @property
     def log(self) -> LogWriter:
@@ -847,7 +946,7 @@ class Runner:
             self._since = []
             return answer
 
-        return self._enqueue(begin)
+        return self._enqueue(begin, in_loop=True)
 
     def restore(self, difference: Difference) -> asyncio.Future[Restored]:
         """Makes dataset and delayed updates those of the backup. The outcome is a ChangeLogError if the log did not
@@ -864,14 +963,17 @@ class Runner:
             self._reactions_in_a_row.clear()
             cause = Cause(RESTORE, difference.place)
             going = [record.timer.id for record, _ in self._delayed.state().pending if record.timer is not None]
-            delta = difference.since(self._since)
+            self._slices.begin(LONG)
+            delta = difference.since(self._since, self._slices)
             commit = self._commit(delta, cause)
             self._react()  # a reaction stands behind its trigger, before anything else
             going = [name for name in going if self._delayed.get(name) is not None]
             for name in going:
                 self._followed(self._log.append("cancel", cause=cause, cancel=name))
+                self._slices.pause()
             for timer in difference.timers:
                 self._followed(self._log.append("timer", cause=cause, timer=timer))
+                self._slices.pause()
             self._rearm = True
             self._since.clear()
             logger.info("backup restored place=%s sequence=%d", difference.place, commit.sequence)
@@ -965,18 +1067,17 @@ class Runner:
 
     # --- steps ---
 
-    def _update(self, call: UpdateCall) -> Accepted:
+    def _update(self, call: UpdateCall, reading: Reading | None) -> Accepted:
         batch = call.batch or Batch()
         if batch.refused is not None:
             raise batch.refused
         try:
-            return self._accepted(call)
+            return self._accepted(call, None if reading is None else reading.operations)
         except GatewayError as error:
             batch.refused = error if error.retriable else None
             raise
 
-    def _accepted(self, call: UpdateCall) -> Accepted:
-        self.counters.updates += 1
+    def _accepted(self, call: UpdateCall, operations: Sequence[Resolved] | None) -> Accepted:
         if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
             raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         key, client = call.request_key, call.caller.name or None
@@ -994,10 +1095,10 @@ class Runner:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
             access = call.caller.access
             accepted = self._delay(
-                call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id, client, access
+                call.sparql, call.delay, call.at, call.missed, call.cause, call.request_id, client, access, operations
             )
         else:
-            delta = self._prepared(call.sparql, call.using, call.caller.access)
+            delta = self._prepared(call.sparql, call.using, call.caller.access, operations)
             # The next number tells that there was something to delete: where that is not to be seen each has one.
             if not (delta.changes or delta.kept or call.request_id or call.caller.access.blind):
                 self.timings.store_update.took(self._evaluated_s)
@@ -1014,6 +1115,8 @@ class Runner:
         self, delta: QuadDelta, cause: Cause, request_id: str | None = None, client: str | None = None
     ) -> Commit:
         """Append, apply, match: in this order, and nothing of it when the append fails. Raises ChangeLogError."""
+        if self._is_long(delta):
+            self._slices.begin(LONG)
         begun, now = perf_counter(), self._clock.wall()
         record = self._log.append("commit", now=now, cause=cause, request=request_id, client=client, delta=delta)
         try:
@@ -1087,6 +1190,14 @@ class Runner:
         except Exception as error:
             raise _behind_its_log(error) from error
 
+    def _is_long(self, delta: QuadDelta) -> bool:
+        """Whether following a delta may take long: it is large, or the store evaluates what takes time."""
+        if len(delta.removed) + len(delta.added) > LONG:
+            return True
+        texts = self._engine.re_evaluated(delta)
+        known = [self._evaluations.get(text) for text in texts]
+        return None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX
+
     def _owe(self, commit: Commit) -> None:
         """Sorts the notifications of a commit: to the applications' triggers, or to their sinks on release."""
         shared: dict[tuple[int, int], Results] = {}
@@ -1099,6 +1210,8 @@ class Runner:
             results = shared.get(key)
             if results is None:
                 results = shared[key] = Results(notification.added, notification.removed)
+                if len(notification.added) + len(notification.removed) > LONG:
+                    self._unwritten.append(results)
             self._subscribers.deliver(notification, results)
 
     def _delay(
@@ -1111,12 +1224,14 @@ class Runner:
         request_id: str | None = None,
         client: str | None = None,
         access: Access = FULL,
+        operations: Sequence[Resolved] | None = None,
     ) -> Accepted:
         if delay is not None and at is not None:
             raise MalformedRequestError("delay and at exclude each other")
         if len(self._delayed) >= self._settings.delayed.pending_max:
             raise LimitExceededError(f"delayed.pending_max = {self._settings.delayed.pending_max} updates are pending")
-        operations = parse_update(sparql, now=self._clock.wall())  # its errors belong to whoever asks now
+        if operations is None:
+            operations = resolved(sparql, now=self._clock.wall())  # its errors belong to whoever asks now
         if not access.full:
             check_access(operations, access)
         timer = Timer(
@@ -1141,6 +1256,8 @@ class Runner:
     async def _fire(self, name: str) -> None:
         """Executes a delayed update that is due: firing and effect are one commit. Called by the scheduler."""
 
+        reading: Reading | None = None
+
         def fire() -> None:
             pending = self._delayed.get(name)
             if pending is None:
@@ -1149,20 +1266,30 @@ class Runner:
             if self._skipped(name):
                 return
             self._reactions_in_a_row.clear()
+            operations = None if reading is None else reading.operations
+            delta = self._effect(pending.timer.update, _TIMER_FAILED, name, pending.timer.client, operations)
             cause = Cause("timer", name, pending.sequence)
             try:
-                self._commit(self._effect(pending.timer.update, _TIMER_FAILED, name, pending.timer.client), cause)
+                self._commit(delta, cause)
             except LimitExceededError as error:  # its record would be too long
                 logger.error(_TIMER_FAILED, name, error)
                 self._commit(QuadDelta(), cause)
             self.counters.delayed_fired += 1
 
-        def trial() -> Trial | None:
+        def trial() -> Trial | Reading | None:
+            nonlocal reading
             pending = self._delayed.get(name)
             if pending is None or (pending.timer.missed == "skip" and self._delayed.missed(name) is not None):
                 return None
             access = self._access(pending.timer.client)
-            return None if access is None else self._trials.of_update(pending.timer.update, None, access)
+            if access is None:
+                return None
+            text = pending.timer.update
+            if is_large(text):
+                tried = partial(self._trials.of_operations, text, using=None, access=access)
+                reading = reading or Reading(self._large_updates, text, tried)
+                return reading
+            return self._trials.of_update(text, None, access)
 
         def refused(error: GatewayError) -> None:
             pending = self._delayed.get(name)
@@ -1238,11 +1365,17 @@ class Runner:
             self._reactions_in_a_row[trigger.application.name] += 1
             self.counters.reactions += 1
 
-    def _prepared(self, sparql: str, using: UsingGraphs | None = None, access: Access = FULL) -> QuadDelta:
+    def _prepared(
+        self,
+        sparql: str,
+        using: UsingGraphs | None = None,
+        access: Access = FULL,
+        operations: Sequence[Resolved] | None = None,
+    ) -> QuadDelta:
         """The delta of an update. Whatever goes wrong here changed nothing, so it is the request's trouble alone."""
         begun, wall = thread_time(), perf_counter()
         try:
-            return self._engine.prepare(sparql, using=using, access=access)
+            return self._engine.prepare(sparql, using=using, access=access, operations=operations)
         except GatewayError:
             raise
         except BaseException as error:
@@ -1258,7 +1391,14 @@ class Runner:
         """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""
         return FULL if client is None else self._access_of(client)
 
-    def _effect(self, sparql: str, failed: str, name: str, client: str | None = None) -> QuadDelta:
+    def _effect(
+        self,
+        sparql: str,
+        failed: str,
+        name: str,
+        client: str | None = None,
+        operations: Sequence[Resolved] | None = None,
+    ) -> QuadDelta:
         """The delta of an update that nobody waits for; one that fails has none, and that is said.
 
         failed: the line that says it; client: who asked for it, with the permissions that it has now.
@@ -1267,7 +1407,7 @@ class Runner:
             access = self._access(client)
             if access is None:
                 raise _not_registered(client or "")
-            return self._prepared(sparql, access=access)
+            return self._prepared(sparql, access=access, operations=operations)
         except (RequestError, StoreError) as error:
             logger.error(failed, name, error)
             return QuadDelta()
@@ -1290,6 +1430,7 @@ class Runner:
         and the log may say so."""
         self._reader.close()
         self._disk.shutdown()
+        self._slices.close()
         if orderly:
             self._finish_store()
             self._log.finish()

@@ -28,7 +28,8 @@ from engine.access import FULL, Access, Graphs
 from engine.change_log import Cause, Followed, Record
 from engine.core import Ended, Engine, Notification, Subscription
 from engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
-from engine.protocol import Results, Resume
+from engine.protocol import Results, Resume, write_results
+from engine.slices import LONG, Slices
 from engine.terms import Term
 from gateway.clock import Clock
 from gateway.figures import Counters, Peaks
@@ -156,7 +157,9 @@ class Subscribers:
         counters: Counters,
         peaks: Peaks,
         surroundings: Surroundings,
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._engine = engine
         self._log = log
         self._clock = clock
@@ -216,6 +219,9 @@ class Subscribers:
         self.evaluated_s = thread_time() - begun
         try:
             self._trials.check_rows(subscription.first)
+            if len(subscription.first) > LONG:
+                with self._slices.beside():
+                    write_results(subscription.first)
             if asked.keep is None:
                 self.sinks[subscription.spuid] = sink
                 if caller.name:

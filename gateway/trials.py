@@ -52,7 +52,7 @@ from engine.lifting import Lifted, Lifter, skeleton_of
 from engine.remembered import Remembered
 from engine.sparql import canonical, declarations_and_body
 from engine.terms import Bag, Term
-from engine.update import UsingGraphs
+from engine.update import Modification, Resolved, UsingGraphs
 from gateway.reader import Reader
 from gateway.settings import LimitSettings
 
@@ -193,6 +193,16 @@ class Trials:
             work = partial(self.engine.prepare, sparql, using=using, access=access)
             return Trial(self, _key(sparql, using, _names(access.read)), shape, work)
         return None
+
+    def of_operations(
+        self, sparql: str, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access
+    ) -> Trial | None:
+        """As `of_update`, of a text without a plan whose operations are known."""
+        evaluated = [operation for operation in operations if isinstance(operation, Modification)]
+        if not evaluated:
+            return None
+        work = partial(self.engine.prepare, "", using=using, access=access, operations=evaluated)
+        return Trial(self, _key(sparql, using, _names(access.read)), None, work)
 
     def of_subscription(
         self,

@@ -13,8 +13,7 @@ import pytest
 from engine import Engine
 from engine.access import EVERY, FULL, Access, Dataset, Graphs
 from engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
-from engine.sparql import parse_update
-from engine.update import UsingGraphs, check_access
+from engine.update import UsingGraphs, check_access, resolved
 from tests.footprints import footprint
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"
@@ -224,7 +223,7 @@ def test_who_may_write_a_graph_and_not_read_it_is_not_told_whether_it_exists(
     ],
 )
 def test_what_an_update_names_is_judged_before_it_is_evaluated(text: str, graph: str) -> None:
-    operations = parse_update(text, datetime(2026, 1, 1))
+    operations = resolved(text, datetime(2026, 1, 1))
     check_access(operations, FULL)
     if graph:
         with pytest.raises(AccessDeniedError, match=graph):
