@@ -71,7 +71,7 @@ class Slices(slices.Slices):
             raise LongError
 
     def pause(self) -> None:
-        if self.elsewhere and perf_counter() >= self._until:
+        if self.elsewhere and not self._beside and perf_counter() >= self._until:
             self._give_way()
 
     def beside(self) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +21,7 @@ FIELDS_MAX = 1000
 """Fields of a form or a URL."""
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
 """Bodies of requests that are not answered yet, all together."""
+_PIECE_BYTES = 64 * 1024
 _HELD = "lamplighter.held"
 """Bytes of a request's body, in its scope."""
 _THREAD_BYTES = 256 * 1024
@@ -146,11 +147,36 @@ def fields(text: bytes) -> dict[str, list[str]]:
     if not text:
         return {}
     try:
+        if len(text) > _THREAD_BYTES:
+            return _large_fields(text)
         return parse_qs(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
     except UnicodeDecodeError as error:
         raise MalformedRequestError(f"a parameter is not UTF-8: {error.reason}") from error
     except ValueError as error:
         raise MalformedRequestError(f"there are more than {FIELDS_MAX} parameters") from error
+
+
+def _large_fields(text: bytes) -> dict[str, list[str]]:
+    """As `parse_qs`, which keeps all other threads waiting for a second while it takes 16 MiB apart."""
+    if text.count(b"&") >= FIELDS_MAX:
+        raise ValueError
+    found: dict[str, list[str]] = {}
+    for field in filter(None, text.split(b"&")):
+        name, _, value = field.partition(b"=")
+        found.setdefault(_unquoted(name), []).append(_unquoted(value))
+    return found
+
+
+def _unquoted(text: bytes) -> str:
+    """Raises UnicodeDecodeError."""
+    parts, start = [], 0
+    while start < len(text):
+        end = start + _PIECE_BYTES
+        if (cut := text.find(b"%", end - 2, end)) >= 0:  # what it stands for is not torn apart
+            end = cut
+        parts.append(unquote_to_bytes(text[start:end].replace(b"+", b" ")))
+        start = end
+    return b"".join(parts).decode()
 
 
 def _text(found: Mapping[str, list[str]], operation: str) -> str:

@@ -9,11 +9,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
-from urllib.parse import quote, urlsplit
+from unittest import mock
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.errors import MalformedRequestError
 from gateway.gates import Addresses
+from gateway.http.calls import fields
 from tests.forks import forks
 from tests.running_gateway import TIMEOUT_S, go, http, query, rows, running_gateway, until, update
 
@@ -305,3 +310,18 @@ def test_a_query_ends_when_its_client_goes_away(tmp_path: Path) -> None:
             await until(free)
 
     go(test)
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20)), max_size=5), st.integers(3, 9))
+def test_large_forms_say_what_small_ones_say(pairs: list[tuple[str, str]], piece: int) -> None:
+    for text in (urlencode(pairs).encode(), "&".join(f"{name}={value}" for name, value in pairs).encode()):
+        try:
+            small: object = fields(text)
+        except MalformedRequestError as error:
+            small = str(error)[:30]
+        with mock.patch.multiple("gateway.http.calls", _THREAD_BYTES=0, _PIECE_BYTES=piece):
+            try:
+                large: object = fields(text)
+            except MalformedRequestError as error:
+                large = str(error)[:30]
+        assert large == small
