@@ -148,13 +148,16 @@ class UpdatePlan:
         write: the graphs that the client may write; quads_max: as in `engine.update.quad_delta`. Raises
         AccessDeniedError, LimitExceededError, TooMuchWork.
         """
+        room = self._work.quads_max
+        if quads_max < room:
+            room = quads_max
         try:
             if len(self._functions) == 1:
                 [(function, matched, makes)] = self._functions
-                return self._one(function, matched, makes, terms, store, new_blank_node, write, quads_max, slices)[0]
-            return self._composed(terms, store, new_blank_node, write, quads_max, slices)
+                return self._one(function, matched, makes, terms, store, new_blank_node, write, room, slices)[0]
+            return self._composed(terms, store, new_blank_node, write, room, slices)
         except _TooManyQuads as error:
-            raise too_many_quads(quads_max) from error
+            raise (too_many_quads(quads_max) if room == quads_max else self._work.exceeded()) from error
 
     def _composed(
         self,

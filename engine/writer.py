@@ -159,7 +159,8 @@ class Writer:
         else:
             counted = self.name("members")
             self.emit(f"{counted} = {members}")
-            self._count(f"len({counted})")
+            with self.block(f"if len({counted}) > 1:"):  # one multiplies nothing
+                self._count(f"len({counted})")
             with self.block(f"for {name} in {counted}:"):
                 yield
         self._loops -= 1
@@ -382,6 +383,8 @@ class Writer:
             for key, name in zip(new, names, strict=True):
                 maybe.pop(key, None)
                 (bound if key in sure else maybe)[key] = name
+            self._counted = True
+            self._count("1")  # two branches multiply without a loop
             consume(Scope(bound, maybe))
         for branch in (node.left, node.right):
             self._right(
