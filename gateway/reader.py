@@ -19,11 +19,13 @@ import gc
 import logging
 import os
 import resource
+import select
 import signal
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO, NoReturn, TypeVar
@@ -197,19 +199,47 @@ class Reader:
         raise again where it is meant to be done.
         """
 
-        def tried(out: BinaryIO) -> None:
-            try:
-                work()
-            except (LimitExceededError, MemoryError):
-                raise
-            except Exception:
-                out.write(b"!")
-            else:
-                out.write(b"+")
-
         await self.steady.wait()
-        async for _ in self._forked(tried, self._trial_bounds, self._trying).chunks():
+        async for _ in self._forked(partial(_tried, work), self._trial_bounds, self._trying).chunks():
             pass
+
+    def try_here(self, work: Callable[[], object]) -> None:
+        """As `trial`, of a step that is under way: its thread waits, and the fork has the dataset as it is now.
+
+        Raises LimitExceededError. Where there is no process to be had, or none that does anything, the work counts as
+        one that can be done.
+        """
+        bounds = self._trial_bounds
+        for _ in range(_RESTARTS_MAX):
+            source, sink = os.pipe()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # as in `_Child`
+                    number = os.fork()
+            except OSError as error:
+                os.close(source)
+                os.close(sink)
+                logger.warning("evaluation not tried reason=%s", error.strerror)
+                return
+            if number == 0:
+                _read(partial(_tried, work), sink, bounds, self._store)
+            os.close(sink)
+            self._trying.add(number)
+            try:
+                ended = _awaited(number, source, bounds.time_ms_max / 1000)
+            finally:
+                os.close(source)
+                self._trying.discard(number)
+            if ended is None:
+                continue  # it was stuck
+            status, told = ended
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL):
+                raise LimitExceededError(bounds.late)
+            if told[:1] == b"-":
+                raise _error(told[1:])
+            if not told:
+                raise LimitExceededError(bounds.hungry)
+            return
 
     def parse(self, work: Callable[[BinaryIO], None]) -> Answer:
         """What a work that parses a client's text writes in a fork, behind a ``+``; its errors are passed on.
@@ -268,6 +298,60 @@ async def again_if_stuck(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
     return await work()
 
 
+def _tried(work: Callable[[], object], out: BinaryIO) -> None:
+    """Whether a work is done or not, in a fork."""
+    try:
+        work()
+    except (LimitExceededError, MemoryError):
+        raise
+    except Exception:
+        out.write(b"!")
+    else:
+        out.write(b"+")
+
+
+def _awaited(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:
+    """The status of a fork that writes little, and what it wrote; None for one that was stuck. It is killed at its
+    limit."""
+    told, looks, deadline = b"", _Looks(number), perf_counter() + limit_s
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    stuck = False
+    while True:
+        if poll.poll(_LOOK_S * 1000):
+            part = os.read(source, _CHUNK)
+            if not part:
+                break
+            told += part
+        elif perf_counter() > deadline or (stuck := looks.stuck()):
+            os.kill(number, signal.SIGKILL)
+            break
+    _, status = os.waitpid(number, 0)
+    return None if stuck else (status, told)
+
+
+class _Looks:
+    """Looks at a process again and again."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._seen: list[str] = []
+
+    def stuck(self) -> bool:
+        """Whether it waits for a lock, and has done nothing since this was asked before.
+
+        It has one thread, so nobody will let go of the lock.
+        """
+        process = Path(f"/proc/{self._number}")
+        try:
+            state, *fields = (process / "stat").read_text().rpartition(")")[2].split()
+            waits_in = (process / "wchan").read_text()
+        except OSError:
+            return False  # it has ended
+        before, self._seen = self._seen, fields[10:12]  # time as a user and in the kernel
+        return state == "S" and (waits_in == "0" or "futex" in waits_in) and before == self._seen  # 0: it is hidden
+
+
 class _Child:
     """A fork that does a work, and the pipe that it writes to."""
 
@@ -285,7 +369,7 @@ class _Child:
         os.close(sink)
         self._running = running
         self._running.add(self._number)
-        self._seen: list[str] = []
+        self._looks = _Looks(self._number)
         loop = asyncio.get_running_loop()
         self.status: asyncio.Future[int] = loop.create_future()
         """As waitpid(2) gives it, when the process has ended."""
@@ -304,18 +388,8 @@ class _Child:
             os.kill(self._number, signal.SIGKILL)
 
     def stuck(self) -> bool:
-        """Whether it waits for a lock, and has done nothing since this was asked before.
-
-        It has one thread, so nobody will let go of the lock.
-        """
-        process = Path(f"/proc/{self._number}")
-        try:
-            state, *fields = (process / "stat").read_text().rpartition(")")[2].split()
-            waits_in = (process / "wchan").read_text()
-        except OSError:
-            return False  # it has ended
-        before, self._seen = self._seen, fields[10:12]  # time as a user and in the kernel
-        return state == "S" and (waits_in == "0" or "futex" in waits_in) and before == self._seen  # 0: it is hidden
+        """As `_Looks.stuck`."""
+        return self._looks.stuck()
 
 
 class Answer:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import uuid
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -233,6 +234,7 @@ class Runner:
         self._evaluations = Evaluations(MEASURED_MAX)
         self._too_slow: dict[str, float] = {}  # text -> milliseconds; queries whose subscriptions are to be ended
         self._following = False  # whether the engine is matching a commit
+        self._process = os.getpid()
         self._prepared_s = 0.0
         self._engine.store.around_select = self._measured
         self._delayed = DelayedUpdates(clock)
@@ -389,9 +391,11 @@ class Runner:
 
     def commit_again(self, record: Record) -> None:
         """Follows a commit's delta at the time of its record; for the recovery, as what follows."""
-        self._now = moment(record.ts)
-        commit = self._engine.commit(record.delta, record.seq)
-        self._now = None
+        self._following, self._now = True, moment(record.ts)
+        try:
+            commit = self._engine.commit(record.delta, record.seq)
+        finally:
+            self._following, self._now = False, None
         self._owe(commit)
         if commit.ended:
             self._end_failed(commit.ended)
@@ -1026,7 +1030,12 @@ class Runner:
     # --- what evaluations cost ---
 
     def _measured(self, text: str, select: Select) -> Bag:
-        """Runs a SELECT of the engine's; takes the time of those that a commit makes necessary."""
+        """Runs a SELECT of the engine's, after it was done in a fork if it is risky; takes the time of those that a
+        commit makes necessary. Raises LimitExceededError, and TooMuchWork when a commit is followed."""
+        if os.getpid() != self._process:
+            return select()  # it is being tried
+        if self._trials.risky(text):
+            self._try_here(select)
         if not self._following:
             return select()
         begun = thread_time()
@@ -1043,6 +1052,16 @@ class Runner:
         if evaluation.overruns >= OVERRUNS_MAX:
             self._too_slow[text] = evaluation.ms
         return result
+
+    def _try_here(self, select: Select) -> None:
+        if not self._following and not self._slices.elsewhere:
+            self._slices.begin(LONG)  # the loop is not to wait for a fork
+        try:
+            self._reader.try_here(select)
+        except LimitExceededError:
+            if self._following:
+                raise self._engine.work.exceeded() from None
+            raise
 
     def _end_slow_ones(self) -> None:
         """Ends the subscriptions that slow down everybody. Those of applications are the operator's to look after."""
@@ -1196,7 +1215,9 @@ class Runner:
             return True
         texts = self._engine.re_evaluated(delta)
         known = [self._evaluations.get(text) for text in texts]
-        return None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX
+        if None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX:
+            return True
+        return any(self._trials.risky(text) for text in texts)
 
     def _owe(self, commit: Commit) -> None:
         """Sorts the notifications of a commit: to the applications' triggers, or to their sinks on release."""

@@ -12,8 +12,10 @@ time is let into the loop. What has passed is remembered, so that the price is p
 A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other. It
 does if its expressions may make long texts of short ones, or look for patterns in them.
 
-The dataset goes on growing behind a trial that was passed. So each evaluation in the loop is measured as well:
-one that takes longer than the limit has to pass again.
+The dataset goes on growing behind a trial that was passed, and one quad may be enough to join two halves of it. So the
+runner asks before each evaluation by the store whether it is `risky`, by the size of the dataset and the number of
+patterns, and has it done in a fork first if it is (`Reader.try_here`). Each evaluation in the loop is measured as
+well: one that takes longer than the limit has to pass again.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ REMEMBERED_MAX = 4096
 """Texts and shapes whose trials are remembered, the last used ones."""
 OUTLINES_CHARACTERS_MAX = 1024 * 1024
 """Of the skeletons that something is known of, all together."""
+_LOOKS_PER_MS = 2000
+"""Quads that the store looks at in a millisecond, or more."""
 AT_ONCE_MAX = 2
 """Trials that run at the same time; more wait for their turn."""
 
@@ -99,19 +103,22 @@ def _names(graphs: Graphs) -> list[Term] | None:
 
 @dataclass(frozen=True)
 class _Outline:
-    """What is known of a skeleton. general: numbers of the constants that may be variables; linear: as in `_Shape`."""
+    """What is known of a skeleton. general: numbers of the constants that may be variables; others: as in `_Shape`."""
 
     general: frozenset[int]
     linear: bool
+    exponent: int | None
 
 
 @dataclass(frozen=True)
 class _Shape:
     """key: equal for texts that cost no more than `text`, which has variables for constants. linear: whether the
-    dataset is read once at most."""
+    dataset is read once at most; exponent: the power of the dataset's size that the cost is bounded by, None if it is
+    not known."""
 
     key: bytes
     linear: bool
+    exponent: int | None
     text: Callable[[], str]
 
 
@@ -239,6 +246,17 @@ class Trials:
                 "rows; narrow the subscription down"
             )
 
+    def risky(self, text: str) -> bool:
+        """Whether the evaluation of a query by the store may take longer than limits.evaluation_ms_max now, whatever
+        it took before: one quad more may join two halves of the dataset."""
+        shape = self._shape(text)
+        if shape is None or shape.exponent is None:
+            return True
+        if shape.exponent <= 1:
+            return False
+        looks: int = self.engine.quad_count**shape.exponent
+        return looks > self.limits.evaluation_ms_max * _LOOKS_PER_MS
+
     def _shape(self, text: str) -> _Shape | None:
         lifted: Lifted | None = None
         with suppress(GatewayError, SyntaxError, ValueError, RuntimeError):
@@ -254,7 +272,7 @@ class Trials:
             lifted.terms.index(term) if number in outline.general else term for number, term in enumerate(lifted.terms)
         )
         key = _key(lifted.prologue, lifted.skeleton, fixed)
-        return _Shape(key, outline.linear, lambda: _generalised(text, lifted, outline))
+        return _Shape(key, outline.linear, outline.exponent, lambda: _generalised(text, lifted, outline))
 
 
 def _single(sparql: str) -> bool:
@@ -284,7 +302,19 @@ def _outline(text: str, lifted: Lifted) -> _Outline | None:
         and not any(isinstance(part, Aggregate) and part.name not in AGGREGATES for part in found)
         and not any(isinstance(part, Expression) and _may_grow(part) for part in found)
     )
-    return _Outline(frozenset(_general(select.node)), linear)
+    return _Outline(frozenset(_general(select.node)), linear, _exponent(found))
+
+
+def _exponent(found: Sequence[Any]) -> int | None:
+    """One for each triple pattern, and two for a path of any length, whose ends may all be connected."""
+    if any(
+        isinstance(part, Values)
+        or (isinstance(part, Aggregate) and part.name not in AGGREGATES)
+        or (isinstance(part, Expression) and _may_grow(part))
+        for part in found
+    ):
+        return None
+    return sum(isinstance(part, Pattern) + 2 * isinstance(part, OpaquePath) for part in found)
 
 
 def _may_grow(expression: Expression) -> bool:

@@ -21,9 +21,12 @@ START_TIMEOUT_S = 60.0
 
 
 class GatewayProcess:
-    """`lamplighter run --all` over a folder with its settings, mapping and applications. broker_port: None for none."""
+    """`lamplighter run --all` over a folder with its settings, mapping and applications.
 
-    def __init__(self, folder: Path, *, broker_port: int | None, off_after: str) -> None:
+    broker_port: None for none; coap: whether the adapter of CoAP runs.
+    """
+
+    def __init__(self, folder: Path, *, broker_port: int | None, off_after: str, coap: bool = True) -> None:
         self.http_port, self.websocket_port = free_port(), free_port()
         self.folder = folder
         for name in ("mapping", "apps"):
@@ -34,7 +37,7 @@ class GatewayProcess:
         (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
         (folder / "lamplighter.toml").write_text(
             f"[http]\nport = {self.http_port}\n[websocket]\nport = {self.websocket_port}\n"
-            '[coap]\nnetworks = ["127.0.0.0/8"]\n'
+            f'[coap]\nenabled = {str(coap).lower()}\nnetworks = ["127.0.0.0/8"]\n'
             + (f'[mqtt]\nhost = "127.0.0.1"\nport = {broker_port}\n' if broker_port else "")
         )
         self._process: subprocess.Popen[str] | None = None

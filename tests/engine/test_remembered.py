@@ -13,6 +13,7 @@ from engine.remembered import Remembered
 from engine.sparql import canonical
 from engine.subscriptions import SPELLINGS_CHARACTERS_MAX
 from engine.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
+from engine.work import Meter, Work
 
 LONG = 10_000
 """Characters of a text that is remembered still."""
@@ -81,7 +82,8 @@ def test_a_short_name_for_a_long_iri_is_not_remembered() -> None:
 
 
 def test_long_values_of_expressions_are_not_remembered() -> None:
-    evaluated = value(Expression(("REPLACE", "(", Variable("a"), ",", '"."', ",", Variable("b"), ")")))
+    parts = ("REPLACE", "(", Variable("a"), ",", '"."', ",", Variable("b"), ")")
+    evaluated = value(Expression(parts), Meter(Work()))
     memo = inspect.getclosurevars(evaluated).nonlocals["evaluated"]
     short, long = '"' + "x" * 10 + '"', '"' + "y" * (OPERAND_MAX // 2) + '"'
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -539,3 +540,27 @@ def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_p
         engine.close()
 
     go(test)
+
+
+# --- in the middle of a step ------------------------------------------------------------------------
+
+
+def test_a_work_is_tried_where_it_stands() -> None:
+    reader = Reader(QuerySettings(), LimitSettings(evaluation_ms_max=300))
+    done: list[int] = []
+    reader.try_here(lambda: done.append(1))
+    assert not done, "it has no effect here"
+    with pytest.raises(LimitExceededError, match="evaluation_ms_max = 300"):
+        reader.try_here(lambda: sum(1 for _ in iter(int, 1)))
+    with pytest.raises(LimitExceededError, match="memory_bytes_max"):
+        reader.try_here(lambda: bytearray(1 << 34))
+    reader.try_here(lambda: 1 // 0)  # where it is meant to be done it will be raised again
+    assert not forks()
+
+
+def test_a_work_of_which_there_can_be_no_fork_counts_as_one_that_can_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    Reader(QuerySettings(), LimitSettings()).try_here(lambda: 1 // 0)

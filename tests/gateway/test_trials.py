@@ -486,3 +486,60 @@ def test_a_result_that_grows_without_end_on_a_commit_is_not_waited_for(
             assert runner.counters.ended == 1
 
     go(test)
+
+
+# --- what the dataset has become since ---------------------------------------------------------------
+
+STARS = " ".join(f"<urn:a{number}> <urn:p> <urn:h1> . <urn:h2> <urn:p> <urn:b{number}> ." for number in range(400))
+MET = "?a <urn:p>+ ?b . ?a <urn:p>+ ?c"
+"""160,000 solutions in two stars, and 64 million when one quad has joined them."""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "risky"),
+    [
+        ("?s ?p ?o", False),
+        ("<urn:s> <urn:p> ?o", False),
+        ("?s <urn:p> ?o . ?s <urn:q> ?v", False),
+        ("?s <urn:p> ?o . ?s <urn:q> ?v . ?o <urn:q> ?w", True),
+        ("?s <urn:p> ?o OPTIONAL { ?s <urn:q> ?v OPTIONAL { ?o <urn:q> ?w } }", True),
+        ("?s <urn:p>+ ?o", False),
+        ("?s <urn:p>+ ?o . ?o <urn:q> ?v", True),
+        ("?s <urn:p> ?o FILTER NOT EXISTS { ?o <urn:p> ?v . ?v <urn:q> ?w }", True),
+        ("VALUES ?s { 1 2 }", True),
+        ("?s <urn:p> ?o FILTER(REGEX(?o, '(a{9}){9}'))", True),
+    ],
+)
+def test_an_evaluation_is_risky_where_its_patterns_may_multiply(trials: Trials, pattern: str, risky: bool) -> None:
+    trials.engine.update(f"DELETE WHERE {{ ?s ?p ?o }} ; {triples(500)}")
+    assert trials.risky(f"SELECT * {{ {pattern} }}") is risky
+
+
+def test_a_small_dataset_is_no_risk(trials: Trials) -> None:
+    trials.engine.update("DELETE WHERE { ?s ?p ?o }")
+    trials.engine.update(triples(10))
+    assert not trials.risky("SELECT * { ?s <urn:p>* ?o . ?o <urn:q> ?v . ?v <urn:q> ?w }")
+
+
+def test_one_quad_that_makes_an_evaluation_too_costly_ends_the_subscription_and_stands(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path, limits={"evaluation_ms_max": 1000}) as gateway:
+            assert await post(gateway, f"INSERT DATA {{ {STARS} }}")
+            async with connect(gateway.subscribe) as socket:
+                await tell(socket, {"subscribe": {"sparql": f"SELECT (COUNT(*) AS ?n) {{ {MET} }}", "alias": "met"}})
+                first = (await hear(socket))["notification"]
+                assert first["addedResults"]["results"]["bindings"][0]["n"]["value"] == "160400"
+                await post(gateway, "INSERT DATA { <urn:h1> <urn:p> <urn:h2> }")
+                ended = await hear(socket)
+                assert ended["error"] == "limit_exceeded"
+                assert ended["spuid"] == first["spuid"]
+                assert "evaluation_ms_max" in ended["error_description"]
+            # The same query, and an update whose WHERE it is, are refused now, and others go on.
+            async with connect(gateway.subscribe) as socket:
+                await tell(socket, {"subscribe": {"sparql": f"SELECT (COUNT(*) AS ?n) {{ {MET} }}", "alias": "met"}})
+                assert (await hear(socket))["error"] == "limit_exceeded"
+                await tell(socket, {"update": {"sparql": f"INSERT {{ ?a <urn:q> 1 }} WHERE {{ {MET} }}"}})
+                assert (await hear(socket))["error"] == "limit_exceeded"
+            assert len(await rows(gateway, "SELECT ?o { <urn:h1> <urn:p> ?o }")) == 1
+
+    go(test)

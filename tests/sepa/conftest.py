@@ -10,8 +10,7 @@ from tests.sepa.fixture import Broker
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    process = GatewayProcess(tmp_path_factory.mktemp("sepa") / "gateway", broker_port=None, off_after="PT1H")
-    with (process.folder / "lamplighter.toml").open("a") as settings:
-        settings.write("[coap]\nenabled = false\n")  # so that nobody else subscribes meanwhile
+    folder = tmp_path_factory.mktemp("sepa") / "gateway"
+    process = GatewayProcess(folder, broker_port=None, off_after="PT1H", coap=False)  # no other subscriber
     with process:
         yield Broker(process)
