@@ -3,7 +3,8 @@
 Oxigraph's parser and planner recurse: some thousands of nested groups or chained operators overflow the
 stack and end the process, and the order of the joins of n triple patterns takes time that grows with n^4
 (100 patterns 0.5 s, 200 patterns 7 s). What a person or a program writes is far below these limits. Data is
-not limited here: neither the blocks of INSERT DATA and of VALUES, nor templates.
+not limited here: neither the blocks of INSERT DATA and of VALUES, nor templates. In a
+subscription it is, since its constants are analysed too.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,8 @@ PATTERNS_MAX = 128
 """Triple patterns, path steps and groups in all WHERE clauses of an operation or query, by their separators."""
 TOKENS_MAX = 10_000
 """Tokens outside of data and templates."""
+CONSTANTS_MAX = 10_000
+"""Constants of a subscription, also in VALUES: it is analysed at 25 us for each of them."""
 
 _OPENING = {"{": "}", "[": "]", "(": ")"}
 _SEPARATORS = frozenset(".;,/|")

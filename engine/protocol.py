@@ -123,6 +123,12 @@ class _Message(msgspec.Struct, frozen=True):
     updates: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+class _Text(msgspec.Struct, frozen=True):
+    """The text of a request as JSON, which is not read yet."""
+
+    sparql: msgspec.Raw
+
+
 class _Known(msgspec.Struct, frozen=True):
     """What of a request counts though something else is wrong with it."""
 
@@ -154,9 +160,15 @@ TERM_CHARACTERS_MAX = 200
 
 UPDATES_MAX = 10_000
 """Members of one message ``updates``."""
+COMMAS_MAX = 1_000_000
+"""In one message ``updates``, in its texts or between its members, before its members are looked at one by one."""
+BESIDES_BYTES_MAX = 128 * 1024
+"""What a request has besides its text, as JSON: to build it holds the loop, and takes up to 60 times its size."""
 
 _read_message = msgspec.json.Decoder(_Message).decode
 _read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_text = msgspec.json.Decoder(_Text).decode
+_read_texts = msgspec.json.Decoder(list[_Text]).decode
 _read_any = msgspec.json.Decoder(msgspec.Raw).decode
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # begins with a scheme (RFC 3987, 2.2)
@@ -185,19 +197,29 @@ def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
             if member is not msgspec.UNSET:
                 return [_request(member, struct, kind)]
         if message.updates is not msgspec.UNSET:
-            return _updates(_read_list(message.updates))
+            return _updates(message.updates)
     except msgspec.ValidationError:
         _read_any(text)  # raises what is wrong with it if it is not JSON at all
     return [UnsupportedRequestError(f"the message has none of the members {', '.join([*_KINDS, 'updates'])}")]
 
 
-def _updates(members: list[msgspec.Raw]) -> list[WireRequest | GatewayError]:
+def _updates(found: msgspec.Raw) -> list[WireRequest | GatewayError]:
+    if len(found) > COMMAS_MAX and bytes(found).count(b",") > COMMAS_MAX:
+        try:
+            _read_texts(found)  # ends at the first wrong one; millions that are shorter than a right one take long
+        except msgspec.ValidationError as error:
+            return [MalformedRequestError(f"updates: {error}")]
+    members = _read_list(found)
     if len(members) > UPDATES_MAX:
         return [LimitExceededError(f"updates: {len(members)} members are more than {UPDATES_MAX}")]
     return [_request(member, UpdateRequest, "updates") for member in members]
 
 
 def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
+    if len(member) > BESIDES_BYTES_MAX and len(member) - _text_bytes(member) > BESIDES_BYTES_MAX:
+        return LimitExceededError(
+            f"{kind}: there are more than {BESIDES_BYTES_MAX} bytes besides the text in sparql; send less of it"
+        )
     try:
         return msgspec.json.decode(member, type=struct)
     except msgspec.ValidationError as error:
@@ -207,6 +229,14 @@ def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
             refused.alias = known.alias if isinstance(known.alias, str) else None
             refused.authorization = known.authorization
         return refused
+
+
+def _text_bytes(member: msgspec.Raw) -> int:
+    """Bytes of the text of a request as JSON, 0 where there is none."""
+    try:
+        return len(_read_text(member).sparql)
+    except msgspec.ValidationError:
+        return 0
 
 
 def graph_names(value: str | Sequence[str] | None) -> tuple[Term, ...] | None:

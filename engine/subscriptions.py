@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from traceback import format_exception
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +25,7 @@ from engine.errors import LimitExceededError, RequestError, bare, is_fault
 from engine.grammar import constant_spans
 from engine.lexer import Token
 from engine.lifting import Lifted, Lifter, skeleton_of
+from engine.limits import CONSTANTS_MAX
 from engine.lutt import Lutt, Matcher
 from engine.plan import Counting, Seeding
 from engine.remembered import Remembered
@@ -253,6 +254,8 @@ class Subscriptions:
 
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
         """The query that the store would evaluate for a subscriber, None where a plan serves. Raises RequestError."""
+        if len(text) > LONG:
+            self._slices.begin(len(text))
         spelling, terms = self._read(text)
         dataset = _needed(dataset, spelling, terms)
         key = self._key(spelling, terms, dataset)
@@ -263,8 +266,8 @@ class Subscriptions:
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Raises RequestError."""
-        if len(self._store) > LONG:
-            self._slices.begin(len(self._store))
+        if max(len(self._store), len(text)) > LONG:
+            self._slices.begin(max(len(self._store), len(text)))
         spelling, terms = self._read(text)
         self._work.begin()
         unit = self._unit(spelling, terms, _needed(dataset, spelling, terms))
@@ -310,6 +313,12 @@ class Subscriptions:
         return dict(found)
 
     def _read(self, text: str) -> tuple[Spelling, list[Term]]:
+        """Beside the loop if the text is long."""
+        with self._slices.beside() if len(text) > LONG else nullcontext():
+            return self._analysed(text)
+
+    def _analysed(self, text: str) -> tuple[Spelling, list[Term]]:
+        """Raises RequestError."""
         lifted: Lifted | None = None
         with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser says better what is wrong
             lifted = self._lifter.lift(text)
@@ -319,6 +328,11 @@ class Subscriptions:
                 return known, lifted.terms
         columns = subscribable(text).columns
         prologue, body = declarations_and_body(text)
+        if len(constant_spans(body)) > CONSTANTS_MAX:
+            raise LimitExceededError(
+                f"a subscription has {CONSTANTS_MAX} constants at most; send long lists of values with an update, and "
+                "join with them"
+            )
         if "clock" in text:
             body, clocks = without_clock(text, prologue, body, columns)
             if clocks:

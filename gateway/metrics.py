@@ -76,7 +76,7 @@ _TIMINGS = {
     "spu_manager": "Matching a commit with the subscriptions.",
     "sync": "Syncs of the change log to the disk.",
     "update_processing": "Updates, from their arrival until their answers may leave.",
-    "loop_held": "How long the engine kept everything else waiting at a time.",
+    "loop_held": "How long the gateway kept everything else waiting at a time.",
     "http": "HTTP requests, from their headers until their answers were handed over.",
 }
 

@@ -13,7 +13,14 @@ LIVE: dict[str, frozenset[str]] = {
     "gateway": frozenset({"log_level", "queue_max"}),
     "query": frozenset({"time_ms_max", "rows_max", "memory_bytes_max", "concurrent_max"}),
     "limits": frozenset(
-        {"evaluation_ms_max", "first_result_rows_max", "term_bytes_max", "parse_ms_max", "parse_memory_bytes_max"}
+        {
+            "evaluation_ms_max",
+            "first_result_rows_max",
+            "parse_memory_bytes_max",
+            "parse_ms_max",
+            "query_bytes_max",
+            "term_bytes_max",
+        }
     ),
     "delayed": frozenset({"pending_max", "missed"}),
     "quotas": frozenset(QuotaSettings.__struct_fields__),

@@ -60,7 +60,7 @@ from engine.errors import (
 from engine.graph_store import GraphWrite, graph_write_delta
 from engine.protocol import Results, Resume
 from engine.slices import LONG
-from engine.sparql import Query
+from engine.sparql import Query, query_outline
 from engine.store import Select
 from engine.terms import Bag, Term
 from engine.update import Resolved, UsingGraphs, check_access, resolved
@@ -768,6 +768,27 @@ class Runner:
         self.counters.updates += 1
         return outcome
 
+    def outline(self, sparql: str) -> Query:
+        """What the tokens of a client's query tell (`query_outline`), which are read in the loop.
+
+        Raises LimitExceededError, UnsupportedRequestError, RequestSyntaxError.
+        """
+        begun = perf_counter()
+        try:
+            self._check_length(sparql)
+            return query_outline(sparql)
+        finally:
+            self.timings.loop_held.took(perf_counter() - begun)
+
+    def _check_length(self, sparql: str) -> None:
+        """Raises LimitExceededError for a query or subscription that is too long to be looked at."""
+        bytes_max = self._settings.limits.query_bytes_max
+        if len(sparql) > bytes_max or len(sparql.encode(errors="surrogatepass")) > bytes_max:
+            raise LimitExceededError(
+                f"the text of a query or subscription is longer than limits.query_bytes_max = {bytes_max} bytes; send "
+                "long lists of values with an update, and join with them"
+            )
+
     def query(
         self,
         query: Query,
@@ -836,8 +857,9 @@ class Runner:
     ) -> asyncio.Future[str]:
         """The outcome is the spuid; the sink has the first result by then, or what it missed.
 
-        The other arguments are those of `SubscribeCall`. Raises MalformedRequestError.
+        The other arguments are those of `SubscribeCall`. Raises LimitExceededError, MalformedRequestError.
         """
+        self._check_length(sparql)
         asked = self._subscribers.asked(SubscribeCall(sparql, sink, default_graphs, named_graphs, resume, caller))
 
         def start() -> str:

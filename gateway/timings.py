@@ -59,7 +59,8 @@ class Timings:
     update and the append of its record. spu_manager: matching a commit with all subscriptions. sync: the disk, once
     for all updates of a group. update_processing: an update, from its arrival until its answer and its notifications
     may leave; waiting, trial and sync are in it. http: a request, from its headers until its answer was handed over.
-    loop_held: how long the engine's steps, or a slice of a long one, kept everything else waiting at a time.
+    loop_held: how long a step of the engine, a slice of a long one, or reading a message or a query kept everything
+    else waiting at a time.
     """
 
     store_query: Timing = field(default_factory=Timing)

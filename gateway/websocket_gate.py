@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from time import perf_counter
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -46,7 +47,6 @@ from engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
-from engine.sparql import query_outline
 from engine.terms import Bag
 from gateway.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
 from gateway.listeners import BACKLOG, HANDSHAKES_MAX, Listener
@@ -252,7 +252,9 @@ class _Connection:
 
     def _take(self, message: str | bytes) -> None:
         self._counters.messages += 1
+        begun = perf_counter()
         found = requests(message)
+        self._runner.timings.loop_held.took(perf_counter() - begun)
         full: QueueFullError | None = None
         room = False
         batch = Batch()
@@ -410,7 +412,7 @@ class _Connection:
     def _query(self, request: QueryRequest, caller: Caller) -> asyncio.Future[None]:
         if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
             raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
-        query = query_outline(request.sparql)
+        query = self._runner.outline(request.sparql)
         # Here and not in the task, so that it has its turn before what comes after it.
         outcome = self._runner.query(
             query,

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from engine.change_log import Cause
 from engine.errors import RequestSyntaxError
 from engine.protocol import dataset, graph_names
-from engine.sparql import query_outline
 from engine.update import UsingGraphs
 from gateway.delayed import missed_policy
 from gateway.http.answers import json_answer, streamed
@@ -60,7 +59,7 @@ class Sparql:
         graphs = dataset(call.parameters.get("default-graph-uri"), call.parameters.get("named-graph-uri"))
 
         async def answer(sparql: str) -> Response:
-            query = query_outline(sparql)
+            query = self._runner.outline(sparql)
             accepted = for_query(request, query)
             found = await self._runner.query(query, accepted.format, *graphs, caller=caller)
             return await streamed(request, found.chunks(), accepted.media_type, {"Vary": "Accept"})

@@ -10,8 +10,9 @@ import pytest
 from engine.core import Engine
 from engine.errors import LimitExceededError, RequestError
 from engine.lexer import tokens
-from engine.limits import NESTING_MAX, outside_data
+from engine.limits import CONSTANTS_MAX, NESTING_MAX, outside_data
 from engine.sparql import REQUEST_BYTES_MAX, parse_query, parse_update
+from engine.terms import Bag
 
 N = 20_000
 
@@ -73,12 +74,25 @@ def test_triples_beside_each_other_are_not_nested() -> None:
     assert Engine().update(f"INSERT DATA {{ {triples} }}").added
 
 
+def test_the_constants_of_a_subscription_are_limited() -> None:
+    def text(count: int) -> str:
+        return f"SELECT * {{ VALUES ?x {{ {'1 ' * count}}} }}"
+
+    engine = Engine()
+    assert engine.subscribe(text(CONSTANTS_MAX)).first
+    for asked in (engine.subscribe, engine.evaluation_of_subscription):
+        with pytest.raises(LimitExceededError, match=f"{CONSTANTS_MAX} constants"):
+            asked(text(CONSTANTS_MAX + 1))
+    assert engine.query(text(CONSTANTS_MAX + 1))
+
+
 def test_data_is_not_limited() -> None:
     engine = Engine()
     engine.update("INSERT DATA { " + " ".join(f"<a:{number}> <a:p> {number} ." for number in range(N)) + " }")
     assert engine.quad_count == N
     values = " ".join(f"<a:{number}>" for number in range(N))
-    assert len(engine.subscribe(f"SELECT ?o {{ VALUES ?s {{ {values} }} ?s <a:p> ?o }}").first) == N
+    found = engine.query(f"SELECT ?o {{ VALUES ?s {{ {values} }} ?s <a:p> ?o }}").value
+    assert isinstance(found, Bag) and len(found) == N
     many = ", ".join(str(number) for number in range(2000))
     assert len(engine.subscribe(f"SELECT ?s {{ ?s <a:p> ?o FILTER(?o IN ({many})) }}").first) == 2000
     template = " ".join(f"<a:{number}> <a:q> ?o ." for number in range(1000))

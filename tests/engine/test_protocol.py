@@ -20,6 +20,8 @@ from engine.errors import (
     UnsupportedRequestError,
 )
 from engine.protocol import (
+    BESIDES_BYTES_MAX,
+    COMMAS_MAX,
     UPDATES_MAX,
     DeclaredCause,
     QueryRequest,
@@ -55,6 +57,29 @@ def error_of(message: object) -> GatewayError:
 
 
 # --- requests ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["query", "subscribe", "update", "unsubscribe"])
+@pytest.mark.parametrize("name", ["authorization", "alias", "default-graph-uri", "unknown"])
+def test_what_a_request_has_besides_its_text_is_bounded_before_it_is_built(kind: str, name: str) -> None:
+    beside = {name: ["a:"] * (BESIDES_BYTES_MAX // 6 + 1)}
+    for found in (one({kind: {"sparql": "s", "spuid": "x", **beside}}), one({kind: beside})):
+        assert isinstance(found, LimitExceededError)
+        assert str(BESIDES_BYTES_MAX) in str(found)
+
+
+def test_the_text_of_a_request_is_not_bounded_here() -> None:
+    text = "é" * (2 * BESIDES_BYTES_MAX)
+    assert one({"query": {"sparql": text, "alias": "a"}}) == QueryRequest(text, "a")
+    assert isinstance(one({"query": [1] * BESIDES_BYTES_MAX}), LimitExceededError)
+
+
+def test_many_members_are_refused_at_the_first_wrong_one() -> None:
+    found = one({"updates": [1] * (COMMAS_MAX + 2)})
+    assert isinstance(found, MalformedRequestError)
+    assert "$[0]" in str(found)
+    text = "," * (COMMAS_MAX + 1)
+    assert one({"updates": [{"sparql": text}]}) == UpdateRequest(text)
 
 
 def test_each_kind_of_request_is_read_with_its_members() -> None:

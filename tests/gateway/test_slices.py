@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from engine.errors import LimitExceededError, RequestSyntaxError, StoreError
 from engine.graph_store import GraphVerb, GraphWrite
 from engine.protocol import Results
 from engine.slices import LONG
+from engine.subscriptions import Subscriptions
 from engine.terms import Quad
 from gateway import slices
 from gateway.runner import Runner, UpdateCall
@@ -348,6 +350,28 @@ def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
             with pytest.raises(LimitExceededError, match="parse_ms_max = 1;"):
                 await update(runner, insert())
             assert await update(runner, "INSERT DATA { <http://s> <http://p> 1 }")
+
+    go(test)
+
+
+def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -> None:
+    values = " ".join(f"<http://s{number}>" for number in range(2000))
+
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            beside: list[bool] = []
+            analysed = Subscriptions._analysed
+
+            def noted(*arguments: Any) -> Any:
+                beside.append(runner._slices._beside)
+                return analysed(*arguments)
+
+            with mock.patch.object(Subscriptions, "_analysed", noted):
+                listener = await subscribed(runner, f"SELECT ?s ?o {{ VALUES ?s {{ {values} }} ?s <http://p> ?o }}")
+            assert beside == [True, True], "for what a trial needs to know, and for its first result"
+            await update(runner, "INSERT DATA { <http://s7> <http://p> 1 }")
+            await idle(runner)
+            assert len(listener.rows) == 1
 
     go(test)
 

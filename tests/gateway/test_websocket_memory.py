@@ -173,7 +173,10 @@ def test_sockets_without_a_token_take_little(gateway: Gateway, attack: Attack, s
 
 
 def test_half_messages_of_a_plain_gateway_take_a_known_sum_and_the_largest_is_closed() -> None:
-    with gateway_process(gateway={"durability": "off"}) as gateway, ExitStack() as stack:
+    with (
+        gateway_process(gateway={"durability": "off"}, limits={"query_bytes_max": 2 * MIB}) as gateway,
+        ExitStack() as stack,
+    ):
         good = stack.enter_context(connect(gateway.urls["subscribe"], compression=None))
         memory = Memory(gateway)
         hostile = []

@@ -25,7 +25,7 @@ QUERY = "ASK {}"
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "compressed"])
 def gateway(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SecureGateway]:
     folder = tmp_path_factory.mktemp("first")
-    tables = {"websocket": {"compression": request.param}}
+    tables = {"websocket": {"compression": request.param}, "limits": {"query_bytes_max": 16 * 2**20}}
     with SecureGateway(folder, tables, attempts_per_min=100_000) as running:
         yield running
 
