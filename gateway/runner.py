@@ -512,6 +512,7 @@ class Runner:
         try:
             return await self._slices.run(work)
         finally:
+            self._upkeep.large_work_ended()
             self._held_since = perf_counter()
 
     async def _finish_groups(self) -> None:

@@ -13,7 +13,7 @@ import gateway.upkeep
 from engine.core import Engine
 from engine.renewal import RenewalPolicy
 from engine.terms import Quad
-from gateway.upkeep import PAUSE_S, RENEWAL_PAUSE_S, Upkeep
+from gateway.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
 from tests.gateway_parts import gateway as running_runner
 from tests.gateway_parts import until, update
 from tests.running_gateway import go
@@ -124,3 +124,18 @@ def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
             assert "http://s3" in runner.figures.status()["problems"][0]
 
     go(test)
+
+
+def test_memory_is_given_back_after_large_work_and_not_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(gateway.upkeep, "give_back_memory", lambda: given.append(1))
+    keeper, _ = upkeep(Engine())
+    keeper.turn(quiet=True)
+    assert not given
+    for _ in range(2 * TRIM_TURNS_MIN):
+        keeper.large_work_ended()
+        keeper.turn(quiet=True)
+    assert len(given) == 2
+    for _ in range(2 * TRIM_TURNS_MIN):
+        keeper.turn(quiet=True)
+    assert len(given) == 3
