@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -298,6 +299,30 @@ def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_what_w
 # -- at every call ----------------------------------------------------------------------------------------------------
 
 
+class _Watched:
+    """A coroutine whose calls are told to a profile function, and not what other tasks do while it waits."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], called: Callable[[FrameType, str, Any], None]) -> None:
+        self._coroutine = coroutine
+        self._called = called
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        resume = partial(self._coroutine.send, None)
+        while True:
+            sys.setprofile(self._called)
+            try:
+                waited = resume()
+            except StopIteration:
+                return
+            finally:
+                sys.setprofile(None)
+            try:
+                yield waited
+                resume = partial(self._coroutine.send, None)
+            except BaseException as error:
+                resume = partial(self._coroutine.throw, error)
+
+
 class Interrupted:
     """Raises an error at the n-th call of a Python function while a step is taken."""
 
@@ -307,15 +332,8 @@ class Interrupted:
         self.place = ""
         take = runner._take
 
-        def taken(step: Any) -> None:
-            if self.left <= 0:
-                take(step)
-                return
-            sys.setprofile(self._called)
-            try:
-                take(step)
-            finally:
-                sys.setprofile(None)
+        async def taken(step: Any) -> None:
+            await (take(step) if self.left <= 0 else _Watched(take(step), self._called))
 
         runner._take = taken  # type: ignore[method-assign]
 
