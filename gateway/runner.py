@@ -211,7 +211,7 @@ class Runner:
         self.timings = Timings()
         self._slices = Slices(self.timings.loop_held)
         log.slices = self._slices
-        self._held_since = 0.0
+        self._held_since = self.timings.loop_held.now()
         self._unwritten: list[Results] = []  # long results whose text is not made yet
         self._applications = applications
         self._now: datetime | None = None  # the time of the record that is being followed
@@ -482,10 +482,10 @@ class Runner:
             while len(steps) < GROUP_MAX and not self._queue.empty():
                 steps.append(self._queue.get_nowait())
             before = self._log.sequence
-            self._held_since = perf_counter()
+            self._held_since = self.timings.loop_held.now()
             for step in steps:
                 await self._take(step)
-                if perf_counter() - self._held_since > SLICE_S:
+                if perf_counter() - self._held_since[0] > SLICE_S:
                     await self._breathe()
             self._held()
             self._taken += len(steps)
@@ -498,13 +498,13 @@ class Runner:
 
     def _held(self) -> None:
         """Takes note of how long the loop was held until now."""
-        self.timings.loop_held.took(perf_counter() - self._held_since)
+        self.timings.loop_held.ended(self._held_since)
 
     async def _breathe(self) -> None:
         """Lets others go on between two steps of a group."""
         self._held()
         await asyncio.sleep(0)
-        self._held_since = perf_counter()
+        self._held_since = self.timings.loop_held.now()
 
     async def _in_slices(self, work: Callable[[], Result]) -> Result:
         """Does a work while others go on, but for steps. Raises what it raises."""
@@ -513,7 +513,7 @@ class Runner:
             return await self._slices.run(work)
         finally:
             self._upkeep.large_work_ended()
-            self._held_since = perf_counter()
+            self._held_since = self.timings.loop_held.now()
 
     async def _finish_groups(self) -> None:
         while True:
@@ -535,16 +535,16 @@ class Runner:
         now = perf_counter()
         for begun in group.begun:
             self.timings.update_processing.took(now - begun)
-        begun = now
+        held = self.timings.loop_held.now()
         for release in group.releases:
             try:
                 release()
             except Exception:  # it is one client's; the others are told
                 logger.exception("an outcome could not be told")
-            if perf_counter() - begun > SLICE_S:
-                self.timings.loop_held.took(perf_counter() - begun)
+            if perf_counter() - held[0] > SLICE_S:
+                self.timings.loop_held.ended(held)
                 await asyncio.sleep(0)
-                begun = perf_counter()
+                held = self.timings.loop_held.now()
         if group.rearm:
             self._scheduler.rearm()
 
@@ -635,7 +635,7 @@ class Runner:
             else:
                 await self._refuse(first, refused)
             for step in steps:
-                if perf_counter() - self._held_since > SLICE_S:
+                if perf_counter() - self._held_since[0] > SLICE_S:
                     await self._breathe()
                 await self._take(step)
 
@@ -774,12 +774,12 @@ class Runner:
 
         Raises LimitExceededError, UnsupportedRequestError, RequestSyntaxError.
         """
-        begun = perf_counter()
+        begun = self.timings.loop_held.now()
         try:
             self._check_length(sparql)
             return query_outline(sparql)
         finally:
-            self.timings.loop_held.took(perf_counter() - begun)
+            self.timings.loop_held.ended(begun)
 
     def _check_length(self, sparql: str) -> None:
         """Raises LimitExceededError for a query or subscription that is too long to be looked at."""

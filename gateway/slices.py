@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from engine import slices
-from gateway.timings import Timing
+from gateway.timings import Holds
 
 SLICE_S = 0.02
 """How long the loop is held at a time, but for what cannot be interrupted."""
@@ -45,7 +45,7 @@ class LongError(BaseException):
 class Slices(slices.Slices):
     """held: is told how long the loop was held by each slice, and by what is run `at_once`."""
 
-    def __init__(self, held: Timing) -> None:
+    def __init__(self, held: Holds) -> None:
         self._held = held
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._worker: int | None = None  # the thread that runs a long step
@@ -145,10 +145,10 @@ class Slices(slices.Slices):
 
     def _slice(self) -> bool:
         """Waits for one slice; whether it was the last one."""
-        begun = perf_counter()
+        begun = self._held.now()
         self._go.release()
         self._stopped.acquire()
-        self._held.took(perf_counter() - begun)
+        self._held.ended(begun)
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:

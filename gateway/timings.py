@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from time import perf_counter, process_time
 from typing import Any
 
 BOUNDS_S = (
@@ -51,6 +52,32 @@ class Timing:
         return {"count": count} | {name: round(seconds * 1000, 4) for name, seconds in found.items()}
 
 
+class Holds(Timing):
+    """Durations for which the loop was held. busiest: the most processor time of one, in seconds: on a busy machine the
+    loop also waits for a processor, which no limit can shorten."""
+
+    __slots__ = ("busiest",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busiest = 0.0
+
+    @staticmethod
+    def now() -> tuple[float, float]:
+        """The time of both clocks, to be given to `ended`."""
+        return perf_counter(), process_time()
+
+    def ended(self, begun: tuple[float, float]) -> None:
+        """One that had begun then."""
+        self.took(perf_counter() - begun[0])
+        busy = process_time() - begun[1]
+        if busy > self.busiest:
+            self.busiest = busy
+
+    def members(self) -> dict[str, Any]:
+        return super().members() | {"processor_max": round(self.busiest * 1000, 4)}
+
+
 @dataclass
 class Timings:
     """What the gateway measures of its own work.
@@ -69,4 +96,4 @@ class Timings:
     sync: Timing = field(default_factory=Timing)
     update_processing: Timing = field(default_factory=Timing)
     http: Timing = field(default_factory=Timing)
-    loop_held: Timing = field(default_factory=Timing)
+    loop_held: Holds = field(default_factory=Holds)

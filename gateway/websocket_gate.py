@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -252,9 +251,10 @@ class _Connection:
 
     def _take(self, message: str | bytes) -> None:
         self._counters.messages += 1
-        begun = perf_counter()
+        held = self._runner.timings.loop_held
+        begun = held.now()
         found = requests(message)
-        self._runner.timings.loop_held.took(perf_counter() - begun)
+        held.ended(begun)
         full: QueueFullError | None = None
         room = False
         batch = Batch()

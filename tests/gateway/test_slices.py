@@ -25,7 +25,7 @@ from gateway import slices
 from gateway.runner import Runner, UpdateCall
 from gateway.settings import LimitSettings, Settings
 from gateway.slices import LongError, Slices
-from gateway.timings import Timing
+from gateway.timings import Holds
 from tests.gateway_parts import CLIENT, gateway, idle, runner_over, running, update
 from tests.running_gateway import go
 
@@ -41,7 +41,7 @@ def thin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sliced() -> Iterator[Slices]:
-    found = Slices(Timing())
+    found = Slices(Holds())
     yield found
     found.close()
 
