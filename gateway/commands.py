@@ -144,7 +144,8 @@ def _status(options: argparse.Namespace) -> int:
     print(f"Lamplighter {engine['version']}, {engine['gateway']}: {engine['status']}")
     for problem in engine["problems"]:
         print(f"PROBLEM    {problem}")
-    # The seven lines of the paper's table 1 (Roffia 2018, 6).
+    used = [(name, most) for name, most in found["quotas"].items() if most]
+    # The seven lines of the paper's table 1 (Roffia 2018, 6), and what of it all is limited.
     rows = [
         ("up-time", _up_time(engine["up_time_s"])),
         ("processed requests", f"{found['scheduler']['requests']:,}"),
@@ -153,6 +154,8 @@ def _status(options: argparse.Namespace) -> int:
         ("store update", _average(found["updates"]["store_ms"])),
         ("update processing", _average(found["updates"]["processing_ms"])),
         ("SPU manager", _average(subscriptions["processing_ms"])),
+        ("loop held", _average(engine["loop_held_ms"])),
+        ("most of a quota", ", ".join(f"{name} {most:,}" for name, most in used) or "none used"),
     ]
     for name, value in rows:
         print(f"{name:<20}{value}")

@@ -286,6 +286,7 @@ class Figures(Generic[S]):
                 "ended": counters.ended,
                 "processing_ms": timings.spu_manager.members(),
             },
+            "quotas": dict(parts.quotas()),
             "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
             "http": {
                 "requests": self.http.requests,

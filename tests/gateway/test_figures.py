@@ -143,7 +143,7 @@ def test_the_engine_says_version_up_time_and_addresses(tmp_path: Path) -> None:
     go(test)
 
 
-def test_the_command_prints_the_seven_lines_of_the_paper(tmp_path: Path) -> None:
+def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limited(tmp_path: Path) -> None:
     config = tmp_path / "lamplighter.toml"
 
     async def run(*options: str) -> subprocess.CompletedProcess[str]:
@@ -168,6 +168,8 @@ def test_the_command_prints_the_seven_lines_of_the_paper(tmp_path: Path) -> None
                 rf"store update +{timed}",
                 rf"update processing +{timed}",
                 rf"SPU manager +{timed}",
+                rf"loop held +{timed}",
+                r"most of a quota +none used",
             )
             for line, pattern in zip(lines, expected, strict=True):
                 assert re.fullmatch(pattern, line), line
