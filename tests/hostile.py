@@ -122,6 +122,21 @@ class Hostile:
             )
         return "".join(characters)
 
+    def large(self, kind: str, alias: str) -> tuple[bytes, bool]:
+        """A message that is large where it need not be, or as long as it may be; as `message`."""
+        random = self.random
+        if kind in ("query", "subscribe") and random.random() < 0.5:
+            term = random.choice(("1 ", ":a ", "<a:b> ", '"a" ', "(1 2) "))
+            names = "(?x ?y)" if term.startswith("(") else "?x"
+            terms = term * (random.choice((50_000, 2_000_000)) // len(term))
+            text = f"PREFIX : <a:> SELECT * {{ VALUES {names} {{ {terms} }} ?x :p ?z }}"
+            return json.dumps({kind: {"sparql": text, "alias": alias}}).encode(), True
+        many = random.choice((b"1,", b"[],", b"{},", b'"a:",', b'{"sparql":""},')) * 500_000 + b"1"
+        if kind == "updates":
+            return b'{"updates":[' + many + b"]}", False
+        name = random.choice(("authorization", "class", "default-graph-uri", "alias", "resume", "x")).encode()
+        return b'{"%b":{"sparql":"ASK {}","%b":[%b]}}' % (kind.encode(), name, many), False
+
     def message(self, alias: str) -> tuple[bytes, bool]:
         """A WebSocket message, and whether something with that alias has to be answered."""
         random = self.random
@@ -137,6 +152,8 @@ class Hostile:
         if choice < 0.1515:
             kind = "update" if kind == "updates" else kind
             return json.dumps({kind: {"sparql": "x" * 1_000_000, "alias": alias}}).encode(), True
+        if choice < 0.1517:
+            return self.large(kind, alias)
         if kind == "unsubscribe":
             member: Any = {"spuid": random.choice((*_ODD[:2], 17, "sepa://subscription/1", None)), "alias": alias}
         elif kind == "updates":
