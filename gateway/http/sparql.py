@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -23,6 +24,10 @@ from gateway.runner import Runner, UpdateCall
 from gateway.security.callers import Caller
 
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
+_SEARCHED = 1024 * 1024
+"""Characters that are searched at a time, 30 ms at most."""
+_RELATIVE_MAX = 64 * 1024
+"""Characters of the longest relative IRI that is looked for beyond these."""
 _T = TypeVar("_T")
 
 
@@ -95,10 +100,20 @@ async def _resolved(request: Request, sparql: str, run: Callable[[str], Awaitabl
     try:
         return await run(sparql)
     except RequestSyntaxError as error:
-        if not _RELATIVE.search(sparql):
+        if not await _has_relative(sparql):
             raise
         failure = error
     try:
         return await run(f"BASE <{request_iri(request)}> {sparql}")
     except RequestSyntaxError:
         raise failure from None  # whose place is that in the text as it was sent
+
+
+async def _has_relative(sparql: str) -> bool:
+    """Whether something in a text looks like a relative IRI; others go on meanwhile."""
+    for start in range(0, len(sparql), _SEARCHED):
+        if start:
+            await asyncio.sleep(0)
+        if _RELATIVE.search(sparql, start, start + _SEARCHED + _RELATIVE_MAX):
+            return True
+    return False

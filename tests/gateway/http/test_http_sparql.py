@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import pytest
 
 from gateway.gates import Addresses
+from gateway.http import sparql as sparql_module
 from tests.held_disk import HeldDisk
 from tests.running_gateway import FORM, go, health, http, query, rows, running_gateway, until, update
 
@@ -737,3 +738,13 @@ def test_paths_and_methods_that_nobody_serves_are_errors_like_others(tmp_path: P
                 assert path in answer.json["error_description"]
 
     go(test)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "<a>", "<urn:a> <", "<urn:a> <a>", "<urn:a><b c>", " " * 50 + "<a>", "<" * 50 + "a>"]
+)
+@pytest.mark.parametrize("searched", [1, 7, 1000])
+def test_relative_iris_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch, text: str, searched: int) -> None:
+    monkeypatch.setattr(sparql_module, "_SEARCHED", searched)
+    found = asyncio.run(sparql_module._has_relative(text))
+    assert found == (sparql_module._RELATIVE.search(text) is not None)
