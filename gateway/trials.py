@@ -10,7 +10,8 @@ time is let into the loop. What has passed is remembered, so that the price is p
   what is subtracted (MINUS, EXISTS), the ends of paths, and those in expressions and VALUES stay as they are.
 
 A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other. It
-does if its expressions may make long texts of short ones, or look for patterns in them.
+does if its expressions may make long texts of short ones, or look for patterns in them, and if it asks for the names of
+graphs.
 
 The dataset goes on growing behind a trial that was passed, and one quad may be enough to join two halves of it. So the
 runner asks before each evaluation by the store whether it is `risky`, by the size of the dataset and the number of
@@ -38,6 +39,7 @@ from engine.algebra import (
     Exists,
     Expression,
     Function,
+    Graph,
     Minus,
     OpaquePath,
     Pattern,
@@ -298,7 +300,7 @@ def _outline(text: str, lifted: Lifted) -> _Outline | None:
     linear = (
         len(patterns) <= 1
         and all(any(not isinstance(part, Variable) for part in pattern[:3]) for pattern in patterns)
-        and not any(isinstance(part, (OpaquePath, Values, Exists)) for part in found)
+        and not any(isinstance(part, (OpaquePath, Values, Exists, Graph)) for part in found)
         and not any(isinstance(part, Aggregate) and part.name not in AGGREGATES for part in found)
         and not any(isinstance(part, Expression) and _may_grow(part) for part in found)
     )
@@ -306,9 +308,10 @@ def _outline(text: str, lifted: Lifted) -> _Outline | None:
 
 
 def _exponent(found: Sequence[Any]) -> int | None:
-    """One for each triple pattern, and two for a path of any length, whose ends may all be connected."""
+    """One for each triple pattern, and two for a path of any length, whose ends may all be connected. None where
+    something else multiplies solutions: the names of all graphs do, of empty ones too."""
     if any(
-        isinstance(part, Values)
+        isinstance(part, (Values, Graph))
         or (isinstance(part, Aggregate) and part.name not in AGGREGATES)
         or (isinstance(part, Expression) and _may_grow(part))
         for part in found

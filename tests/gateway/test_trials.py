@@ -507,12 +507,19 @@ MET = "?a <urn:p>+ ?b . ?a <urn:p>+ ?c"
         ("?s <urn:p>+ ?o . ?o <urn:q> ?v", True),
         ("?s <urn:p> ?o FILTER NOT EXISTS { ?o <urn:p> ?v . ?v <urn:q> ?w }", True),
         ("VALUES ?s { 1 2 }", True),
+        ("GRAPH ?a {} GRAPH ?b {} GRAPH ?c {}", True),
+        ("GRAPH ?g { ?s <urn:p> ?o }", False),
         ("?s <urn:p> ?o FILTER(REGEX(?o, '(a{9}){9}'))", True),
     ],
 )
 def test_an_evaluation_is_risky_where_its_patterns_may_multiply(trials: Trials, pattern: str, risky: bool) -> None:
     trials.engine.update(f"DELETE WHERE {{ ?s ?p ?o }} ; {triples(500)}")
     assert trials.risky(f"SELECT * {{ {pattern} }}") is risky
+
+
+def test_names_of_graphs_multiply_solutions_as_patterns_do(trials: Trials) -> None:
+    trials.engine.update("CREATE GRAPH <urn:g1> ; CREATE GRAPH <urn:g2>")
+    assert not of_update(trials, "INSERT { <urn:s> <urn:q> 1 } WHERE { GRAPH ?a {} GRAPH ?b {} GRAPH ?c {} }").passed
 
 
 def test_a_small_dataset_is_no_risk(trials: Trials) -> None:
