@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import GatewayError, QueueFullError, UnauthorizedError
+
+logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 
@@ -98,6 +101,9 @@ class _Streamed(Response):
                         return
                     await put(chunk)
             await put(b"", more=False)
+        except GatewayError as error:
+            # What was sent cannot be taken back. The server closes the connection, since the answer has no end.
+            logger.warning("answer broke off path=%s reason=%s", scope["path"], error)
         finally:
             self._gone.cancel()
             await self._rest.aclose()
