@@ -55,16 +55,17 @@ def _address(url: str) -> tuple[str, int]:
 
 
 @contextmanager
-def gateway_process(**tables: Mapping[str, object]) -> Iterator[Gateway]:
-    """A gateway with an empty data folder on free ports, until left.
+def gateway_process(folder: Path | None = None, **tables: Mapping[str, object]) -> Iterator[Gateway]:
+    """A gateway on free ports, until left.
 
-    tables: those of lamplighter.toml that differ from the defaults; the change log is synced as by default.
+    folder: of its settings and, in data/, of what it keeps; without, an empty one that is removed afterwards. tables:
+    those of lamplighter.toml that differ from the defaults; the change log is synced as by default.
     """
     document: dict[str, dict[str, object]] = {"http": {"port": 0}, "websocket": {"port": 0}}
     for name, table in tables.items():
         document[name] = {**document.get(name, {}), **table}
-    with TemporaryDirectory() as folder:
-        config = Path(folder) / "lamplighter.toml"
+    with TemporaryDirectory() as temporary:
+        config = (folder or Path(temporary)) / "lamplighter.toml"
         lines = []
         for name, table in document.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]

@@ -11,10 +11,15 @@ from random import Random
 from typing import Any
 
 from benchmarks import sockets
+from tests.hostile_texts import Costly, Step
 from tests.properties.sparql_texts import Writer, written_case
 
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 TIMEOUT_S = 60.0
+CONVERSATIONS = 0.005
+"""How often a message begins a conversation of `Costly`; these have five steps or so."""
+DOCUMENTS = 0.02
+"""How often a request writes a graph."""
 
 _ODD = ("", "\0", "\ud800", "💡" * 20, "a" * 70_000, "\\u0000", "' OR 1=1", "?x", "<>", "%00", "\r\n\r\n", "\u202e")
 _SOUP = (
@@ -69,6 +74,8 @@ class Hostile:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self._texts: list[str] = []  # good ones
+        self._costly = Costly(self.random)
+        self._steps: list[Step] = []  # of a conversation, the last first
 
     def value(self, depth: int = 0) -> Any:
         """Any JSON value."""
@@ -141,6 +148,8 @@ class Hostile:
         """A WebSocket message, and whether something with that alias has to be answered."""
         random = self.random
         kind = random.choice(("subscribe", "unsubscribe", "update", "query", "updates"))
+        if self._steps or random.random() < CONVERSATIONS:
+            return self._step(alias), True
         choice = random.random()
         if choice < 0.1:
             return json.dumps({kind: self.value()}).encode(), False
@@ -168,9 +177,27 @@ class Hostile:
             return self.mutated(text).encode(errors="surrogatepass"), False
         return text.encode(), member != [] and "\\ud800" not in text  # half of a pair: that is no JSON
 
+    def _step(self, alias: str) -> bytes:
+        """The next one of a conversation, which begins when there is none."""
+        self._steps = self._steps or self._costly.conversation()[::-1]
+        step = self._steps.pop()
+        return json.dumps({step.kind: {**step.more, "sparql": step.text, "alias": alias}}).encode()
+
+    def document(self) -> bytes:
+        """An HTTP request that writes a graph."""
+        media_type, data = self._costly.body()
+        graph = self.random.choice(("default", "graph=urn:hostile:graph", "graph=urn:hostile:other"))
+        method = self.random.choice(("PUT", "POST"))
+        return (
+            f"{method} /graphs?{graph} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
+        ).encode() + data
+
     def request(self) -> bytes:
         """An HTTP request that is framed well and hostile otherwise."""
         random = self.random
+        if random.random() < DOCUMENTS:
+            return self.document()
         operation = random.choice(("query", "update"))
         body = self.sparql(operation).encode(errors="surrogatepass")
         media_type = random.choice(
