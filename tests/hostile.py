@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterator
 from random import Random
@@ -193,6 +195,46 @@ class Hostile:
             f"Content-Length: {len(data)}\r\n\r\n"
         ).encode() + data
 
+    def credentials(self) -> str:
+        """An authorization that is none."""
+        random = self.random
+        header, claims = (
+            _part({"alg": random.choice(("none", "HS256", "ES256", "", None)), "typ": "JWT"}),
+            _part(
+                {
+                    "sub": random.choice(("operator", "root", "", None, 7)),
+                    "exp": random.choice((0, 2**70, "never", -1)),
+                    "iss": self.value(),
+                    "aud": ["all"],
+                }
+            ),
+        )
+        token = random.choice(
+            (
+                "a.b.c",
+                f"{header}.{claims}.",
+                f"{header}.{claims}.{base64.urlsafe_b64encode(random.randbytes(64)).decode().rstrip('=')}",
+                f"{header}.{header}.{claims}.{claims}",
+                "." * random.choice((2, 3, 60_000)),
+                base64.b64encode(b"root:root").decode(),
+                "\u00e9\u202e",
+                "",
+            )
+        )
+        return random.choice(("Bearer ", "bearer\t", "Basic ", "", "Bearer Bearer ")) + token
+
+    def without_permission(self, alias: str) -> bytes:
+        """A WebSocket message whose credentials are none, or that has none."""
+        payload, _ = self.message(alias)
+        if self.random.random() < 0.3:
+            return payload
+        try:
+            message = json.loads(payload)
+            next(iter(message.values()))["authorization"] = self.credentials()
+            return json.dumps(message).encode()
+        except (ValueError, RecursionError, AttributeError, TypeError, StopIteration):
+            return payload
+
     def request(self) -> bytes:
         """An HTTP request that is framed well and hostile otherwise."""
         random = self.random
@@ -301,6 +343,11 @@ class Hostile:
         )
 
 
+def _part(members: Any) -> str:
+    """A part of a JSON Web Token."""
+    return base64.urlsafe_b64encode(json.dumps(members).encode()).decode().rstrip("=")
+
+
 def frame(kind: int, payload: bytes) -> bytes:
     return sockets.frame(kind, payload, b"\x12\x34\x56\x78")
 
@@ -308,17 +355,20 @@ def frame(kind: int, payload: bytes) -> bytes:
 class RawSocket:
     """A TCP connection to a gate, and what it reads of WebSocket frames and HTTP answers."""
 
-    def __init__(self, port: int, *, websocket: bool = False) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, *, websocket: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """websocket: path of the handshake, if it is to be one. tls: how it is secured."""
+        plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = plain if tls is None else tls.wrap_socket(plain)
         self._buffer = b""
         if websocket:
-            self.send(
-                b"GET /subscribe HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+            head = (
+                f"GET {websocket} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
             )
-            head = self._until(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 101"), head
+            self.send(head.encode())
+            answer = self._until(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 101"), answer
 
     def __enter__(self) -> RawSocket:
         return self

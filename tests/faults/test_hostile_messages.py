@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import select
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -23,12 +25,17 @@ import pytest
 from websockets.sync.client import connect
 
 from benchmarks.gateway_process import ROOT, Gateway, gateway_process
-from tests.hostile import BINARY, TEXT, Hostile, RawSocket, frame
+from tests.hostile import BINARY, CLOSE, TEXT, Hostile, RawSocket, frame
 
 pytestmark = pytest.mark.faults
 
 MESSAGES, REQUESTS, TORN, FRAMES = 130_000, 50_000, 15_000, 6_000
 AT_ONCE, PER_SOCKET, SOCKETS = 50, 1_000, 2
+WEBSOCKET = "/subscribe"
+UNKNOWN_MESSAGES, UNKNOWN_REQUESTS, UNKNOWN_AT_ONCE = 20_000, 4_000, 50
+"""In secure mode, without credentials."""
+_ENDED = (ConnectionError, ssl.SSLError)
+"""What a connection that the gateway closed raises."""
 IDLE_S = 5  # longer than any pause in which a busy machine runs neither side, and what is well-behaved seems idle
 STALLED = 60
 GROWTH_BYTES_MAX = 16 * 1024 * 1024
@@ -117,7 +124,7 @@ def hostile_messages(gateway: Gateway, hostile: Hostile, count: int, seen: Count
     """WebSocket messages: each that has an alias is answered with it, and the socket goes on."""
     _, port = gateway.websocket
     while count > 0:
-        with RawSocket(port, websocket=True) as one:
+        with RawSocket(port, websocket=WEBSOCKET) as one:
             told = one.messages()
             for start in range(0, min(count, PER_SOCKET), AT_ONCE):
                 due: dict[Any, bytes] = {f"end {start}": b""}
@@ -185,7 +192,7 @@ def torn_frames(gateway: Gateway, hostile: Hostile, count: int) -> None:
     """Bytes that are no frames: the socket is closed, which the others do not notice."""
     _, port = gateway.websocket
     for _ in range(count):
-        with RawSocket(port, websocket=True) as one:
+        with RawSocket(port, websocket=WEBSOCKET) as one:
             with suppress(ConnectionError):
                 one.send(hostile.frames())
                 one.shut()
@@ -208,7 +215,7 @@ class Stalled:
                 one = stack.enter_context(socket.create_connection(address))
                 one.sendall(begun[number % 3])
                 self._open.append(one)
-            lost = RawSocket(gateway.websocket[1], websocket=True)  # answers no ping
+            lost = RawSocket(gateway.websocket[1], websocket=WEBSOCKET)  # answers no ping
             stack.callback(lost.__exit__)
             lost.send(frame(TEXT, json.dumps({"subscribe": {"sparql": "SELECT * { ?s ?p ?o }"}}).encode()))
             self._open.append(lost.socket)
@@ -236,6 +243,18 @@ def settled(gateway: Gateway, sockets: int) -> dict[str, Any]:
             return found
         time.sleep(0.05)  # polling another process
     raise AssertionError(f"{found['websocket']}, {found['spu_manager']}")
+
+
+def lamplighter(*arguments: str, config: Path) -> subprocess.CompletedProcess[str]:
+    """A command of the gateway's machine, with what it printed."""
+    command = [sys.executable, "-m", "gateway", *arguments, "--config", str(config)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def resident_bytes(gateway: Gateway) -> int:
+    found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{gateway.process.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 def count_quads(gateway: Gateway) -> int:
@@ -306,11 +325,72 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
         assert gateway.figures()["engine"]["status"] == "ok", gateway.figures()["engine"]["problems"]
         assert count_quads(gateway) == quads
     assert gateway.process.returncode == 0
-    verified = subprocess.run(
-        [sys.executable, "-m", "gateway", "verify", "--config", str(tmp_path / "lamplighter.toml")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    verified = lamplighter("verify", config=tmp_path / "lamplighter.toml")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_hostile_messages_without_credentials_change_nothing(tmp_path: Path) -> None:
+    seed = secrets.randbelow(10**6)
+    print(f"seed {seed}")
+    told, answers = Counter[str](), Counter[str]()
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # an attacker does not mind whom he attacks
+    tables: dict[str, dict[str, int | str]] = {
+        "gateway": {"durability": "off"},
+        "security": {
+            "enabled": True,
+            "host": "127.0.0.1",
+            "https_port": 0,
+            "wss_port": 0,
+            "attempts_per_min": 1_000_000,  # the tokens themselves are to be judged
+        },
+    }
+    config = tmp_path / "lamplighter.toml"
+    with gateway_process(tmp_path, **tables) as gateway:
+
+        def messages(hostile: Hostile, count: int) -> None:
+            """Each socket is refused message by message, until it is closed."""
+            while count > 0:
+                with RawSocket(gateway.websocket[1], websocket="/secure/subscribe", tls=tls) as one:
+                    with suppress(*_ENDED):
+                        for number in range(UNKNOWN_AT_ONCE):
+                            one.send(frame(TEXT, hostile.without_permission(str(number))))
+                        one.send(frame(CLOSE, b""))
+                    with suppress(*_ENDED):
+                        for text in filter(None, one.messages()):
+                            message = json.loads(text)
+                            check_error(message)
+                            told[message["error"]] += 1
+                count -= UNKNOWN_AT_ONCE
+
+        def requests(hostile: Hostile, count: int) -> None:
+            with ExitStack() as stack:
+                one: RawSocket | None = None
+                for _ in range(count):
+                    one = one or stack.enter_context(RawSocket(gateway.http[1], tls=tls))
+                    try:
+                        one.send(hostile.request())
+                        status, headers, body = one.answer()
+                    except _ENDED:
+                        headers = {"connection": "close"}
+                    else:
+                        answers[str(status)] += 1
+                        if status >= 400 and body:
+                            check_error(json.loads(body), status)
+                    if headers.get("connection") == "close":
+                        stack.close()
+                        one = None
+
+        def send(half: int) -> None:
+            messages(Hostile(seed + half), UNKNOWN_MESSAGES // 2)
+            requests(Hostile(seed + 10 + half), UNKNOWN_REQUESTS // 2)
+
+        send(0)
+        warm = resident_bytes(gateway)
+        send(1)
+        end = resident_bytes(gateway)
+        print(told, answers, f"resident {warm} {end}", sep="\n")
+        assert end <= warm + GROWTH_BYTES_MAX
+        asked = lamplighter("query", "SELECT * { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } } LIMIT 1", config=config)
+        assert asked.returncode == 0 and "urn:" not in asked.stdout, asked.stdout + asked.stderr
+    assert gateway.process.returncode == 0

@@ -117,7 +117,7 @@ def _http(port: int) -> None:
 
 def _websocket(port: int) -> None:
     """Ends after a message."""
-    with RawSocket(port, websocket=True) as one:
+    with RawSocket(port, websocket="/subscribe") as one:
         one.send(frame(TEXT, b'{"unsubscribe":{"spuid":"' + b"x" * BODY_BYTES + b'"}}'))
         assert b"error" in next(one.messages())
         one.shut()
