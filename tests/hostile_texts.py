@@ -212,7 +212,7 @@ class Costly:
         random, predicate = self._random, self._name("many")
         triples = " . ".join(f"?a <{_SPACE}t{number}> ?c" for number in range(random.choice((1, 5, 50))))
         return [
-            self._sensors(predicate, random.choice((60, 300))),
+            self._sensors(predicate, random.choice((60, 120))),
             Step("subscribe", f"SELECT * {{ ?a <{_SPACE}t0> ?c }}"),
             Step("update", f"INSERT {{ {triples} }} WHERE {{ ?a {predicate} ?b . ?c {predicate} ?d }}"),
             Step("update", f"DELETE {{ ?a <{_SPACE}t0> ?c }} WHERE {{ ?a <{_SPACE}t0> ?c }}"),
