@@ -213,7 +213,7 @@ class Costly:
         triples = " . ".join(f"?a <{_SPACE}t{number}> ?c" for number in range(random.choice((1, 5, 50))))
         return [
             self._sensors(predicate, random.choice((60, 120))),
-            Step("subscribe", f"SELECT * {{ ?a <{_SPACE}t0> ?c }}"),
+            Step("subscribe", f"SELECT * {{ <{_SPACE}s{random.randrange(8)}> <{_SPACE}t0> ?c }}"),
             Step("update", f"INSERT {{ {triples} }} WHERE {{ ?a {predicate} ?b . ?c {predicate} ?d }}"),
             Step("update", f"DELETE {{ ?a <{_SPACE}t0> ?c }} WHERE {{ ?a <{_SPACE}t0> ?c }}"),
             Step("update", f"DELETE {{ ?a ?p ?c }} WHERE {{ ?a ?p ?c FILTER(STRSTARTS(STR(?p), '{_SPACE}t')) }}"),
