@@ -32,6 +32,8 @@ pytestmark = pytest.mark.faults
 MESSAGES, REQUESTS, TORN, FRAMES = 130_000, 50_000, 15_000, 6_000
 AT_ONCE, PER_SOCKET, SOCKETS = 50, 1_000, 2
 WEBSOCKET = "/subscribe"
+DISCONNECTED, DISCONNECTED_MAX = "disconnected", 20
+"""Sockets that the gateway may close because more waits for them than the outbox holds, of 130."""
 UNKNOWN_MESSAGES, UNKNOWN_REQUESTS, UNKNOWN_AT_ONCE = 20_000, 4_000, 50
 """In secure mode, without credentials."""
 _ENDED = (ConnectionError, ssl.SSLError)
@@ -45,7 +47,7 @@ tracebacks it was 23 MB and more."""
 PEAK_BYTES_MAX = 144 * 1024 * 1024
 """The most that may be resident in between: 104 to 109 MB in the same runs, up to 203 with those cycles."""
 PAUSE_S, SERVED_S_MAX = 0.03, 20.0  # 2 to 3 s behind all kinds at once, and twice that on a machine with other work
-ANSWERED_S_MAX = 30.0
+ANSWERED_S_MAX = 120.0  # what is costly is tried in forks, two at a time
 
 
 class Wellbehaved(Thread):
@@ -121,40 +123,49 @@ def check_error(members: Any, status: int | None = None) -> None:
 
 
 def hostile_messages(gateway: Gateway, hostile: Hostile, count: int, seen: Counter[str]) -> None:
-    """WebSocket messages: each that has an alias is answered with it, and the socket goes on."""
+    """WebSocket messages: each that has an alias is answered with it, and the socket goes on, unless its answers and
+    notifications are more than the client takes in; then it is another socket that goes on."""
     _, port = gateway.websocket
     while count > 0:
         with RawSocket(port, websocket=WEBSOCKET) as one:
             told = one.messages()
-            for start in range(0, min(count, PER_SOCKET), AT_ONCE):
-                due: dict[Any, bytes] = {f"end {start}": b""}
-                data = bytearray()
-                for number in range(AT_ONCE):
-                    alias = f"{start} {number}"
-                    payload, answered = hostile.message(alias)
-                    data += frame(TEXT, payload)
-                    if answered:
-                        due[alias] = payload
-                data += frame(BINARY, json.dumps({"unsubscribe": {"spuid": "none", "alias": f"end {start}"}}).encode())
-                one.send(bytes(data))
-                deadline = time.monotonic() + ANSWERED_S_MAX
-                while due:
-                    assert time.monotonic() < deadline, due
-                    text = next(told)
-                    if not text:
-                        continue
-                    message = json.loads(text)
-                    kind = next(iter(message))
-                    if kind == "error":
-                        check_error(message)
-                        kind, body = message["error"], message
-                    else:
-                        assert kind in ("notification", "updated", "answer", "resumed", "unsubscribed"), message
-                        body = message[kind]
-                    seen[kind] += 1
-                    alias = body.get("alias")
-                    due.pop(alias if isinstance(alias, str) else None, None)
+            try:
+                for start in range(0, min(count, PER_SOCKET), AT_ONCE):
+                    answered(one, told, hostile, start, seen)
+            except ConnectionError:
+                seen[DISCONNECTED] += 1
         count -= PER_SOCKET
+
+
+def answered(one: RawSocket, told: Iterator[bytes], hostile: Hostile, start: int, seen: Counter[str]) -> None:
+    """Sends some messages at once, and waits until each that has an alias is answered."""
+    due: dict[Any, bytes] = {f"end {start}": b""}
+    data = bytearray()
+    for number in range(AT_ONCE):
+        alias = f"{start} {number}"
+        payload, has_answer = hostile.message(alias)
+        data += frame(TEXT, payload)
+        if has_answer:
+            due[alias] = payload
+    data += frame(BINARY, json.dumps({"unsubscribe": {"spuid": "none", "alias": f"end {start}"}}).encode())
+    one.send(bytes(data))
+    deadline = time.monotonic() + ANSWERED_S_MAX
+    while due:
+        assert time.monotonic() < deadline, [payload[:500] for payload in due.values()]
+        text = next(told)
+        if not text:
+            continue
+        message = json.loads(text)
+        kind = next(iter(message))
+        if kind == "error":
+            check_error(message)
+            kind, body = message["error"], message
+        else:
+            assert kind in ("notification", "updated", "answer", "resumed", "unsubscribed"), message
+            body = message[kind]
+        seen[kind] += 1
+        alias = body.get("alias")
+        due.pop(alias if isinstance(alias, str) else None, None)
 
 
 def hostile_requests(gateway: Gateway, hostile: Hostile, count: int, seen: Counter[str]) -> None:
@@ -312,8 +323,11 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
         print(f"{good.rounds} rounds of the well-behaved client, the longest {good.longest_s:.3f} s")
         print({name: (warm["engine"][name], end["engine"][name]) for name in ("resident_bytes", "open_files")})
         peak = gateway.resident_bytes_max()
+        print(f"the loop was held {end['engine']['loop_held_ms']}")
         print(f"{peak} bytes were resident at most; the gateway took {gateway.cpu_s():.0f} s of a processor")
+        disconnected = sum(seen[DISCONNECTED] for seen in told)
         assert end["engine"]["status"] == "ok", end["engine"]["problems"]
+        assert disconnected <= min(end["websocket"]["disconnected"], DISCONNECTED_MAX)
         assert end["engine"]["open_files"] <= warm["engine"]["open_files"] + 2
         assert end["engine"]["resident_bytes"] <= warm["engine"]["resident_bytes"] + GROWTH_BYTES_MAX
         assert peak <= PEAK_BYTES_MAX
