@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from benchmarks import sockets
+from engine.protocol import BESIDES_BYTES_MAX
 from tests.hostile_texts import Costly, Step
 from tests.properties.sparql_texts import Writer, written_case
 
@@ -177,7 +178,8 @@ class Hostile:
         text = json.dumps({kind: member})
         if random.random() < 0.3:
             return self.mutated(text).encode(errors="surrogatepass"), False
-        return text.encode(), member != [] and "\\ud800" not in text  # half of a pair: that is no JSON
+        # Half of a pair is no JSON, and of what is too long no alias is read.
+        return text.encode(), member != [] and "\\ud800" not in text and len(text) <= BESIDES_BYTES_MAX
 
     def _step(self, alias: str) -> bytes:
         """The next one of a conversation, which begins when there is none."""
