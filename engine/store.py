@@ -314,10 +314,12 @@ class QuadStore:
         """As `apply`, by parts that are written one after the other."""
         for some in sliced(delta.removed, self._slices):
             self.apply(QuadDelta(removed=tuple(some)), again)
-        self.apply(QuadDelta(dropped=delta.dropped), again)
+        for names in sliced(delta.dropped, self._slices):
+            self.apply(QuadDelta(dropped=tuple(names)), again)
         for some in sliced(delta.added, self._slices):
             self.apply(QuadDelta(added=tuple(some)), again)
-        self.apply(QuadDelta(created=delta.created), again)
+        for names in sliced(delta.created, self._slices):
+            self.apply(QuadDelta(created=tuple(names)), again)
 
     def _create(self, name: Term, names: dict[Term, None]) -> None:
         if self._pending_graphs.pop(name, None) is None:

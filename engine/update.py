@@ -412,7 +412,12 @@ def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: b
             if silent:
                 return QuadDelta()
             raise StoreError(f"the graph {graph} does not exist; use SILENT if that is no matter")
+    if len(graphs) > LONG:
+        context.slices.begin(len(graphs))
+    removed: list[Quad] = []
+    for some in sliced(graphs, context.slices):
+        removed += [quad for name in some for quad in all_of(store, name, context.slices)]
     return QuadDelta(
-        removed=tuple([quad for name in graphs for quad in all_of(store, name, context.slices)]),
+        removed=tuple(removed),
         dropped=tuple(name for name in graphs if name is not None) if drop else (),
     )
