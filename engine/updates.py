@@ -90,16 +90,17 @@ class Updates:
         if not using:
             recognised = self._recognised_as(text)
             if recognised is not None and (read.every or recognised[0].reads_within(read, recognised[1])):
-                return self._by_plan(*recognised, new_blank_node, access)
+                plan, terms = recognised
+                return self._by_plan(plan, terms, new_blank_node, access)
         lifted = None if using else self._lift(text)
         shape = None
         if lifted is not None:
             shape = self._shapes.get(lifted.skeleton)
             if shape is not None:
-                plan = self._plan(text, lifted, shape)
-                if plan is not None and (read.every or plan.reads_within(read, lifted.terms)):
-                    self._recognise(text, lifted, plan)
-                    return self._by_plan(plan, lifted.terms, new_blank_node, access)
+                known = self._plan(text, lifted, shape)
+                if known is not None and (read.every or known.reads_within(read, lifted.terms)):
+                    self._recognise(text, lifted, known)
+                    return self._by_plan(known, lifted.terms, new_blank_node, access)
         delta = self._by_store(text, now(), new_blank_node, using, access, None)
         if lifted is not None and shape is None:
             self._remember(lifted.skeleton, _Shape())
