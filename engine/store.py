@@ -257,10 +257,11 @@ class QuadStore:
         names = self._names
         if names is None:
             names = self._names = self._graph_names()
-        if len(delta.removed) + len(delta.added) > LONG:
+        more, fewer = len(delta.added), len(delta.removed)
+        if more + fewer > LONG:
             self._apply_in_slices(delta, again)
             return
-        count = self._count + len(delta.added) - len(delta.removed)
+        count = self._count + more - fewer
         pending = self._pending
         try:  # the dataset is consistent after each quad and graph, so that `missing` knows what is left
             for quad in delta.removed:

@@ -467,26 +467,31 @@ class Subscriptions:
         does. What the store cannot tell either has `ended`. Whatever this raises all the same leaves index, store and
         units as nobody knows.
         """
-        self._work.begin(len(delta.removed) + len(delta.added))
+        changed = len(delta.removed) + len(delta.added)
+        self._work.begin(changed)
         found: dict[Unit, tuple[Rows, Rows]] = {}
+        changes: list[Change] = []
         try:
             if timings is not None:
                 self._match_timed(delta, found, timings)
-            elif len(delta.removed) + len(delta.added) > LONG:
+            elif changed > LONG:
                 for some in sliced(delta.removed, self._slices):
                     self._match(QuadDelta(removed=tuple(some)), found)
                 for some in sliced(delta.added, self._slices):
                     self._match(QuadDelta(added=tuple(some)), found)
             else:
                 self._match(delta, found)
-            changes, touched = self._touched_by(delta, found, timings)
+            if found or self._touched or self._touched_counts or self._doubtful:
+                changes = self._changes(delta, found, timings)
+            touched = self._touched_units(delta, timings) if self._lutt.owners else ()
         except BaseException as error:
             self.note(error)
             self._take_back(delta)
-            self._work.begin(len(delta.removed) + len(delta.added))
+            self._work.begin(changed)
             found = {}
             self._match_one_by_one(delta, found)
-            changes, touched = self._touched_by(delta, found, None)
+            changes = self._changes(delta, found, None)
+            touched = self._touched_units(delta, None)
         # The store had no part in this so far. From here on there is no way back, and what fails is asked again.
         if self._touched or self._touched_counts:
             self.again(self._forget_touched)
@@ -507,10 +512,8 @@ class Subscriptions:
             changes = [change for change in changes if change[0] not in self.ended]
         return changes
 
-    def _touched_by(
-        self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]], timings: Timings | None
-    ) -> tuple[list[Change], Sequence[Unit]]:
-        """What the plans tell of a delta that was matched, and the units that the store has to tell of."""
+    def _changes(self, delta: QuadDelta, found: dict[Unit, tuple[Rows, Rows]], timings: Timings | None) -> list[Change]:
+        """What the plans tell of a delta that was matched."""
         started = 0.0 if timings is None else timings.clock()
         if self._touched:
             self._follow_seeds(delta, found)
@@ -529,11 +532,15 @@ class Subscriptions:
                 changes.append((unit, removed, added))
         if timings is not None:
             timings.t_booster += timings.clock() - started
-            started = timings.clock()
-        touched = self._lutt.touched(delta) if self._lutt.owners else ()
+        return changes
+
+    def _touched_units(self, delta: QuadDelta, timings: Timings | None) -> Sequence[Unit]:
+        """The units that the store has to tell of."""
+        started = 0.0 if timings is None else timings.clock()
+        touched = self._lutt.touched(delta)
         if timings is not None:
             timings.t_lutt += timings.clock() - started
-        return changes, touched
+        return touched
 
     def _take_back(self, delta: QuadDelta) -> None:
         """Makes the CTS and the counts what they were before a delta, however much of it they have taken."""
