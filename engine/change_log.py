@@ -158,13 +158,13 @@ def encode(record: Record, slices: Slices = Slices()) -> bytes:  # noqa: B008 - 
     if len(record.d) + len(record.a) + len(record.k) > LONG:
         members = {name: _encoded(getattr(record, name), slices) for name in ("d", "a", "k") if getattr(record, name)}
         record = msgspec.structs.replace(record, **members)
-    body = msgspec.json.encode(record)[:-1]
+    body = _encode(record)[:-1]
     return b'%s%s%08x"}\n' % (body, _CRC, google_crc32c.value(body))
 
 
 def _encoded(quads: Sequence[Quad], slices: Slices) -> msgspec.Raw:
     """Quads as JSON."""
-    return msgspec.Raw(b"[%s]" % b",".join([msgspec.json.encode(some)[1:-1] for some in sliced(quads, slices)]))
+    return msgspec.Raw(b"[%s]" % b",".join([_encode(some)[1:-1] for some in sliced(quads, slices)]))
 
 
 def check(line: bytes) -> bytes:
@@ -198,6 +198,7 @@ def decode(line: bytes) -> Record:
     return record
 
 
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 

@@ -334,14 +334,13 @@ def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
 
 def write_results(bag: Bag) -> None:
     """Makes the text of a large bag now; `results_text` has it at once then."""
-    bag.__dict__[_WRITTEN] = results_text(bag)
+    bag.written = results_text(bag)
 
 
 def results_text(bag: Bag) -> str:
     """`Bag.to_json` as JSON text: put together from the texts of the terms, which come again and again."""
-    written: str | None = bag.__dict__.get(_WRITTEN)
-    if written is not None:
-        return written
+    if bag.written is not None:
+        return bag.written
     head, rows = ",".join(map(_text, bag.variables)), bag.rows
     if not rows:
         return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[]}}}}'
@@ -359,7 +358,6 @@ def _row_text(names: Sequence[str], binding: Binding) -> str:
     return "{" + ",".join(members) + "}"
 
 
-_WRITTEN = "results_text"
 _json = msgspec.json.Encoder().encode
 
 

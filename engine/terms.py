@@ -197,6 +197,9 @@ class Bag:
 
     __slots__ = ("__dict__", "rows", "variables")
 
+    written: str | None = None
+    """Its JSON text, where it was made in advance (`engine.protocol`)."""
+
     def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
         self.variables = tuple(variables)
         self.rows = tuple(rows)
