@@ -15,7 +15,6 @@ Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -276,10 +275,14 @@ class Results:
     def __init__(self, added: Bag, removed: Bag) -> None:
         self.added = added
         self.removed = removed
+        self._members: bytes | None = None  # no cached_property, as in `Bag`
 
-    @cached_property
+    @property
     def members(self) -> bytes:
-        return (f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}').encode()
+        if self._members is None:
+            text = f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}'
+            self._members = text.encode()
+        return self._members
 
 
 def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:

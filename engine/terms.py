@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 Term = str
@@ -204,10 +204,15 @@ class Bag:
         self.variables = tuple(variables)
         self.rows = tuple(rows)
 
-    @cached_property
+    # No cached_property: before Python 3.12 it has a lock, which the thread of a long step and the loop would share.
+    _counts: Counter[Binding] | None = None
+
+    @property
     def counts(self) -> Counter[Binding]:
-        """How often each binding occurs. Not to be modified."""
-        return Counter(self.rows)
+        """How often each binding occurs, counted once. Not to be modified."""
+        if self._counts is None:
+            self._counts = Counter(self.rows)
+        return self._counts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bag):

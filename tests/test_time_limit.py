@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 HANGS = {
-    "python": "while True:\n        pass",
+    "python": "while True: pass",
     "native": "import re\n    re.match('(a*)*b', 'a' * 60)",
     "wait": "import threading\n    threading.Event().wait()",
 }

@@ -110,17 +110,18 @@ def test_control_frames_between_fragments_are_answered(tmp_path: Path) -> None:
 
 
 def test_a_request_of_16_mib_is_answered_and_a_larger_one_ends_its_connection(tmp_path: Path) -> None:
-    padding = MESSAGE_BYTES_MAX - len(json.dumps(SUBSCRIBE)) - len(', "x": ""')
+    text = "INSERT DATA { <http://a> <http://p> 1 } #"
+    padding = MESSAGE_BYTES_MAX - len(json.dumps({"update": {"sparql": text}}))
 
     async def test() -> None:
         async with running_gateway(tmp_path) as at, connect(at.subscribe) as other:
             socket = await connect(at.subscribe)  # it is closed by the gateway
             for size in (padding, padding + 1):
-                message = {"subscribe": {**SUBSCRIBE["subscribe"], "x": "x" * size}}
+                message = {"update": {"sparql": text + "x" * size}}
                 assert len(json.dumps(message)) - MESSAGE_BYTES_MAX == size - padding
                 await tell(socket, message)
                 if size == padding:
-                    assert (await hear(socket))["notification"]["sequence"] == 0
+                    assert (await hear(socket))["updated"]["sequence"] == 1
             with pytest.raises(ConnectionClosed) as caught:
                 await hear(socket)
             assert caught.value.rcvd is not None
