@@ -145,10 +145,9 @@ class Slices(slices.Slices):
 
     def _slice(self) -> bool:
         """Waits for one slice; whether it was the last one."""
-        begun = self._held.now()
-        self._go.release()
-        self._stopped.acquire()
-        self._held.ended(begun)
+        with self._held.waiting():
+            self._go.release()
+            self._stopped.acquire()
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter, process_time
+from time import perf_counter, process_time, thread_time
 from typing import Any
 
 BOUNDS_S = (
@@ -65,12 +67,21 @@ class Holds(Timing):
     @staticmethod
     def now() -> tuple[float, float]:
         """The time of both clocks, to be given to `ended`."""
-        return perf_counter(), process_time()
+        return perf_counter(), thread_time()
 
     def ended(self, begun: tuple[float, float]) -> None:
-        """One that had begun then."""
-        self.took(perf_counter() - begun[0])
-        busy = process_time() - begun[1]
+        """One that had begun then, in this thread."""
+        self._took(begun[0], thread_time() - begun[1])
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For a wait of the loop for another thread, while no third one has anything to do."""
+        begun, busy = perf_counter(), process_time()
+        yield
+        self._took(begun, process_time() - busy)
+
+    def _took(self, begun: float, busy: float) -> None:
+        self.took(perf_counter() - begun)
         if busy > self.busiest:
             self.busiest = busy
 

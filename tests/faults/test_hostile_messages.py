@@ -46,7 +46,7 @@ GROWTH_BYTES_MAX = 50 * 1024 * 1024
 """Of resident memory from one half of the messages to the other, when what large work has left is given back."""
 PEAK_BYTES_MAX = 768 * 1024 * 1024
 """The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it."""
-HELD_MS_MAX = 250.0
+HELD_MS_MAX = 1000.0
 """Processor time for which the gateway may be kept from everything else at a time."""
 REST_S = 20.0
 """Longer than upkeep waits until it gives memory back."""
