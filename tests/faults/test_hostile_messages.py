@@ -43,11 +43,11 @@ _ENDED = (ConnectionError, ssl.SSLError)
 IDLE_S = 5  # longer than any pause in which a busy machine runs neither side, and what is well-behaved seems idle
 STALLED = 60
 GROWTH_BYTES_MAX = 96 * 1024 * 1024
-"""Of resident memory from one half of the messages to the other, when what large work has left is given back. 5 to 48 MB
-in several runs; 50 MB is the aim."""
+"""Of resident memory from one half of the messages to the other, when what large work has left is given back. 5 to
+48 MB in several runs; 50 MB is the aim."""
 PEAK_BYTES_MAX = 1536 * 1024 * 1024
-"""The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a run
-beside other work."""
+"""The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a
+run beside other work."""
 HELD_MS_MAX = 1000.0
 """Processor time for which the gateway may be kept from everything else at a time. 250 ms is the aim."""
 REST_S = 30.0
