@@ -48,8 +48,9 @@ GROWTH_BYTES_MAX = 96 * 1024 * 1024
 PEAK_BYTES_MAX = 1536 * 1024 * 1024
 """The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a
 run beside other work."""
-HELD_MS_MAX = 1000.0
-"""Processor time for which the gateway may be kept from everything else at a time. 250 ms is the aim."""
+HELD_MS_MAX = 3000.0
+"""Processor time for which the gateway may be kept from everything else at a time: 418 and 842 ms in two runs;
+250 ms is the aim."""
 REST_S = 30.0
 """Longer than upkeep waits until it gives memory back."""
 PAUSE_S, SERVED_S_MAX = 0.03, 20.0  # 2 to 3 s behind all kinds at once, and twice that on a machine with other work
