@@ -6,7 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,11 +55,14 @@ def _address(url: str) -> tuple[str, int]:
 
 
 @contextmanager
-def gateway_process(folder: Path | None = None, **tables: Mapping[str, object]) -> Iterator[Gateway]:
+def gateway_process(
+    folder: Path | None = None, log: Path | None = None, **tables: Mapping[str, object]
+) -> Iterator[Gateway]:
     """A gateway on free ports, until left.
 
-    folder: of its settings and, in data/, of what it keeps; without, an empty one that is removed afterwards. tables:
-    those of lamplighter.toml that differ from the defaults; the change log is synced as by default.
+    folder: of its settings and, in data/, of what it keeps; without, an empty one that is removed afterwards. log:
+    takes its log lines, which go to standard error otherwise. tables: those of lamplighter.toml that differ from the
+    defaults; the change log is synced as by default.
     """
     document: dict[str, dict[str, object]] = {"http": {"port": 0}, "websocket": {"port": 0}}
     for name, table in tables.items():
@@ -70,12 +73,14 @@ def gateway_process(folder: Path | None = None, **tables: Mapping[str, object]) 
         for name, table in document.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
         config.write_text("\n".join(lines) + "\n")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "run", "--config", str(config)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with nullcontext() if log is None else log.open("a") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "run", "--config", str(config)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
         try:
             yield Gateway(process, _urls(process))
         finally:
