@@ -486,8 +486,8 @@ class Runner:
             for step in steps:
                 await self._take(step)
                 if perf_counter() - self._held_since[0] > SLICE_S:
-                    await self._breathe()
-            self._held()
+                    await self._breathe(step.run)
+            self._held(step.run)
             self._taken += len(steps)
             group = _Group(self._releases, self._log.sequence != before, self._rearm, self._begun)
             self._releases, self._rearm, self._begun = [], False, []
@@ -496,19 +496,19 @@ class Runner:
             else:
                 await self._finish(group)
 
-    def _held(self) -> None:
-        """Takes note of how long the loop was held until now."""
-        self.timings.loop_held.ended(self._held_since)
+    def _held(self, work: Callable[[], object]) -> None:
+        """Counts how long the loop was held until now. work: what was done last."""
+        self.timings.loop_held.ended(self._held_since, work)
 
-    async def _breathe(self) -> None:
-        """Lets others go on between two steps of a group."""
-        self._held()
+    async def _breathe(self, work: Callable[[], object]) -> None:
+        """Lets others go on between two steps of a group. work: that of the step before."""
+        self._held(work)
         await asyncio.sleep(0)
         self._held_since = self.timings.loop_held.now()
 
     async def _in_slices(self, work: Callable[[], Result]) -> Result:
         """Does a work while others go on, but for steps. Raises what it raises."""
-        self._held()
+        self._held(work)
         try:
             return await self._slices.run(work)
         finally:
@@ -542,7 +542,7 @@ class Runner:
             except Exception:  # it is one client's; the others are told
                 logger.exception("an outcome could not be told")
             if perf_counter() - held[0] > SLICE_S:
-                self.timings.loop_held.ended(held)
+                self.timings.loop_held.ended(held, release)
                 await asyncio.sleep(0)
                 held = self.timings.loop_held.now()
         if group.rearm:
@@ -636,7 +636,7 @@ class Runner:
                 await self._refuse(first, refused)
             for step in steps:
                 if perf_counter() - self._held_since[0] > SLICE_S:
-                    await self._breathe()
+                    await self._breathe(step.run)
                 await self._take(step)
 
         self._queue.put_nowait(_Step(lambda: None, asyncio.get_running_loop().create_future(), more=go_on))
@@ -779,7 +779,7 @@ class Runner:
             self._check_length(sparql)
             return query_outline(sparql)
         finally:
-            self.timings.loop_held.ended(begun)
+            self.timings.loop_held.ended(begun, self.outline)
 
     def _check_length(self, sparql: str) -> None:
         """Raises LimitExceededError for a query or subscription that is too long to be looked at."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -30,12 +31,19 @@ from gateway.timings import Holds
 
 SLICE_S = 0.02
 """How long the loop is held at a time, but for what cannot be interrupted."""
+LATE_S = 0.05
+"""How much longer a slice takes before it is looked up where it stopped."""
 LONG_S = 0.1
 """A longer work makes so much that the garbage collector is not to look at it."""
 _YOUNG = 1
 """The generations that are collected before."""
 
 _Outcome = TypeVar("_Outcome")
+
+
+def _caller() -> str:
+    """Names who called for a pause: the innermost functions first."""
+    return "slice until " + " < ".join(frame.name for frame in reversed(traceback.extract_stack(limit=8)[:-2]))
 
 
 class LongError(BaseException):
@@ -53,6 +61,7 @@ class Slices(slices.Slices):
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._until = 0.0
         self._beside = False
+        self._late: str | None = None  # where a slice stopped that took too long
         self._back = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.steady = asyncio.Event()
@@ -71,8 +80,12 @@ class Slices(slices.Slices):
             raise LongError
 
     def pause(self) -> None:
-        if self.elsewhere and not self._beside and perf_counter() >= self._until:
-            self._give_way()
+        if self.elsewhere and not self._beside:
+            late_s = perf_counter() - self._until
+            if late_s >= 0:
+                if late_s > LATE_S:
+                    self._late = _caller()
+                self._give_way()
 
     def beside(self) -> AbstractContextManager[None]:
         return (
@@ -121,7 +134,7 @@ class Slices(slices.Slices):
         begun = perf_counter()
         ended = self._thread.submit(self._life, work)
         try:
-            while not self._slice():
+            while not self._slice(work):
                 if not long and perf_counter() - begun > LONG_S:
                     long = True
                     gc.collect(_YOUNG)
@@ -143,11 +156,13 @@ class Slices(slices.Slices):
             raise cancelled
         return ended.result()
 
-    def _slice(self) -> bool:
-        """Waits for one slice; whether it was the last one."""
-        with self._held.waiting():
-            self._go.release()
-            self._stopped.acquire()
+    def _slice(self, work: Callable[[], object]) -> bool:
+        """Waits for one slice of a work; whether it was the last one."""
+        self._late = None
+        begun = self._held.now_waiting()
+        self._go.release()
+        self._stopped.acquire()
+        self._held.waited(begun, self._late or work)
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:

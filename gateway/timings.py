@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter, process_time, thread_time
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 BOUNDS_S = (
     *(0.000_01, 0.000_025, 0.000_05),
@@ -18,6 +21,12 @@ BOUNDS_S = (
     *(1.0, 2.5, 5.0, 10.0),
 )
 """Upper bounds of the buckets; what took longer is in one more."""
+
+
+HELD_S_MAX = 0.25
+"""Processor time that no piece of work should take from the event loop; longer ones are logged."""
+Work = str | Callable[..., object]
+"""Names a piece of work: a text, or the function that does it."""
 
 
 class Timing:
@@ -55,38 +64,58 @@ class Timing:
 
 
 class Holds(Timing):
-    """Durations for which the loop was held. busiest: the most processor time of one, in seconds: on a busy machine the
-    loop also waits for a processor, which no limit can shorten."""
+    """How long the event loop was held, by one piece of work at a time.
 
-    __slots__ = ("busiest",)
+    busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
+    no limit can shorten. busiest_work: which piece of work that was.
+    """
+
+    __slots__ = ("busiest", "busiest_work")
 
     def __init__(self) -> None:
         super().__init__()
         self.busiest = 0.0
+        self.busiest_work: str | None = None
 
     @staticmethod
     def now() -> tuple[float, float]:
         """The time of both clocks, to be given to `ended`."""
         return perf_counter(), thread_time()
 
-    def ended(self, begun: tuple[float, float]) -> None:
-        """One that had begun then, in this thread."""
-        self._took(begun[0], thread_time() - begun[1])
+    def ended(self, begun: tuple[float, float], work: Work) -> None:
+        """Counts a piece of work of this thread. begun: what `now` returned at its start."""
+        self._took(begun[0], thread_time() - begun[1], work)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """For a wait of the loop for another thread, while no third one has anything to do."""
-        begun, busy = perf_counter(), process_time()
-        yield
-        self._took(begun, process_time() - busy)
+    @staticmethod
+    def now_waiting() -> tuple[float, float]:
+        """The same, to be given to `waited`."""
+        return perf_counter(), process_time()
 
-    def _took(self, begun: float, busy: float) -> None:
+    def waited(self, begun: tuple[float, float], work: Work) -> None:
+        """Counts a wait of the loop for another thread, while no third thread had anything to do."""
+        self._took(begun[0], process_time() - begun[1], work)
+
+    def _took(self, begun: float, busy: float, work: Work) -> None:
         self.took(perf_counter() - begun)
         if busy > self.busiest:
             self.busiest = busy
+            self.busiest_work = _name(work)
+            if busy > HELD_S_MAX:
+                logger.warning("loop held work=%s processor_ms=%.0f", self.busiest_work, busy * 1000)
 
     def members(self) -> dict[str, Any]:
-        return super().members() | {"processor_max": round(self.busiest * 1000, 4)}
+        return super().members() | {
+            "processor_max": round(self.busiest * 1000, 4),
+            "processor_max_work": self.busiest_work,
+        }
+
+
+def _name(work: Work) -> str:
+    while isinstance(work, partial):
+        work = work.func
+    if isinstance(work, str):
+        return work
+    return work.__qualname__
 
 
 @dataclass

@@ -254,7 +254,7 @@ class _Connection:
         held = self._runner.timings.loop_held
         begun = held.now()
         found = requests(message)
-        held.ended(begun)
+        held.ended(begun, "reading a WebSocket message")
         full: QueueFullError | None = None
         room = False
         batch = Batch()
