@@ -162,7 +162,7 @@ class Engine:
         lifter = Lifter(canonical)
         self._ends_costly = ends_costly
         self._processor_time = processor_time
-        self.work = Work(evaluation_ms_max, processor_time)
+        self.work = Work(evaluation_ms_max, processor_time, slices)
         """What evaluations by plans may cost; another limit may be set between two steps."""
         self._updates = Updates(self._store, self._cts, lifter, self.work, delta_quads_max, slices)
         self._subscriptions = Subscriptions(

@@ -694,6 +694,7 @@ class Subscriptions:
                     counts.follow(found)
                 except BaseException as reason:
                     self._give_up(counts.shape, reason)
+                self._slices.pause()
 
     def _follow_doubtful(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
         """What plans could not tell, the store will, which has not taken the change yet, unless it costs too much."""

@@ -13,11 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from typing import Final
 
+from engine.slices import Slices
+
 EVALUATION_MS_MAX = 500
 """Milliseconds that one evaluation may take, unless the caller says otherwise."""
 UNITS_PER_MS = 10_000
 SLICE = 10_000
 """Units between two looks at limit and clock."""
+LONG_UNITS = 20 * UNITS_PER_MS
+"""Beyond, an evaluation is a long one, which others should not have to wait for."""
+HEAVY_TURNS = 1_000
+"""Evaluations for which a commit that was long is remembered."""
 SHARE = 1_000
 """Units that a commit allows a plan for each changed quad and for each query that shares the plan: a large commit, or
 one that concerns many, is large work for every plan."""
@@ -50,11 +56,19 @@ class TooMuchWork(Exception):
 class Work:
     """What the evaluations of one engine may cost, and which of them is under way.
 
-    clock: processor time in seconds, None where units alone count. It is read every `SLICE` units.
+    clock: processor time in seconds, None where units alone count. It is read every `SLICE` units, and slices gets its
+    chance to let others go on.
     """
 
-    def __init__(self, evaluation_ms_max: int = EVALUATION_MS_MAX, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        evaluation_ms_max: int = EVALUATION_MS_MAX,
+        clock: Callable[[], float] | None = None,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
+    ) -> None:
         self._clock = clock
+        self._slices = slices
+        self._heavy_until = 0
         self.allow(evaluation_ms_max)
         self.turn = 0
         self._quads: int | None = None
@@ -67,6 +81,11 @@ class Work:
         self.evaluation_ms_max = evaluation_ms_max
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
         """Quads that templates may make in one evaluation: they are counted by themselves, since that costs less."""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether a commit was long of late, so that the next one may be as well."""
+        return self.turn < self._heavy_until
 
     def begin(self, quads: int | None = None) -> None:
         """A new evaluation begins; quads: how many changed, if it is that of all plans for a commit."""
@@ -83,7 +102,12 @@ class Work:
             self._looked, self._together, self._started = self.turn, 0, now
         allowed = one = self.evaluation_ms_max * UNITS_PER_MS
         quads = self._quads
-        if quads is not None:
+        if quads is None:
+            if spent > LONG_UNITS:
+                self._slices.begin(spent)  # a commit has changed something, anything else has not
+        else:
+            if self._together > LONG_UNITS:
+                self._heavy_until = self.turn + HEAVY_TURNS
             allowed = one * max(1, min(sharers, TOGETHER_MAX)) + SHARE * (quads + sharers)
             self._together += units
             if self._together > one * TOGETHER_MAX + SHARE * quads and spent * TOGETHER_MAX > one:
@@ -92,6 +116,7 @@ class Work:
         late = not elsewhere and (now - self._started) * 1000 > allowed / UNITS_PER_MS
         if late or spent > allowed:
             raise self.exceeded()
+        self._slices.pause()
 
     def exceeded(self) -> TooMuchWork:
         """The error."""

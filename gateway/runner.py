@@ -1234,7 +1234,7 @@ class Runner:
 
     def _is_long(self, delta: QuadDelta) -> bool:
         """Whether following a delta may take long: it is large, or the store evaluates what takes time."""
-        if len(delta.removed) + len(delta.added) > LONG:
+        if len(delta.removed) + len(delta.added) > LONG or self._engine.work.heavy:
             return True
         texts = self._engine.re_evaluated(delta)
         known = [self._evaluations.get(text) for text in texts]
@@ -1254,7 +1254,7 @@ class Runner:
             results = shared.get(key)
             if results is None:
                 results = shared[key] = Results(notification.added, notification.removed)
-                if len(notification.added) + len(notification.removed) > LONG:
+                if notification.added.values > LONG or notification.removed.values > LONG:
                     self._unwritten.append(results)
             self._subscribers.deliver(notification, results)
 

@@ -219,7 +219,8 @@ class Subscribers:
         self.evaluated_s = thread_time() - begun
         try:
             self._trials.check_rows(subscription.first)
-            if len(subscription.first) > LONG:
+            if subscription.first.values > LONG:
+                self._slices.begin(subscription.first.values)
                 with self._slices.beside():
                     write_results(subscription.first)
             if asked.keep is None:

@@ -17,8 +17,9 @@ from engine.algebra import Expression, Variable
 from engine.costs import Costs, only_known_functions, pattern_units
 from engine.errors import LimitExceededError, UnknownSpuidError
 from engine.expressions import number, value
+from engine.slices import Slices
 from engine.terms import XSD
-from engine.work import SHARE, SLICE, TOGETHER_MAX, UNITS_PER_MS, Meter, TooMuchWork, Work
+from engine.work import HEAVY_TURNS, LONG_UNITS, SHARE, SLICE, TOGETHER_MAX, UNITS_PER_MS, Meter, TooMuchWork, Work
 
 LIMIT_MS = 50
 GENEROUS = 50
@@ -113,6 +114,49 @@ def test_among_others_the_time_that_others_took_is_not_counted() -> None:
     with pytest.raises(TooMuchWork):
         for _ in range(10):
             meter.take(SLICE)
+
+
+class CountedSlices(Slices):
+    """Counts what the engine calls."""
+
+    def __init__(self) -> None:
+        self.begun = self.pauses = 0
+
+    def begin(self, size: int) -> None:
+        self.begun += 1
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+
+def test_an_evaluation_pauses_at_each_look_and_says_that_it_is_long() -> None:
+    slices = CountedSlices()
+    work = Work(100, slices=slices)
+    meter = Meter(work)
+    work.begin()
+    for _ in range(LONG_UNITS // SLICE - 1):
+        meter.take(SLICE + 1)
+    assert slices.pauses == LONG_UNITS // SLICE - 1
+    assert not slices.begun
+    meter.take(SLICE + 1)
+    meter.take(SLICE + 1)
+    assert slices.begun
+    assert not work.heavy
+
+
+def test_a_commit_never_says_that_it_is_long_but_the_next_ones_are_expected_to_be() -> None:
+    slices = CountedSlices()
+    work = Work(100, slices=slices)
+    meter = Meter(work)
+    work.begin(quads=1)
+    for _ in range(2 * LONG_UNITS // SLICE):
+        meter.take(SLICE + 1)
+    assert slices.pauses > LONG_UNITS // SLICE
+    assert not slices.begun
+    assert work.heavy
+    for _ in range(HEAVY_TURNS):
+        work.begin(quads=1)
+    assert not work.heavy
 
 
 @pytest.mark.parametrize(
