@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.delta import QuadDelta
+from engine.slices import Slices, sliced
 from engine.terms import Quad, Term
 
 ANY = "*"
@@ -108,11 +109,12 @@ class Lutt(Generic[Owner]):
                     del self._patterns[mask]
         self._graph_names.pop(owner, None)
 
-    def touched(self, delta: QuadDelta) -> list[Owner]:
+    def touched(self, delta: QuadDelta, slices: Slices = Slices()) -> list[Owner]:  # noqa: B008 - it has no state
         """Owners whose result the delta can change, in the order in which they were added."""
         found: dict[Owner, None] = {}
         for quads in (delta.removed, delta.added):
-            self._collect(quads, found)
+            for some in sliced(quads, slices):
+                self._collect(some, found)
         if delta.created or delta.dropped:
             found.update(self._graph_names)
         return sorted(found, key=self._order.__getitem__)

@@ -537,7 +537,7 @@ class Subscriptions:
     def _touched_units(self, delta: QuadDelta, timings: Timings | None) -> Sequence[Unit]:
         """The units that the store has to tell of."""
         started = 0.0 if timings is None else timings.clock()
-        touched = self._lutt.touched(delta)
+        touched = self._lutt.touched(delta, self._slices)
         if timings is not None:
             timings.t_lutt += timings.clock() - started
         return touched
