@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 
-from engine.errors import PayloadError, UpstreamError
+from lamplighter.engine.errors import PayloadError, UpstreamError
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -1,4 +1,4 @@
-"""How the store behind the engine ages: the measurements behind the decisions in `engine/renewal.py`.
+"""How the store behind the engine ages: the measurements behind the decisions in `engine/store/renewal.py`.
 
 Run as `python -m benchmarks.ageing [part ...]`; the parts are writing, stores, hot, spread and drop; all take about
 a minute. Each runs in a process of its own, so that memory is its own. Times of `writing` and `stores` are CPU times
@@ -20,10 +20,10 @@ from threading import Thread
 
 import pyoxigraph as ox
 
-from engine.delta import QuadDelta
-from engine.renewal import native_quads, nquads
-from engine.store import QuadStore
-from engine.terms import XSD, Quad
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.store.renewal import native_quads, nquads
+from lamplighter.engine.terms import XSD, Quad
 
 NS = "http://lamplighter.example/ns/ageing#"
 POSTS, PROPERTIES = 9_500, 35

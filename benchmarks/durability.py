@@ -12,18 +12,18 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from adapters.mqtt.mapping import Reading, Stream, reading_update
 from benchmarks import street_lighting as street
 from benchmarks.effort import Effort
 from benchmarks.measuring import Cost, Progress, cost_of, target
 from benchmarks.profiles import loaded_engine
-from engine import Engine
-from engine.change_log import Cause
-from gateway.clock import MachineClock
-from gateway.disk import Disk
-from gateway.log_writer import LogWriter
-from gateway.runner import Runner, UpdateCall
-from gateway.settings import Durability, GatewaySettings, LogSettings, Settings
+from lamplighter.adapters.mqtt.mapping import Reading, Stream, reading_update
+from lamplighter.engine import Engine
+from lamplighter.engine.change_log import Cause
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.settings import Durability, GatewaySettings, LogSettings, Settings
 
 GROUP = 100
 DAY_S = 86_400

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import report
 from benchmarks.fleet_peer import MEMORY, peer_costs
 from benchmarks.measuring import Cost, machine, target
-from cloud_sync.fleet import tables
-from cloud_sync.fleet.bronze import await_end, ingest
-from cloud_sync.fleet.jobs.analysis import Analysis
-from cloud_sync.fleet.jobs.commands import write_results
-from cloud_sync.fleet.jobs.results import RESULTS
-from cloud_sync.fleet.lake import Lake
-from cloud_sync.fleet.session import session
-from cloud_sync.fleet.silver import Silver
-from cloud_sync.fleet.simulate import Order, fleet
-from cloud_sync.fleet.simulated_gateway import Plan
+from lamplighter.cloud_sync.fleet import tables
+from lamplighter.cloud_sync.fleet.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
+from lamplighter.cloud_sync.fleet.jobs.commands import write_results
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.session import session
+from lamplighter.cloud_sync.fleet.silver import Silver
+from lamplighter.demo.fleet.simulate import Order, fleet
+from lamplighter.demo.fleet.simulated_gateway import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

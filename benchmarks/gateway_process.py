@@ -75,7 +75,7 @@ def gateway_process(
         config.write_text("\n".join(lines) + "\n")
         with nullcontext() if log is None else log.open("a") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "run", "--config", str(config)],
+                [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(config)],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -32,7 +32,7 @@ def measure(*options: str) -> None:
         config = Path(folder) / "lamplighter.toml"
         config.write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
         gateway = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "run", "--config", str(config), *options],
+            [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(config), *options],
             cwd=Path(__file__).resolve().parent.parent,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

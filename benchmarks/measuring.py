@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import pyoxigraph as ox
 
-from engine import Commit, Engine
-from engine.change_log import VERSION, Record, encode
-from engine.protocol import Results, results_message
+from lamplighter.engine import Commit, Engine
+from lamplighter.engine.change_log import VERSION, Record, encode
+from lamplighter.engine.protocol import Results, results_message
 
 CHUNK = 31
 """Updates of one side before the other has its turn."""

@@ -25,7 +25,7 @@ from benchmarks.measuring import (
     serialise,
     target,
 )
-from engine import Commit, Engine
+from lamplighter.engine import Commit, Engine
 
 VALUES = ("100", "0")
 """What the repetitions set in turns; no lamp has either at first, so each repetition changes every lamp it names."""

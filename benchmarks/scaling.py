@@ -24,7 +24,7 @@ from benchmarks.measuring import (
     target,
 )
 from benchmarks.profiles import VALUES, loaded_engine
-from engine import Engine
+from lamplighter.engine import Engine
 
 BATCH = 500
 

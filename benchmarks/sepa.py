@@ -16,7 +16,7 @@ from benchmarks.effort import Effort
 from benchmarks.gateway_process import ROOT, Gateway, gateway_process
 from benchmarks.measuring import Progress, target
 from benchmarks.sockets import Socket, Sockets
-from engine.jsap import Jsap, parse
+from lamplighter.engine.protocol.jsap import Jsap, parse
 
 _GRAPH = "GRAPH <http://sepatest>"
 _NS = "http://wot.arces.unibo.it/sepa#"

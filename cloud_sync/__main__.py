@@ -1,4 +1,4 @@
-"""`python -m cloud_sync run|status`: the shipper as a process of its own."""
+"""`python -m lamplighter.cloud_sync run|status`: the shipper as a process of its own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 import logging
 import sys
 
-from cloud_sync.commands import add_modes, light_context
-from engine.errors import GatewayError
+from lamplighter.cloud_sync.commands import add_modes, light_context
+from lamplighter.engine.errors import GatewayError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 well, 2 it could not be done."""
-    parser = argparse.ArgumentParser(prog="python -m cloud_sync", description="Ships the change log.")
+    parser = argparse.ArgumentParser(prog="python -m lamplighter.cloud_sync", description="Ships the change log.")
     add_modes(parser, light_context)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stderr)

@@ -1,4 +1,4 @@
-"""`lamplighter sync run|status`; and `python -m cloud_sync`, the same in a process that loads no store."""
+"""`lamplighter sync run|status`; and `python -m lamplighter.cloud_sync`, the same in a process that loads no store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from cloud_sync.destination import destination
-from cloud_sync.files import check_owner
-from cloud_sync.pace import Clock
-from cloud_sync.settings import SyncSettings, storage_options
-from cloud_sync.shipper import Shipper, alone
-from cloud_sync.status import Status, age, read_status, with_lag
-from engine.errors import ConfigurationError, GatewayError
+from lamplighter.cloud_sync.destination import destination
+from lamplighter.cloud_sync.files import check_owner
+from lamplighter.cloud_sync.pace import Clock
+from lamplighter.cloud_sync.settings import SyncSettings, storage_options
+from lamplighter.cloud_sync.shipper import Shipper, alone
+from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
+from lamplighter.engine.errors import ConfigurationError, GatewayError
 
 _TIME_ERROR = 5
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from cloud_sync.files import create_plain, open_plain, opened_folder
-from engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.cloud_sync.files import create_plain, open_plain, opened_folder
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 
 PART = ".part"
 """Ends the names of files that are not whole yet. Nobody reads them."""
@@ -88,7 +88,7 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
         return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
     if parts.password:
         raise ConfigurationError(f"{shown(url)}: passwords belong into the file that sync.options_file names")
-    from cloud_sync.remote import FsspecFolder, S3Bucket
+    from lamplighter.cloud_sync.remote import FsspecFolder, S3Bucket
 
     if parts.scheme in ("s3", "s3a"):
         return S3Bucket(url, options)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _PART = ".sync-part"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

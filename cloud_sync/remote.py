@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from cloud_sync.destination import CHUNK, PART, SMALL_BYTES_MAX, Entry, absent, checked, errors, readable, shown
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.destination import (
+    CHUNK,
+    PART,
+    SMALL_BYTES_MAX,
+    Entry,
+    absent,
+    checked,
+    errors,
+    readable,
+    shown,
+)
+from lamplighter.engine.errors import ConfigurationError
 
 PART_BYTES = 5 * 1024 * 1024
 """Of an S3 object that goes in several parts: the least that S3 takes."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]

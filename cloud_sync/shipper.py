@@ -23,12 +23,12 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
-from cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
-from cloud_sync.destination import Destination
-from cloud_sync.files import open_plain
-from cloud_sync.pace import Clock, Pace
-from cloud_sync.settings import SyncSettings
-from cloud_sync.status import (
+from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
+from lamplighter.cloud_sync.destination import Destination
+from lamplighter.cloud_sync.files import open_plain
+from lamplighter.cloud_sync.pace import Clock, Pace
+from lamplighter.cloud_sync.settings import SyncSettings
+from lamplighter.cloud_sync.status import (
     Sealed,
     SentSnapshot,
     Status,
@@ -39,8 +39,8 @@ from cloud_sync.status import (
     write_shipped,
     write_status,
 )
-from engine.change_log import SUFFIX, VERSION, Seal, SegmentName, decode, segment_name
-from engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.change_log import SUFFIX, VERSION, Seal, SegmentName, decode, segment_name
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from cloud_sync.files import open_plain, write_whole
-from engine.change_log import Seal, SegmentName, seal_name, segment_name
-from engine.errors import UpstreamError
+from lamplighter.cloud_sync.files import open_plain, write_whole
+from lamplighter.engine.change_log import Seal, SegmentName, seal_name, segment_name
+from lamplighter.engine.errors import UpstreamError
 
 Place = tuple[int, int]
 """Epoch and sequence."""

@@ -3,20 +3,20 @@
 >>> from engine import Engine
 >>> engine = Engine()
 >>> lamps = engine.subscribe("SELECT ?lamp WHERE { ?lamp <http://example.org/state> 'ON' }")
->>> commit = engine.update("INSERT DATA { <http://example.org/lamp/1> <http://example.org/state> 'ON' }")
+>>> commit = engine.updating.by_store("INSERT DATA { <http://example.org/lamp/1> <http://example.org/state> 'ON' }")
 >>> commit.notifications[0].added.rows
 (('<http://example.org/lamp/1>',),)
 
-The names are imported when they are first used, so that `engine.client` and `engine.change_log` can be
+The names are imported when they are first used, so that `engine.client` and `engine.change_log.codec` can be
 imported where pyoxigraph is not wanted.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.core import Commit, Engine, Notification, QueryResult, Subscription
-    from engine.delta import BindingDelta, QuadDelta
-    from engine.terms import Bag, Quad
+    from lamplighter.engine.core import Commit, Engine, Notification, QueryResult, Subscription
+    from lamplighter.engine.delta import BindingDelta, QuadDelta
+    from lamplighter.engine.terms import Bag, Quad
 
 __all__ = [
     "Bag",
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Bag": "engine.terms",
-    "Quad": "engine.terms",
-    "BindingDelta": "engine.delta",
-    "QuadDelta": "engine.delta",
+    "Bag": "lamplighter.engine.terms",
+    "Quad": "lamplighter.engine.terms",
+    "BindingDelta": "lamplighter.engine.delta",
+    "QuadDelta": "lamplighter.engine.delta",
 }
 
 
@@ -43,4 +43,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'engine' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "engine.core")), name)
+    return getattr(import_module(_HOMES.get(name, "lamplighter.engine.core")), name)

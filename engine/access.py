@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.errors import AccessDeniedError
-from engine.terms import Term
+from lamplighter.engine.errors import AccessDeniedError
+from lamplighter.engine.terms import Term
 
 
 @dataclass(frozen=True)

@@ -21,22 +21,28 @@ from typing import Any, NamedTuple
 
 import pyoxigraph as ox
 
-from engine.access import FULL, Access, Dataset
-from engine.clock_function import microseconds, query_at
-from engine.cts import Cts
-from engine.delta import QuadDelta
-from engine.errors import BrokenEngineError, LimitExceededError, StoreError, UnknownSpuidError, is_fault
-from engine.lifting import Lifter
-from engine.slices import Slices
-from engine.sparql import canonical, dataset_of, parse_query
-from engine.spuids import Spuids
-from engine.store import QuadStore, parse_quads, quad_from_native, query_native
-from engine.subscriptions import Change, Subscriptions, Timings
-from engine.term_bounds import TERM_BYTES_MAX
-from engine.terms import Bag, Quad, Term
-from engine.update import DELTA_QUADS_MAX, Resolved, UsingGraphs
-from engine.updates import Updates
-from engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
+from lamplighter.engine.access import FULL, Access, Dataset
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import (
+    BrokenEngineError,
+    LimitExceededError,
+    StoreError,
+    UnknownSpuidError,
+    is_fault,
+)
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.spuids import Spuids
+from lamplighter.engine.matching.subscriptions import Change, Subscriptions, Timings
+from lamplighter.engine.slices import Slices
+from lamplighter.engine.sparql.clock_function import microseconds, query_at
+from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
+from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.store.quad_store import QuadStore, parse_quads, quad_from_native, query_native
+from lamplighter.engine.term_bounds import TERM_BYTES_MAX
+from lamplighter.engine.terms import Bag, Quad, Term
+from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX, Resolved, UsingGraphs
+from lamplighter.engine.updating.updates import Updates
+from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
 _new: Any = tuple.__new__
 """Makes a named tuple of all its members in half the time."""
@@ -212,7 +218,7 @@ class Engine:
 
         now: what NOW() stands for, instead of the engine's clock. access: what its client may read and write; every
         quad that it asks to delete or insert counts, whether that changes anything or not. operations: what
-        `engine.update.resolved` made of the text, if that was done before. Raises as `update`.
+        `engine.updating.by_store.resolved` made of the text, if that was done before. Raises as `update`.
         """
         try:
             return self._updates.delta(

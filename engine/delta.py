@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.slices import Slices, sliced
-from engine.terms import Bag, Quad, Term
+from lamplighter.engine.slices import Slices, sliced
+from lamplighter.engine.terms import Bag, Quad, Term
 
 
 class QuadDelta(NamedTuple):

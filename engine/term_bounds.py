@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from engine.errors import LimitExceededError
-from engine.terms import STORED_DEPTH_MAX, TERM_DEPTH_MAX, Quad, Term
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.terms import STORED_DEPTH_MAX, TERM_DEPTH_MAX, Quad, Term
 
 TERM_BYTES_MAX = 1024 * 1024
 """Bytes of the longest term, in N-Triples syntax and UTF-8, unless the caller says otherwise."""

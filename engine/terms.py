@@ -198,7 +198,7 @@ class Bag:
     __slots__ = ("__dict__", "rows", "variables")
 
     written: str | None = None
-    """Its JSON text, where it was made in advance (`engine.protocol`)."""
+    """Its JSON text, where it was made in advance (`engine.protocol.wire`)."""
 
     def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
         self.variables = tuple(variables)

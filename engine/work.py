@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from typing import Final
 
-from engine.slices import Slices
+from lamplighter.engine.slices import Slices
 
 EVALUATION_MS_MAX = 500
 """Milliseconds that one evaluation may take, unless the caller says otherwise."""

@@ -13,10 +13,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cloud_sync.commands import Context, add_modes
-from cloud_sync.files import check_owner
-from engine.errors import ConfigurationError, GatewayError, UpstreamError
-from gateway.adapter_process import (
+from lamplighter.cloud_sync.commands import Context, add_modes
+from lamplighter.cloud_sync.files import check_owner
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.cli.client_commands import add_client_commands
+from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
+from lamplighter.gateway.cli.install import add_install_commands
+from lamplighter.gateway.cli.security_commands import add_security_commands
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.gates.local_call import call, local_url
+from lamplighter.gateway.log.writer import Recovery
+from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,
     AdapterProcess,
     ended_by_signals,
@@ -24,15 +32,7 @@ from gateway.adapter_process import (
     run_mqtt,
     serve,
 )
-from gateway.client_commands import add_client_commands
-from gateway.clock import MachineClock
-from gateway.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
-from gateway.gates import Addresses
-from gateway.install import add_install_commands
-from gateway.local_call import call, local_url
-from gateway.log_writer import Recovery
-from gateway.security_commands import add_security_commands
-from gateway.service import (
+from lamplighter.gateway.service.process import (
     Configuration,
     allow_files,
     collect_rarely,
@@ -41,8 +41,8 @@ from gateway.service import (
     small_tls_buffers,
     stop_on_signals,
 )
-from gateway.settings import Settings
-from gateway.systemd import Supervisor, set_up_logging
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 logger = logging.getLogger("gateway")
 
@@ -269,7 +269,7 @@ def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from gateway.demo import run_demo
+    from lamplighter.demo.street import run_demo
 
     return asyncio.run(run_demo(options.config, options.data, options.seconds))
 

@@ -38,20 +38,20 @@ from unittest import mock
 
 import msgspec
 
-from engine.core import Notification, Subscription
-from engine.errors import ChangeLogError, GatewayError, QueueFullError, UnknownDelayedError
-from engine.protocol import Results, Resume
-from engine.sparql import parse_query
-from gateway import reader as reader_module
-from gateway import runner as runner_module
-from gateway.apps import Application
-from gateway.log_writer import LogWriter
-from gateway.reader import Reader
-from gateway.request_ids import Accepted
-from gateway.resumption import Attached
-from gateway.runner import Runner, UpdateCall
-from gateway.settings import Durability, Settings
-from gateway.subscribers import Sink
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import ChangeLogError, GatewayError, QueueFullError, UnknownDelayedError
+from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.sparql.requests import parse_query
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop import runner as runner_module
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.settings import Durability, Settings
+from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.request_ids import Accepted
+from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.workers import ad_hoc as reader_module
+from lamplighter.gateway.workers.ad_hoc import Reader
 from tests.gateway_parts import CLIENT, FakeClock, application
 from tests.simulated_disk import PowerCut, SimulatedDisk, scratch
 
@@ -456,10 +456,15 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
         return uuid.UUID(int=random.getrandbits(128), version=4)
 
     with (
-        mock.patch("gateway.reader.Reader.stream", lambda _, work: WholeAnswer(work)),
-        mock.patch("gateway.reader.Reader.start", answer),
-        mock.patch("gateway.runner._fulfil", lambda outcome, result: None if off() else fulfil(outcome, result)),
-        mock.patch("gateway.runner._fail", lambda outcome, error: None if off() else fail(outcome, error)),
+        mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.stream", lambda _, work: WholeAnswer(work)),
+        mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.start", answer),
+        mock.patch(
+            "lamplighter.gateway.loop.runner._fulfil",
+            lambda outcome, result: None if off() else fulfil(outcome, result),
+        ),
+        mock.patch(
+            "lamplighter.gateway.loop.runner._fail", lambda outcome, error: None if off() else fail(outcome, error)
+        ),
         mock.patch("uuid.uuid4", drawn),
         mock.patch("secrets.token_hex", lambda count: random.randbytes(count).hex()),
     ):

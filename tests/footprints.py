@@ -1,12 +1,12 @@
 """The footprint of a query text, as subscribing to it would put it into the LUTT."""
 
-from engine.access import Dataset
-from engine.cts import Cts
-from engine.grammar import constant_spans
-from engine.lutt import Footprint
-from engine.shapes import Shape, read_spelling
-from engine.sparql import canonical, declarations_and_body, subscribable
-from engine.work import Work
+from lamplighter.engine.access import Dataset
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.lutt import Footprint
+from lamplighter.engine.matching.shapes import Shape, read_spelling
+from lamplighter.engine.sparql.grammar import constant_spans
+from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
+from lamplighter.engine.work import Work
 
 
 def footprint(text: str, dataset: Dataset | None = None) -> Footprint:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import pytest
 
-from gateway.reader import Answer, Reader
+from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 
 
 def forks(process: int | None = None) -> set[int]:
@@ -55,6 +55,6 @@ def stuck_streams(monkeypatch: pytest.MonkeyPatch, count: int) -> list[bool]:
 
         return stream(reader, waiting if begun[-1] else work)
 
-    monkeypatch.setattr("gateway.reader._LOOK_S", 0.01)
+    monkeypatch.setattr("lamplighter.gateway.workers.ad_hoc._LOOK_S", 0.01)
     monkeypatch.setattr(Reader, "stream", begin)
     return begun

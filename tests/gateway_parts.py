@@ -15,19 +15,19 @@ from unittest import mock
 
 import zstandard
 
-from engine.access import FULL, Access
-from engine.change_log import Cause, Record, SegmentName
-from engine.jsap import parse
-from engine.zstd_frames import FrameReader, FrameWriter
-from gateway import log_reader
-from gateway.apps import Application
-from gateway.clock import Clock
-from gateway.disk import Disk
-from gateway.log_writer import LogWriter
-from gateway.recovery import Doubt, applied
-from gateway.request_ids import Accepted
-from gateway.runner import Runner, UpdateCall
-from gateway.settings import Durability, Settings
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.change_log import Cause, Record, SegmentName
+from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
+from lamplighter.engine.protocol.jsap import parse
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log import reader as log_reader
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.recovery import Doubt, applied
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.settings import Durability, Settings
+from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.request_ids import Accepted
 from tests.forks import forks, forks_gone
 
 TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side
@@ -133,7 +133,7 @@ async def running(runner: Runner, *, orderly: bool = False) -> AsyncIterator[Run
     before = forks()
     task = asyncio.create_task(runner.run())
     try:
-        with mock.patch("gateway.log_keeper.PAUSE_S", 24 * 3600.0):
+        with mock.patch("lamplighter.gateway.log.keeper.PAUSE_S", 24 * 3600.0):
             async with asyncio.timeout(TIMEOUT_S):
                 await idle(runner)
                 yield runner

@@ -53,7 +53,15 @@ class GatewayProcess:
     def start(self) -> None:
         """Returns when the gateway says that it is ready."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "run", "--all", "--config", str(self.folder / "lamplighter.toml")],
+            [
+                sys.executable,
+                "-m",
+                "lamplighter.gateway",
+                "run",
+                "--all",
+                "--config",
+                str(self.folder / "lamplighter.toml"),
+            ],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,

@@ -19,7 +19,7 @@ class HeldDisk:
 
     def hold(self) -> None:
         """Syncs wait from now on."""
-        self._monkeypatch.setattr("gateway.disk.os.fdatasync", self._sync)
+        self._monkeypatch.setattr("lamplighter.gateway.disk.os.fdatasync", self._sync)
 
     def release(self) -> None:
         self._released.set()

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from benchmarks import sockets
-from engine.protocol import BESIDES_BYTES_MAX
+from lamplighter.engine.protocol import BESIDES_BYTES_MAX
 from tests.hostile_texts import Costly, Step
 from tests.properties.sparql_texts import Writer, written_case
 

@@ -23,8 +23,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from engine.client import EngineClient
-from engine.terms import lexical
+from lamplighter.engine.client import EngineClient
+from lamplighter.engine.terms import lexical
 from tests.brokers import free_port
 from tests.faults.killed_gateway import APPLY, HALF, RELEASE
 from tests.running_gateway import http
@@ -355,8 +355,8 @@ async def run_streets(
     """So many kills in all, of several gateways at the same time. Raises AssertionError for a promise not kept."""
     with (
         scratch() as folder,
-        mock.patch("engine.client.connection._BACK_OFF_S", (0.02, 0.1)),
-        mock.patch("engine.client.connection.logger"),  # that the gateway is away is no news here
+        mock.patch("lamplighter.engine.client.connection._BACK_OFF_S", (0.02, 0.1)),
+        mock.patch("lamplighter.engine.client.connection.logger"),  # that the gateway is away is no news here
     ):
         async with asyncio.TaskGroup() as group:
             running = [

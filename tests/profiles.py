@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from gateway.gates import Addresses
+from lamplighter.gateway.addresses import Addresses
 
 
 def settings(at: Addresses) -> list[str]:

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import ClientConnection
 
-from gateway.gates import Addresses
-from gateway.log_writer import Recovery
-from gateway.service import Configuration, run_gateway
-from gateway.settings import Settings
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.log.writer import Recovery
+from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.settings import Settings
 from tests.forks import forks, forks_gone
 
 TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side

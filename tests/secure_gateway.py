@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import msgspec
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
-from gateway.gates import Addresses
-from gateway.log_writer import Recovery
-from gateway.service import Configuration, run_gateway
-from gateway.settings import Settings
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.log.writer import Recovery
+from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.settings import Settings
 from tests.running_gateway import Answer
 
 TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side

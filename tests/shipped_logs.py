@@ -14,7 +14,18 @@ from tempfile import TemporaryDirectory
 import msgspec
 import zstandard
 
-from engine.change_log import SUFFIX, Cause, Gap, Graphs, Part, Record, Seal, SegmentName, encode, seal_name
+from lamplighter.engine.change_log import (
+    SUFFIX,
+    Cause,
+    Gap,
+    Graphs,
+    Part,
+    Record,
+    Seal,
+    SegmentName,
+    encode,
+    seal_name,
+)
 
 _GRAPH = "<http://e/g>"
 

@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gateway.disk import Disk
+from lamplighter.gateway.disk import Disk
 
 SECTOR = 512
 BLOCK = 4096

@@ -20,14 +20,14 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
-from engine.core import Notification, Subscription
-from engine.errors import GatewayError
-from engine.protocol import Results
-from gateway.disk import Disk
-from gateway.log_writer import LogWriter
-from gateway.runner import Runner, UpdateCall
-from gateway.service import share_heap
-from gateway.settings import LogSettings, Settings
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.protocol import Results
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.service.process import share_heap
+from lamplighter.gateway.settings import LogSettings, Settings
 from tests.gateway_parts import CLIENT, FakeClock, application, dump, rearm
 
 SENSORS = 100

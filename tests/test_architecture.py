@@ -1,4 +1,4 @@
-"""The picture of the house holds: imports point one way, and what must be light is light."""
+"""Imports between packages and rooms point one way, and what must be light loads little."""
 
 import ast
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("ontology", "engine", "adapters", "cloud_sync", "gateway")
+PACKAGES = ("ontology", "engine", "adapters", "cloud_sync", "gateway", "demo")
 
 ALLOWED = {
     "ontology": set(),
@@ -21,15 +21,45 @@ ALLOWED = {
         "engine.client",
         "engine.errors",
         "engine.terms",
-        "engine.zstd_frames",
     },
     "gateway": {"gateway", "engine", "adapters", "ontology", "cloud_sync"},
+    "demo": {"demo", "gateway", "engine", "ontology", "cloud_sync"},
 }
-"""package -> modules of ours (or whole packages) that it may import."""
+"""package -> packages or modules of ours that it may import."""
+STARTS_THE_DEMO = {"gateway/__main__.py"}
+"""Commands that load the demo when somebody asks for it."""
+
+
+ROOMS = {
+    "engine": [
+        {"errors", "slices", "terms"},
+        {"access", "delta", "term_bounds", "work"},
+        {"store", "change_log"},
+        {"sparql"},
+        {"matching", "protocol"},
+        {"updating", "client"},
+        {"core"},
+        {"__init__"},
+    ],
+    "gateway": [
+        {"__init__", "clock", "disk", "systemd"},
+        {"settings"},
+        {"addresses", "security", "workers"},
+        {"state"},
+        {"log"},
+        {"history", "monitoring"},
+        {"loop"},
+        {"gates"},
+        {"service"},
+        {"cli"},
+        {"__main__"},
+    ],
+}
+"""package -> its rooms (folders and modules) by floor, the lowest first; a room imports from the floors below it."""
 
 
 def imports(path: Path) -> set[str]:
-    """The modules that a file imports, those inside functions too."""
+    """The modules of ours that a file imports, without the prefix, those inside functions too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -37,9 +67,12 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             found.add(node.module or "")
-            # `from engine import client` imports a module by another way.
-            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module in PACKAGES}
-    return found
+            # `from lamplighter.engine import client` imports a module by another way.
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module in OURS}
+    return {name.removeprefix("lamplighter.") if name.startswith("lamplighter.") else name for name in found}
+
+
+OURS = {"lamplighter", *(f"lamplighter.{package}" for package in PACKAGES)}
 
 
 def modules(package: str) -> list[Path]:
@@ -53,17 +86,34 @@ def test_imports_point_one_way(package: str) -> None:
         for name in imports(path):
             if name.partition(".")[0] in PACKAGES:
                 allowed = any(name == one or name.startswith(f"{one}.") for one in ALLOWED[package])
-                assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+                demo = name.partition(".")[0] == "demo" and str(path.relative_to(ROOT)) in STARTS_THE_DEMO
+                assert allowed or demo, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_are_on_floors(package: str) -> None:
+    floors = {room: number for number, rooms in enumerate(ROOMS[package]) for room in rooms}
+    for path in modules(package):
+        room = path.relative_to(ROOT / package).parts[0].removesuffix(".py")
+        assert room in floors, f"{path.relative_to(ROOT)} is in no room"
+        for name in imports(path):
+            top, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if top == package and other in floors and other != room:
+                assert floors[other] < floors[room], f"{path.relative_to(ROOT)} imports {name}"
 
 
 def test_the_check_itself_notices_an_arrow_that_turns_round(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
-    wrong.write_text("def f():\n    from gateway import runner\n")
+    wrong.write_text("def f():\n    from lamplighter.gateway import runner\n")
     assert "gateway.runner" in imports(wrong)
 
 
 def test_one_adapter_does_not_know_the_other() -> None:
-    for package, other in (("adapters/mqtt", "adapters.coap"), ("adapters/coap", "adapters.mqtt")):
+    for package, other in (
+        ("adapters/mqtt", "lamplighter.adapters.coap"),
+        ("adapters/coap", "lamplighter.adapters.mqtt"),
+    ):
         for path in modules(package):
             assert not any(name.startswith(other) for name in imports(path)), path
 
@@ -72,24 +122,24 @@ def test_engine_does_no_io_but_in_its_client() -> None:
     doing_io = {"asyncio", "socket", "websockets", "threading", "time", "os", "pathlib", "logging"}
     for path in modules("engine"):
         tops = {name.partition(".")[0] for name in imports(path)}
-        if path.name in ("errors.py", "core.py", "store.py"):
+        if path.name in ("errors.py", "core.py", "quad_store.py"):
             tops -= {"pathlib"}  # the type of an attribute and of an argument
         if path.name == "core.py":
             tops -= {"time"}  # to measure itself, when it is told to
         if path.parent.name != "client":
             assert not tops & doing_io, f"{path.name} imports {tops & doing_io}"
-            assert not any(name.startswith("engine.client") for name in imports(path)), path.name
+            assert not any(name.startswith("lamplighter.engine.client") for name in imports(path)), path.name
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        "engine.client",
-        "engine.change_log",
-        "adapters.mqtt.adapter",
-        "adapters.coap.adapter",
-        "cloud_sync.__main__",
-        "cloud_sync.fleet.collector",
+        "lamplighter.engine.client",
+        "lamplighter.engine.change_log.codec",
+        "lamplighter.adapters.mqtt.adapter",
+        "lamplighter.adapters.coap.adapter",
+        "lamplighter.cloud_sync.__main__",
+        "lamplighter.cloud_sync.fleet.collector",
     ],
 )
 def test_light_processes_load_no_store(module: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import connect
 
-from gateway.settings import Settings
+from lamplighter.gateway.settings import Settings
 from tests.components import require_command
 from tests.running_gateway import running_gateway
 

@@ -22,13 +22,13 @@ from weakref import WeakValueDictionary
 import aiocoap
 import aiocoap.error
 
-from adapters.coap import mapping
-from adapters.coap.mapping import Command
-from adapters.coap.settings import CoapSettings
-from adapters.networks import Network, Networks, machine_networks
-from engine.client import DeclaredCause, EngineClient, Notification
-from engine.errors import GatewayError, PayloadError, UpstreamError
-from engine.terms import Bag
+from lamplighter.adapters.coap import mapping
+from lamplighter.adapters.coap.mapping import Command
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.networks import Network, Networks, machine_networks
+from lamplighter.engine.client import DeclaredCause, EngineClient, Notification
+from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
+from lamplighter.engine.terms import Bag
 
 logger = logging.getLogger(__name__)
 

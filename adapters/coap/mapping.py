@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import aiocoap
 import aiocoap.error
 
-from engine.errors import ConfigurationError, PayloadError
-from engine.terms import XSD, Term, iri, is_iri, is_literal, lexical, literal
-from ontology.vocabulary import (
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.terms import XSD, Term, iri, is_iri, is_literal, lexical, literal
+from lamplighter.ontology.vocabulary import (
     ACTUATION,
     COAP_RESOURCE,
     HAS_SIMPLE_RESULT,

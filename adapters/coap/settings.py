@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from adapters import networks
-from adapters.coap.mapping import DEFAULT_QUERY
+from lamplighter.adapters import networks
+from lamplighter.adapters.coap.mapping import DEFAULT_QUERY
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 

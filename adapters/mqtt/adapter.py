@@ -24,12 +24,19 @@ from typing import Protocol
 
 import paho.mqtt.client as mqtt
 
-from adapters.mqtt.connection import Connection, End
-from adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Mapping, Reading, Stream, description_update, reading_update
-from adapters.mqtt.settings import MqttSettings
-from engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
-from engine.errors import ConfigurationError, GatewayError, PayloadError
-from engine.terms import Term
+from lamplighter.adapters.mqtt.connection import Connection, End
+from lamplighter.adapters.mqtt.mapping import (
+    PAYLOAD_BYTES_MAX,
+    Mapping,
+    Reading,
+    Stream,
+    description_update,
+    reading_update,
+)
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
+from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
+from lamplighter.engine.terms import Term
 
 BACKOFF_MIN_S = 0.2
 BACKOFF_MAX_S = 30.0

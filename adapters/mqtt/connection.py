@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.mqtt.settings import MqttSettings
 
 CONNECT_TIMEOUT_S = 5.0
 PACKETS_PER_WAKEUP = 50  # one at a time halves the speed (twice the trips through the selector)

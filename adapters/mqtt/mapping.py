@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from engine.errors import ConfigurationError, PayloadError
-from engine.terms import XSD, Term, iri, literal
-from ontology.vocabulary import (
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.terms import XSD, Term, iri, literal
+from lamplighter.ontology.vocabulary import (
     FEATURE_OF_INTEREST,
     HAS_FEATURE_OF_INTEREST,
     HAS_SIMPLE_RESULT,

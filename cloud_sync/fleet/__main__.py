@@ -11,9 +11,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError
 
-MODULES = ("simulate", "collector", "bronze", "silver", "jobs", "report", "state", "export", "compact", "demo")
+_FLEET = "lamplighter.cloud_sync.fleet"
+MODULES = (
+    "lamplighter.demo.fleet.simulate",
+    *(f"{_FLEET}.{name}" for name in ("collector", "bronze", "silver", "jobs", "report", "state", "export", "compact")),
+    "lamplighter.demo.fleet",
+)
 """Modules with an `add_commands(subparsers)`; a command's function is its default `run`, and returns the exit code."""
 
 
@@ -24,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = found.add_subparsers(title="commands", required=True, dest="command")
     for name in MODULES:
-        import_module(f"cloud_sync.fleet.{name}").add_commands(commands)
+        import_module(name).add_commands(commands)
     return found
 
 

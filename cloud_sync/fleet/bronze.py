@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloud_sync.fleet import session
-from cloud_sync.fleet.lake import Batch, Batches, Lake, Refused
-from cloud_sync.fleet.tables import table
-from engine.change_log import VERSION, SegmentName, segment_name
-from engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.cloud_sync.fleet import session
+from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, Refused
+from lamplighter.cloud_sync.fleet.tables import table
+from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -28,17 +28,26 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from cloud_sync.answers import LANDED as LANDED_ANSWER
-from cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, Answer, stem_of_seal
-from cloud_sync.destination import SMALL_BYTES_MAX, Destination, Entry, destination
-from cloud_sync.fleet.landing import Landing
-from cloud_sync.fleet.manifest import ANSWERED, KNOWN, LANDED, QUARANTINED, UNANSWERED, Manifest, Object, Quarantined
-from cloud_sync.fleet.missing import Gap
-from cloud_sync.fleet.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
-from cloud_sync.settings import storage_options
-from cloud_sync.status import age
-from engine.change_log import SUFFIX
-from engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+from lamplighter.cloud_sync.answers import LANDED as LANDED_ANSWER
+from lamplighter.cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, Answer, stem_of_seal
+from lamplighter.cloud_sync.destination import SMALL_BYTES_MAX, Destination, Entry, destination
+from lamplighter.cloud_sync.fleet.landing import Landing
+from lamplighter.cloud_sync.fleet.manifest import (
+    ANSWERED,
+    KNOWN,
+    LANDED,
+    QUARANTINED,
+    UNANSWERED,
+    Manifest,
+    Object,
+    Quarantined,
+)
+from lamplighter.cloud_sync.fleet.missing import Gap
+from lamplighter.cloud_sync.fleet.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
+from lamplighter.cloud_sync.settings import storage_options
+from lamplighter.cloud_sync.status import age
+from lamplighter.engine.change_log import SUFFIX
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 
 FULL_S = 3600.0
 """After this long a whole folder is listed again, where listing the end of it is cheaper."""

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cloud_sync.fleet import session
-from cloud_sync.fleet.lake import Batch, Batches, Lake, quads_max
-from cloud_sync.fleet.silver import Silver, name_of
-from cloud_sync.fleet.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet import session
+from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, quads_max
+from lamplighter.cloud_sync.fleet.silver import Silver, name_of
+from lamplighter.cloud_sync.fleet.tables import SCHEMAS, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

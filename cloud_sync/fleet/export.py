@@ -11,12 +11,12 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_sync.fleet import session
-from cloud_sync.fleet.lake import Lake
-from cloud_sync.fleet.state import GatewayPast, write_lines
-from cloud_sync.fleet.tables import SCHEMAS, table
-from engine.errors import ConfigurationError
-from engine.terms import XSD
+from lamplighter.cloud_sync.fleet import session
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.state import GatewayPast, write_lines
+from lamplighter.cloud_sync.fleet.tables import SCHEMAS, table
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import XSD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import msgspec
 
-from cloud_sync.files import write_whole
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.files import write_whole
+from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from cloud_sync.answers import SNAPSHOTS
-from cloud_sync.destination import PART
-from cloud_sync.files import create_plain, opened_folder, sync_folder
-from cloud_sync.fleet.manifest import (
+from lamplighter.cloud_sync.answers import SNAPSHOTS
+from lamplighter.cloud_sync.destination import PART
+from lamplighter.cloud_sync.files import create_plain, opened_folder, sync_folder
+from lamplighter.cloud_sync.fleet.manifest import (
     ANSWERED_NEVER,
     KNOWN,
     LANDED,
@@ -30,7 +30,7 @@ from cloud_sync.fleet.manifest import (
     Object,
     Quarantined,
 )
-from cloud_sync.fleet.segment_check import (
+from lamplighter.cloud_sync.fleet.segment_check import (
     CHAIN,
     CONFLICT,
     NEWER,
@@ -44,8 +44,8 @@ from cloud_sync.fleet.segment_check import (
     sha256_of,
     without,
 )
-from engine.change_log import SUFFIX, SegmentName
-from engine.errors import UpstreamError
+from lamplighter.engine.change_log import SUFFIX, SegmentName
+from lamplighter.engine.errors import UpstreamError
 
 SEGMENTS, QUARANTINE, INCOMING = "segments", "quarantine", "incoming"
 QUARANTINE_BYTES_MAX = 4 * 1024**3

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from cloud_sync.fleet.missing import Gap, Said, gaps_of_gateway
-from cloud_sync.fleet.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.fleet.missing import Gap, Said, gaps_of_gateway
+from lamplighter.cloud_sync.fleet.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
+from lamplighter.engine.errors import ConfigurationError
 
 FILE = "manifest.sqlite"
 VERSION = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ontology import vocabulary as v
+from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

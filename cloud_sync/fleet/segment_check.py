@@ -17,12 +17,21 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from cloud_sync.answers import SnapshotSeal
-from cloud_sync.files import open_plain
-from engine.change_log import RECORD_BYTES_MAX, RECORD_REST_BYTES_MAX, VERSION, Gap, Record, Seal, check, decode
-from engine.errors import ConfigurationError
-from engine.terms import Quad
-from engine.zstd_frames import frame_lines
+from lamplighter.cloud_sync.answers import SnapshotSeal
+from lamplighter.cloud_sync.files import open_plain
+from lamplighter.engine.change_log import (
+    RECORD_BYTES_MAX,
+    RECORD_REST_BYTES_MAX,
+    VERSION,
+    Gap,
+    Record,
+    Seal,
+    check,
+    decode,
+)
+from lamplighter.engine.change_log.frames import frame_lines
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import Quad
 
 Range = tuple[int, int]
 """First and last sequence, both in it."""

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from cloud_sync.fleet import readings, session, streams, terms
-from cloud_sync.fleet.bronze import quad_count, read_snapshots, records
-from cloud_sync.fleet.lake import Batch, Lake, quads_max
-from cloud_sync.fleet.tables import by_gateway, table
-from engine.change_log import segment_name
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.fleet import readings, session, streams, terms
+from lamplighter.cloud_sync.fleet.bronze import quad_count, read_snapshots, records
+from lamplighter.cloud_sync.fleet.lake import Batch, Lake, quads_max
+from lamplighter.cloud_sync.fleet.tables import by_gateway, table
+from lamplighter.engine.change_log import segment_name
+from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_sync.fleet import session
-from cloud_sync.fleet.bronze import read_snapshots
-from cloud_sync.fleet.lake import Lake
-from cloud_sync.fleet.tables import table
-from engine.change_log import segment_name
-from engine.errors import ConfigurationError, UpstreamError
+from lamplighter.cloud_sync.fleet import session
+from lamplighter.cloud_sync.fleet.bronze import read_snapshots
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.tables import table
+from lamplighter.engine.change_log import segment_name
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from cloud_sync.fleet.readings import term
-from cloud_sync.fleet.terms import plain
-from ontology import vocabulary as v
+from lamplighter.cloud_sync.fleet.readings import term
+from lamplighter.cloud_sync.fleet.terms import plain
+from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloud_sync.fleet.lake import Batches, Lake
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.terms import XSD
+from lamplighter.engine.terms import XSD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

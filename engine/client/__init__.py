@@ -9,17 +9,17 @@ I/O; it loads no store, and what needs an HTTP client is imported when it is fir
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from engine.client.connection import EngineClient
-from engine.client.messages import Notification, Tokens, UpdateAnswer
-from engine.errors import GatewayError, RefusedError, UpstreamError
-from engine.protocol import DeclaredCause, UpdateRequest
+from lamplighter.engine.client.connection import EngineClient
+from lamplighter.engine.client.messages import Notification, Tokens, UpdateAnswer
+from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.protocol import DeclaredCause, UpdateRequest
 
 if TYPE_CHECKING:
-    from engine.client.http import SparqlEndpoint
-    from engine.client.oauth import Credentials, OAuth
-    from engine.client.patterns import Aggregator, Consumer, GenericClient, Producer
-    from engine.client.profile import load_profile
-    from engine.jsap import Jsap
+    from lamplighter.engine.client.http import SparqlEndpoint
+    from lamplighter.engine.client.oauth import Credentials, OAuth
+    from lamplighter.engine.client.patterns import Aggregator, Consumer, GenericClient, Producer
+    from lamplighter.engine.client.profile import load_profile
+    from lamplighter.engine.protocol.jsap import Jsap
 
 __all__ = [
     "Aggregator",
@@ -43,15 +43,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Aggregator": "engine.client.patterns",
-    "Consumer": "engine.client.patterns",
-    "Credentials": "engine.client.oauth",
-    "GenericClient": "engine.client.patterns",
-    "Jsap": "engine.jsap",
-    "OAuth": "engine.client.oauth",
-    "Producer": "engine.client.patterns",
-    "SparqlEndpoint": "engine.client.http",
-    "load_profile": "engine.client.profile",
+    "Aggregator": "lamplighter.engine.client.patterns",
+    "Consumer": "lamplighter.engine.client.patterns",
+    "Credentials": "lamplighter.engine.client.oauth",
+    "GenericClient": "lamplighter.engine.client.patterns",
+    "Jsap": "lamplighter.engine.protocol.jsap",
+    "OAuth": "lamplighter.engine.client.oauth",
+    "Producer": "lamplighter.engine.client.patterns",
+    "SparqlEndpoint": "lamplighter.engine.client.http",
+    "load_profile": "lamplighter.engine.client.profile",
 }
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from websockets.exceptions import InvalidURI
 from websockets.uri import parse_uri
 
-from engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError
 
 UNIX = "ws+unix:"
 """Begins the address of a Unix socket; the rest is its absolute path."""

@@ -21,13 +21,20 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import InvalidHandshake, WebSocketException
 
-from engine.change_log import Missed
-from engine.client import results
-from engine.client.addresses import check_private, trusting, unix_path
-from engine.client.messages import Notification, Pending, Subscription, Tokens, UpdateAnswer, graph_members
-from engine.errors import GatewayError, RefusedError, UpstreamError
-from engine.protocol import DeclaredCause, UpdateRequest
-from engine.terms import Bag
+from lamplighter.engine.change_log import Missed
+from lamplighter.engine.client import results
+from lamplighter.engine.client.addresses import check_private, trusting, unix_path
+from lamplighter.engine.client.messages import (
+    Notification,
+    Pending,
+    Subscription,
+    Tokens,
+    UpdateAnswer,
+    graph_members,
+)
+from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.protocol import DeclaredCause, UpdateRequest
+from lamplighter.engine.terms import Bag
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,17 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 import msgspec
 
-from engine.client import results
-from engine.client.addresses import check_private, trusting
-from engine.client.messages import Tokens, UpdateAnswer, graph_members
-from engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
-from engine.jsap import Method
-from engine.terms import Bag
+from lamplighter.engine.client import results
+from lamplighter.engine.client.addresses import check_private, trusting
+from lamplighter.engine.client.messages import Tokens, UpdateAnswer, graph_members
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    MalformedRequestError,
+    RefusedError,
+    UpstreamError,
+)
+from lamplighter.engine.protocol.jsap import Method
+from lamplighter.engine.terms import Bag
 
 RESULTS_JSON = "application/sparql-results+json"
 RESULT_BYTES_MAX = 256 * 1024 * 1024

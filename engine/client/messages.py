@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.errors import GatewayError
-from engine.terms import Bag
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.terms import Bag
 
 NOTIFICATIONS_MAX = 10_000
 """Notifications waiting for their consumer; beyond it the connection is made anew with a fresh first result."""

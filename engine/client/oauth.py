@@ -14,9 +14,9 @@ from typing import Any, Literal
 import httpx
 import msgspec
 
-from engine.client.addresses import check_private, trusting
-from engine.client.http import TIMEOUT_S, refused
-from engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.client.addresses import check_private, trusting
+from lamplighter.engine.client.http import TIMEOUT_S, refused
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _JSON = "application/json"
 _EARLY_S = 30.0

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-from engine.clauses import parts
-from engine.client.connection import EngineClient
-from engine.client.http import SparqlEndpoint
-from engine.client.messages import Notification, Tokens, UpdateAnswer
-from engine.client.oauth import Credentials, OAuth
-from engine.client.profile import load_profile
-from engine.client.results import Triple
-from engine.errors import ConfigurationError, UpstreamError
-from engine.jsap import Graphs, HttpAddress, Jsap
-from engine.terms import Bag, Term
+from lamplighter.engine.client.connection import EngineClient
+from lamplighter.engine.client.http import SparqlEndpoint
+from lamplighter.engine.client.messages import Notification, Tokens, UpdateAnswer
+from lamplighter.engine.client.oauth import Credentials, OAuth
+from lamplighter.engine.client.profile import load_profile
+from lamplighter.engine.client.results import Triple
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.protocol.jsap import Graphs, HttpAddress, Jsap
+from lamplighter.engine.sparql.clauses import parts
+from lamplighter.engine.terms import Bag, Term
 
 Row = Mapping[str, Term]
 """Variable -> term, as `Bag.bindings` gives them."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from engine.client.addresses import trusting
-from engine.errors import JsapError
-from engine.jsap import Jsap, profile
-from engine.jsap_tree import Tree, decoded, included, merged, normal, overridden
+from lamplighter.engine.client.addresses import trusting
+from lamplighter.engine.errors import JsapError
+from lamplighter.engine.protocol.jsap import Jsap, profile
+from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, merged, normal, overridden
 
 DEPTH_MAX = 8
 """Documents that may include one another in a row."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.errors import MalformedRequestError, UpstreamError
-from engine.terms import Bag, Term
+from lamplighter.engine.errors import MalformedRequestError, UpstreamError
+from lamplighter.engine.terms import Bag, Term
 
 Triple = tuple[Term, Term, Term]
 """Subject, predicate and object of a constructed graph."""

@@ -6,16 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from engine.access import Access
-from engine.errors import GatewayError, UnauthorizedError
-from gateway.clock import Clock
-from gateway.security.audit import audit, refused
-from gateway.security.callers import Caller
-from gateway.security.permissions import EVERYTHING, Permissions
-from gateway.security.rates import Buckets, network, too_many
-from gateway.security.registry import Client, Registry, check_name
-from gateway.security.settings import Registration, SecuritySettings
-from gateway.security.tokens import Tokens
+from lamplighter.engine.access import Access
+from lamplighter.engine.errors import GatewayError, UnauthorizedError
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.security.audit import audit, refused
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
+from lamplighter.gateway.security.rates import Buckets, network, too_many
+from lamplighter.gateway.security.registry import Client, Registry, check_name
+from lamplighter.gateway.security.tokens import Tokens
+from lamplighter.gateway.settings.security import Registration, SecuritySettings
 
 CODE_TRIES = 5
 """Wrong one-time codes from one address; then it waits, and has another try each `CODE_WAIT_S`. The code stays good."""

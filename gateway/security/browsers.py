@@ -15,8 +15,8 @@ import socket
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from engine.errors import ForeignRequestError
-from gateway.security.settings import SecuritySettings
+from lamplighter.engine.errors import ForeignRequestError
+from lamplighter.gateway.settings.security import SecuritySettings
 
 logger = logging.getLogger(__name__)
 

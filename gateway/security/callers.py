@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.access import FULL, Access
-from engine.errors import AccessDeniedError
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.errors import AccessDeniedError
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from engine.errors import ConfigurationError
-from gateway.clock import Clock
-from gateway.disk import Disk
-from gateway.security.interfaces import interface_addresses
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.interfaces import interface_addresses
 
 logger = logging.getLogger(__name__)
 

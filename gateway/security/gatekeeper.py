@@ -8,15 +8,15 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from websockets.asyncio.server import ServerConnection
 
-from engine.errors import GatewayError, UnauthorizedError
-from gateway.clock import Clock
-from gateway.security.audit import refused
-from gateway.security.callers import ANYBODY, LOCAL, Caller
-from gateway.security.peers import Socket, peer
-from gateway.security.rates import Buckets, network, too_many
+from lamplighter.engine.errors import GatewayError, UnauthorizedError
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.security.audit import refused
+from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
+from lamplighter.gateway.security.peers import Socket, peer
+from lamplighter.gateway.security.rates import Buckets, network, too_many
 
 if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
-    from gateway.security.authorization import Authorization
+    from lamplighter.gateway.security.authorization import Authorization
 
 
 class Gatekeeper(Protocol):

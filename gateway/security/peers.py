@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.access import EVERY, Access, Graphs
-from engine.errors import ConfigurationError
-from engine.terms import Term, iri
+from lamplighter.engine.access import EVERY, Access, Graphs
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import Term, iri
 
 GRAPHS_MAX = 1000
 """Graphs that one list may name."""

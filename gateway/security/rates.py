@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from ipaddress import IPv6Address, ip_address
 
-from engine.errors import QueueFullError
+from lamplighter.engine.errors import QueueFullError
 
 KEYS_MAX = 4096
 """Who is remembered; beyond it whoever was not heard of for longest begins anew with a full bucket."""

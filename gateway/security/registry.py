@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
-from gateway.clock import Clock, iso
-from gateway.disk import Disk
-from gateway.security.permissions import Permissions
-from gateway.security.settings import Registration
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.permissions import Permissions
+from lamplighter.gateway.settings.security import Registration
 
 CLIENTS = "clients.json"
 NAME_CHARACTERS_MAX = 200

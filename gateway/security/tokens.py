@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from engine.errors import ConfigurationError, UnauthorizedError
-from gateway.clock import Clock, since_1970_us
-from gateway.disk import Disk
+from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
+from lamplighter.gateway.clock import Clock, since_1970_us
+from lamplighter.gateway.disk import Disk
 
 ALGORITHM = "ES256"
 KEYS = "keys.json"

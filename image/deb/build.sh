@@ -63,7 +63,7 @@ rm -rf "$work/wheel"
 "$python" -m hatchling build --target wheel --directory "$work/wheel" > /dev/null
 uv pip install --quiet --no-deps --python-platform "$platform" --python-version "$minor" --target "$site" \
     "$work"/wheel/lamplighter-*.whl
-rm -rf "${site:?}/bin" "$site/share" "$site/.lock"
+rm -rf "${site:?}/bin" "$site/share" "$site/.lock" "$site/lamplighter/demo" "$site/lamplighter/mapping" "$site/lamplighter/apps"
 find "$site" -name __pycache__ -prune -exec rm -rf {} +
 find "$site" \( -name direct_url.json -o -name uv_cache.json -o -name INSTALLER -o -name REQUESTED \) -delete
 cp "$here/lamplighter" "$lib/bin/lamplighter"

@@ -19,14 +19,14 @@ import aiocoap.resource
 import pytest
 from msgspec.structs import replace
 
-from adapters.coap import mapping
-from adapters.coap.adapter import CoapAdapter
-from adapters.coap.mapping import VARIABLES, Command
-from adapters.coap.settings import CoapSettings
-from engine.client import DeclaredCause, Notification
-from engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
-from engine.terms import Bag, Term, iri, literal
-from gateway.systemd import fields
+from lamplighter.adapters.coap import mapping
+from lamplighter.adapters.coap.adapter import CoapAdapter
+from lamplighter.adapters.coap.mapping import VARIABLES, Command
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.engine.client import DeclaredCause, Notification
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
+from lamplighter.engine.terms import Bag, Term, iri, literal
+from lamplighter.gateway.systemd import fields
 from tests.coap_peers import LibcoapServer, free_udp_port, libcoap_server
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.coap import mapping
-from adapters.coap.mapping import Command
-from engine.errors import ConfigurationError, PayloadError
-from engine.terms import XSD, Term, iri, lexical, literal
-from ontology import vocabulary
+from lamplighter.adapters.coap import mapping
+from lamplighter.adapters.coap.mapping import Command
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.ontology import vocabulary
 
 LAMP = iri("http://street.example/lamp/1")
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250, tzinfo=UTC)

@@ -3,8 +3,8 @@ import tomllib
 import msgspec
 import pytest
 
-from adapters.coap.mapping import VARIABLES
-from adapters.coap.settings import CoapSettings
+from lamplighter.adapters.coap.mapping import VARIABLES
+from lamplighter.adapters.coap.settings import CoapSettings
 
 
 def read(text: str) -> CoapSettings:

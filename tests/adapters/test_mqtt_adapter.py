@@ -20,11 +20,17 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from adapters.mqtt.adapter import UPDATE_CHARS_MAX, MqttAdapter
-from adapters.mqtt.mapping import Mapping, load_mapping
-from adapters.mqtt.settings import MqttSettings
-from engine.client import UpdateAnswer, UpdateRequest
-from engine.errors import ConfigurationError, GatewayError, QueueFullError, StoreError, UpstreamError
+from lamplighter.adapters.mqtt.adapter import UPDATE_CHARS_MAX, MqttAdapter
+from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.client import UpdateAnswer, UpdateRequest
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    GatewayError,
+    QueueFullError,
+    StoreError,
+    UpstreamError,
+)
 from tests.brokers import Mosquitto, free_port, mosquitto
 from tests.components import require_command
 
@@ -137,7 +143,7 @@ def go(test: Callable[[], Awaitable[None]]) -> None:
 
 def said(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     """Levels of our own records that hold the text."""
-    ours = [record for record in caplog.records if record.name.startswith("adapters.")]
+    ours = [record for record in caplog.records if record.name.startswith("lamplighter.adapters.")]
     return [record.levelname for record in ours if text in record.getMessage()]
 
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad, Store
 
-from adapters.mqtt.mapping import (
+from lamplighter.adapters.mqtt.mapping import (
     PAYLOAD_BYTES_MAX,
     TEXT_CHARS_MAX,
     TOPIC_BYTES_MAX,
@@ -17,9 +17,9 @@ from adapters.mqtt.mapping import (
     load_mapping,
     reading_update,
 )
-from engine.errors import ConfigurationError, PayloadError
-from engine.terms import XSD, lexical
-from ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.terms import XSD, lexical
+from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
 
 BASE = "http://gateway.example/"
 NOON = datetime(2026, 11, 21, 12, 0, 0, 5, tzinfo=UTC)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.networks import CACHED_S, Network, Networks, parsed, private_networks, refusal
-from engine.errors import PayloadError, UpstreamError
+from lamplighter.adapters.networks import CACHED_S, Network, Networks, parsed, private_networks, refusal
+from lamplighter.engine.errors import PayloadError, UpstreamError
 
 LAN = ipaddress.ip_network("192.168.7.0/24")
 EVERYTHING = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))

@@ -6,7 +6,7 @@ import pyoxigraph as ox
 import pytest
 
 from benchmarks import street_lighting as street
-from engine import Commit, Engine
+from lamplighter.engine import Commit, Engine
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake
 from tests.cloud_sync.small_lake import SmallFleet, small_fleet
 from tests.components import require_command, require_module
 from tests.destinations import s3 as s3
@@ -19,7 +19,7 @@ def spark() -> Iterator["SparkSession"]:
     """A session of two cores and little memory."""
     require_command("java")
     require_module("pyspark")
-    from cloud_sync.fleet.session import session
+    from lamplighter.cloud_sync.fleet.session import session
 
     settings = {
         "spark.driver.memory": "2g",
@@ -47,8 +47,8 @@ def silver_lake(
     spark: "SparkSession", simulated: SmallFleet, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[SmallFleet, Lake]:
     """The fleet, and a lake with all of its records in bronze and silver."""
-    from cloud_sync.fleet.bronze import await_end, ingest
-    from cloud_sync.fleet.silver import Silver
+    from lamplighter.cloud_sync.fleet.bronze import await_end, ingest
+    from lamplighter.cloud_sync.fleet.silver import Silver
 
     lake = Lake(str(tmp_path_factory.mktemp("lake")))
     simulated.land(lake)

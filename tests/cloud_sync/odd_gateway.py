@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from engine.change_log import VERSION, Cause, Gap, Graphs, Record, Timer
-from engine.terms import XSD, Quad, Term, iri, literal
-from ontology import vocabulary as v
+from lamplighter.engine.change_log import VERSION, Cause, Gap, Graphs, Record, Timer
+from lamplighter.engine.terms import XSD, Quad, Term, iri, literal
+from lamplighter.ontology import vocabulary as v
 
 NAME = "gw-odd"
 BASE = "http://odd.example/"

@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloud_sync.fleet.report.content import (
+from lamplighter.cloud_sync.fleet.report.content import (
     DAYS_MAX,
     GATEWAYS_MAX,
     POINTS_MAX,

@@ -12,9 +12,9 @@ from typing import Any
 import duckdb
 import pyoxigraph as ox
 
-from cloud_sync.fleet import tables
-from cloud_sync.fleet.lake import Lake
-from engine.change_log import Record
+from lamplighter.cloud_sync.fleet import tables
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.engine.change_log import Record
 
 Row = dict[str, Any]
 Rows = list[Row]

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from cloud_sync.fleet.lake import Lake
-from cloud_sync.fleet.simulate import Mishaps, Order, fleet
-from cloud_sync.fleet.simulated_gateway import Plan
-from cloud_sync.fleet.truth import Truth
-from engine.change_log import Record, SegmentName, decode, encode
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
+from lamplighter.demo.fleet.simulated_gateway import Plan
+from lamplighter.demo.fleet.truth import Truth
+from lamplighter.engine.change_log import Record, SegmentName, decode, encode
 from tests.cloud_sync import odd_gateway
 
 SEED = 6

@@ -15,15 +15,15 @@ import msgspec
 import pytest
 import zstandard
 
-from cloud_sync.destination import Entry, LocalFolder
-from cloud_sync.fleet.__main__ import main
-from cloud_sync.fleet.collector import FULL_S, Collector, Tally
-from cloud_sync.fleet.manifest import FILE, Arrivals, Manifest
-from cloud_sync.fleet.missing import Gap
-from cloud_sync.fleet.segment_check import Bounds
-from engine.change_log import SUFFIX, encode
-from engine.change_log import Gap as Lost
-from engine.errors import ChangeLogError, ConfigurationError, UpstreamError
+from lamplighter.cloud_sync.destination import Entry, LocalFolder
+from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.collector import FULL_S, Collector, Tally
+from lamplighter.cloud_sync.fleet.manifest import FILE, Arrivals, Manifest
+from lamplighter.cloud_sync.fleet.missing import Gap
+from lamplighter.cloud_sync.fleet.segment_check import Bounds
+from lamplighter.engine.change_log import SUFFIX, encode
+from lamplighter.engine.change_log import Gap as Lost
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
 from tests.shipped_logs import (
     Written,
     landed_records,

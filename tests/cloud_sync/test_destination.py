@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloud_sync.destination import PART, Destination, destination
-from cloud_sync.remote import PART_BYTES
-from engine.errors import ConfigurationError, UpstreamError
+from lamplighter.cloud_sync.destination import PART, Destination, destination
+from lamplighter.cloud_sync.remote import PART_BYTES
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from tests.destinations import require_module, sftp_server
 
 Opener = Callable[[], Destination]

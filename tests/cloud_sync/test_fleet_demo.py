@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.fleet import line_fit
-from cloud_sync.fleet.demo.checks import Check, gaps, missing, same, table
-from cloud_sync.fleet.missing import Gap
-from cloud_sync.fleet.truth import SegmentTruth, Truth
+from lamplighter.cloud_sync.fleet.missing import Gap
+from lamplighter.demo.fleet.checks import Check, gaps, missing, same, table
+from lamplighter.demo.fleet.truth import SegmentTruth, Truth
 
 
 @pytest.fixture

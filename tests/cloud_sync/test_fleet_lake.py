@@ -13,15 +13,15 @@ import pyoxigraph as ox
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud_sync.fleet import bronze, export, tables, terms
-from cloud_sync.fleet.compact import compact
-from cloud_sync.fleet.lake import Lake
-from cloud_sync.fleet.silver import Silver
-from cloud_sync.fleet.state import GatewayPast, nquads, write_lines
-from engine.change_log import Record
-from engine.errors import ConfigurationError, UpstreamError
-from engine.rdf_patch import patches
-from engine.terms import iri, lexical, literal
+from lamplighter.cloud_sync.fleet import bronze, export, tables, terms
+from lamplighter.cloud_sync.fleet.compact import compact
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.silver import Silver
+from lamplighter.cloud_sync.fleet.state import GatewayPast, nquads, write_lines
+from lamplighter.engine.change_log import Record
+from lamplighter.engine.change_log.rdf_patch import patches
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.terms import iri, lexical, literal
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.silver_oracle import Replay, Rows, bronze_row, differences, of_duckdb, of_lake
 from tests.cloud_sync.small_lake import SmallFleet, renamed, write_segment

@@ -13,9 +13,9 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed; it is in the extr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_sync.fleet.jobs.texts import cell, duration, short, shown, text_table
-from cloud_sync.fleet.report.content import Content, Top
-from cloud_sync.fleet.report.page import page
+from lamplighter.cloud_sync.fleet.jobs.texts import cell, duration, short, shown, text_table
+from lamplighter.cloud_sync.fleet.report.content import Content, Top
+from lamplighter.cloud_sync.fleet.report.page import page
 from tests.cloud_sync.report_contents import made_up
 
 HOSTILE = """<script>alert(1)</script>"'&<!-- --> $x^{2 ]]> \u202e\x07 灯"""

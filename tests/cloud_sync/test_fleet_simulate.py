@@ -7,15 +7,15 @@ import msgspec
 import pyoxigraph as ox
 import pytest
 
-from adapters.mqtt.mapping import Reading, Stream, description_update, reading_update
-from cloud_sync.fleet.__main__ import main
-from cloud_sync.fleet.simulate import Mishaps
-from cloud_sync.fleet.simulated_gateway import BASE, Plan
-from cloud_sync.fleet.truth import read_truth
-from engine import Engine
-from engine.change_log import Seal, segment_name
-from engine.terms import iri, literal
-from ontology import vocabulary as v
+from lamplighter.adapters.mqtt.mapping import Reading, Stream, description_update, reading_update
+from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.demo.fleet.simulate import Mishaps
+from lamplighter.demo.fleet.simulated_gateway import BASE, Plan
+from lamplighter.demo.fleet.truth import read_truth
+from lamplighter.engine import Engine
+from lamplighter.engine.change_log import Seal, segment_name
+from lamplighter.engine.terms import iri, literal
+from lamplighter.ontology import vocabulary as v
 from tests.cloud_sync.small_lake import SmallFleet, records_of, small_fleet
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cloud_sync.fleet import __main__ as command
-from cloud_sync.fleet.__main__ import main
-from cloud_sync.fleet.lake import Batch, Lake
-from cloud_sync.fleet.session import session
-from cloud_sync.fleet.tables import table
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.fleet import __main__ as command
+from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.lake import Batch, Lake
+from lamplighter.cloud_sync.fleet.session import session
+from lamplighter.cloud_sync.fleet.tables import table
+from lamplighter.engine.errors import ConfigurationError
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.small_lake import write_segment
 
@@ -113,7 +113,7 @@ def test_what_spark_says_is_told_without_its_stack(
     def failing(*arguments: object) -> None:
         raise errors.PySparkRuntimeError("no room is left\n\tat org.apache.Spark\n\tat java.lang.Thread")
 
-    monkeypatch.setattr("cloud_sync.fleet.session.of_arguments", failing)
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.session.of_arguments", failing)
     monkeypatch.setattr("tempfile.tempdir", str(landed))
     assert command.main(["ingest", str(landed)]) == 2
     line = said(capsys)

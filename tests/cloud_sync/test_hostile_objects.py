@@ -20,15 +20,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cloud_sync.destination import LocalFolder
-from cloud_sync.fleet import landing
-from cloud_sync.fleet.__main__ import main
-from cloud_sync.fleet.collector import Collector, Tally, Turn
-from cloud_sync.fleet.manifest import Manifest
-from cloud_sync.fleet.missing import gaps_of_epoch
-from engine.change_log import SUFFIX, Graphs, encode
-from engine.change_log import Gap as Lost
-from engine.errors import UpstreamError
+from lamplighter.cloud_sync.destination import LocalFolder
+from lamplighter.cloud_sync.fleet import landing
+from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.collector import Collector, Tally, Turn
+from lamplighter.cloud_sync.fleet.manifest import Manifest
+from lamplighter.cloud_sync.fleet.missing import gaps_of_epoch
+from lamplighter.engine.change_log import SUFFIX, Graphs, encode
+from lamplighter.engine.change_log import Gap as Lost
+from lamplighter.engine.errors import UpstreamError
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.hostile_objects import Hostile, good, line, noise, of_segments, of_snapshots, sealed
 from tests.cloud_sync.small_lake import renamed

@@ -15,10 +15,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_sync.destination import LocalFolder
-from cloud_sync.fleet.collector import Collector
-from cloud_sync.fleet.manifest import Manifest
-from engine.change_log import SUFFIX
+from lamplighter.cloud_sync.destination import LocalFolder
+from lamplighter.cloud_sync.fleet.collector import Collector
+from lamplighter.cloud_sync.fleet.manifest import Manifest
+from lamplighter.engine.change_log import SUFFIX
 from tests.shipped_logs import Written, landed_records, lines_of, memory_folder, records_of, recut, segments
 
 FIRST = segments("gw-1", 1, [3, 1, 4, 2, 5])

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cloud_sync.destination import PART, Destination, LocalFolder, destination
-from cloud_sync.files import open_plain, opened_folder, write_whole
-from cloud_sync.fleet.collector import Collector, Tally
-from cloud_sync.settings import SyncSettings
-from cloud_sync.shipper import Shipper, alone
-from engine.change_log import SUFFIX
-from engine.errors import GatewayError, UpstreamError
+from lamplighter.cloud_sync.destination import PART, Destination, LocalFolder, destination
+from lamplighter.cloud_sync.files import open_plain, opened_folder, write_whole
+from lamplighter.cloud_sync.fleet.collector import Collector, Tally
+from lamplighter.cloud_sync.settings import SyncSettings
+from lamplighter.cloud_sync.shipper import Shipper, alone
+from lamplighter.engine.change_log import SUFFIX
+from lamplighter.engine.errors import GatewayError, UpstreamError
 from tests.shipped_logs import DataFolder, landed_records, memory_folder, records_of, segments
 
 LOG = segments("h", 1, [3, 2])

@@ -17,16 +17,16 @@ from unittest import mock
 import msgspec
 import pytest
 
-from cloud_sync import shipper
-from cloud_sync.destination import LocalFolder
-from cloud_sync.files import open_plain
-from cloud_sync.fleet.collector import Collector
-from cloud_sync.pace import Clock
-from cloud_sync.settings import SyncSettings
-from cloud_sync.shipper import NAMES_MAX, Shipper
-from cloud_sync.status import Status, read_status
-from engine.change_log import SUFFIX, seal_name
-from engine.errors import ChangeLogError, ConfigurationError, UpstreamError
+from lamplighter.cloud_sync import shipper
+from lamplighter.cloud_sync.destination import LocalFolder
+from lamplighter.cloud_sync.files import open_plain
+from lamplighter.cloud_sync.fleet.collector import Collector
+from lamplighter.cloud_sync.pace import Clock
+from lamplighter.cloud_sync.settings import SyncSettings
+from lamplighter.cloud_sync.shipper import NAMES_MAX, Shipper
+from lamplighter.cloud_sync.status import Status, read_status
+from lamplighter.engine.change_log import SUFFIX, seal_name
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
 from tests.shipped_logs import (
     DataFolder,
     Written,

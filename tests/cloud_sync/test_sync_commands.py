@@ -1,4 +1,4 @@
-"""`lamplighter sync` and `python -m cloud_sync`, with folders, a real S3 server and a real SFTP server."""
+"""`lamplighter sync` and `python -m lamplighter.cloud_sync`, with folders, a real S3 server and a real SFTP server."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-import cloud_sync.commands
-import gateway.__main__
-from cloud_sync.__main__ import main
-from cloud_sync.commands import clock_is_synchronised
-from cloud_sync.fleet.__main__ import main as fleet
-from cloud_sync.pace import Clock
-from cloud_sync.settings import storage_options
-from cloud_sync.shipper import alone
-from engine.errors import ConfigurationError
+import lamplighter.cloud_sync.commands
+import lamplighter.gateway.__main__
+from lamplighter.cloud_sync.__main__ import main
+from lamplighter.cloud_sync.commands import clock_is_synchronised
+from lamplighter.cloud_sync.fleet.__main__ import main as fleet
+from lamplighter.cloud_sync.pace import Clock
+from lamplighter.cloud_sync.settings import storage_options
+from lamplighter.cloud_sync.shipper import alone
+from lamplighter.engine.errors import ConfigurationError
 from tests.destinations import require_module, sftp_server
 from tests.running_gateway import http, running_gateway
 from tests.shipped_logs import DataFolder, landed_records, records_of, segments
@@ -182,9 +182,9 @@ def test_the_status_tells_what_went_wrong(site: Site, capsys: pytest.CaptureFixt
 
 def test_lamplighter_and_the_light_process_say_the_same(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.configure("to")
-    assert gateway.__main__.main(["sync", "--config", str(site.config), "run", "--once"]) == 0
+    assert lamplighter.gateway.__main__.main(["sync", "--config", str(site.config), "run", "--once"]) == 0
     capsys.readouterr()
-    assert gateway.__main__.main(["sync", "status", "--json", "--config", str(site.config)]) == 0
+    assert lamplighter.gateway.__main__.main(["sync", "status", "--json", "--config", str(site.config)]) == 0
     assert json.loads(capsys.readouterr().out) == status(site, capsys)
 
 
@@ -323,7 +323,7 @@ def test_it_goes_on_when_the_destination_comes_back(
             raise KeyboardInterrupt
         mount.mkdir()
 
-    monkeypatch.setattr(cloud_sync.commands, "Clock", partial(Clock, sleep=sleep))
+    monkeypatch.setattr(lamplighter.cloud_sync.commands, "Clock", partial(Clock, sleep=sleep))
     assert site.sync("run") == 130
     assert waits == [7, 7]
     assert "mount what should be there" in capsys.readouterr().err
@@ -342,11 +342,21 @@ def test_the_shipper_loads_neither_a_store_nor_a_jvm(
         site.configure("to")
     else:
         site.configure(f"s3://fleet/{site.folder.name}", request.getfixturevalue("s3"))
-    heavy = ["pyspark", "py4j", "pandas", "pyarrow", "numpy", "pyoxigraph", "rdflib", "starlette", "gateway"]
+    heavy = [
+        "pyspark",
+        "py4j",
+        "pandas",
+        "pyarrow",
+        "numpy",
+        "pyoxigraph",
+        "rdflib",
+        "starlette",
+        "lamplighter.gateway",
+    ]
     heavy += ["fsspec", "asyncio"] if kind == "folder" else []
     command = ["run", "--once", "--config", str(site.config)]
     script = (
-        f"import sys; from cloud_sync.__main__ import main; assert main({command}) == 0; "
+        f"import sys; from lamplighter.cloud_sync.__main__ import main; assert main({command}) == 0; "
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ LATE_ANSWER = re.compile(
 
 def demo(seconds: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway", "demo", "--for", seconds],
+        [sys.executable, "-m", "lamplighter.gateway", "demo", "--for", seconds],
         cwd=ROOT,
         capture_output=True,
         text=True,

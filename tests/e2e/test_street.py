@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.change_log import Cause
+from lamplighter.engine.change_log import Cause
 from tests.brokers import Mosquitto, mosquitto
 from tests.coap_peers import LibcoapServer, libcoap_server
 from tests.components import require_command

@@ -10,10 +10,10 @@ from datetime import datetime
 
 import pytest
 
-from engine import Engine
-from engine.access import EVERY, FULL, Access, Dataset, Graphs
-from engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
-from engine.update import UsingGraphs, check_access, resolved
+from lamplighter.engine import Engine
+from lamplighter.engine.access import EVERY, FULL, Access, Dataset, Graphs
+from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
+from lamplighter.engine.updating.by_store import UsingGraphs, check_access, resolved
 from tests.footprints import footprint
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.audit import Auditor
-from engine.cts import Cts
-from engine.delta import QuadDelta
-from engine.renewal import RenewalPolicy
-from engine.store import QuadStore
-from engine.terms import Quad
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.store.audit import Auditor
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.store.renewal import RenewalPolicy
+from lamplighter.engine.terms import Quad
 
 INDEXED = "<a:p0>"
 

@@ -3,9 +3,9 @@ import json
 import google_crc32c
 import pytest
 
-from engine.change_log import Cause, Graphs, Record, Timer, decode, encode
-from engine.errors import ConfigurationError
-from engine.terms import Quad
+from lamplighter.engine.change_log import Cause, Graphs, Record, Timer, decode, encode
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import Quad
 
 RECORD = Record(
     v=1,

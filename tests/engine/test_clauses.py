@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.clauses import parts, with_dataset, with_rows
-from engine.core import Engine
-from engine.errors import ForcedBindingError
-from engine.terms import Bag, lexical
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import ForcedBindingError
+from lamplighter.engine.sparql.clauses import parts, with_dataset, with_rows
+from lamplighter.engine.terms import Bag, lexical
 
 ROWS = [("<a:1>", '"x"'), ("<a:2>", '"y"')]
 G, H = "<http://g>", "<http://h>"

@@ -15,11 +15,23 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve, unix_serve
 
-from engine.client import EngineClient, Notification, UpdateAnswer, UpdateRequest, connection, messages
-from engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
-from engine.terms import Bag
-from gateway.gates import Addresses
-from gateway.log_writer import LogWriter
+from lamplighter.engine.client import (
+    EngineClient,
+    Notification,
+    UpdateAnswer,
+    UpdateRequest,
+    connection,
+    messages,
+)
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    MalformedRequestError,
+    RefusedError,
+    UpstreamError,
+)
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.log.writer import LogWriter
 from tests.brokers import free_port
 from tests.held_disk import HeldDisk
 from tests.running_gateway import TIMEOUT_S, ask, go, health, http, rows, running_gateway, until
@@ -293,7 +305,7 @@ def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
             disk.hold()
             pending = asyncio.create_task(client.update(FRESH))
             assert await asyncio.to_thread(disk.asked.wait, 60)  # it is in the log, and will not be answered
-            monkeypatch.setattr("gateway.log_writer.LogWriter.finish", finish)
+            monkeypatch.setattr("lamplighter.gateway.log.writer.LogWriter.finish", finish)
         async with running_gateway(tmp_path, **where) as again:
             assert await pending == UpdateAnswer(2, None)
             assert len(await rows(again, ALL)) == 2
@@ -770,7 +782,8 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_client_and_adapters_load_no_store() -> None:
     program = (
-        "import sys, engine.client, adapters.mqtt.adapter, adapters.mqtt.mapping, adapters.coap.adapter\n"
+        "import sys, lamplighter.engine.client, lamplighter.adapters.mqtt.adapter, lamplighter.adapters.mqtt.mapping\n"
+        "import lamplighter.adapters.coap.adapter\n"
         "print([name for name in ('pyoxigraph', 'rdflib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)

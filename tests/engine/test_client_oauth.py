@@ -14,12 +14,20 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.client import Credentials, EngineClient, GenericClient, OAuth, RefusedError, SparqlEndpoint, UpstreamError
-from engine.client.oauth import register
-from engine.errors import ConfigurationError
-from engine.jsap import profile
-from engine.jsap_tree import normal
-from gateway.gates import Addresses
+from lamplighter.engine.client import (
+    Credentials,
+    EngineClient,
+    GenericClient,
+    OAuth,
+    RefusedError,
+    SparqlEndpoint,
+    UpstreamError,
+)
+from lamplighter.engine.client.oauth import register
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.protocol.jsap import profile
+from lamplighter.engine.protocol.jsap_tree import normal
+from lamplighter.gateway.addresses import Addresses
 from tests.running_gateway import go, running_gateway
 
 SECURE: dict[str, object] = {

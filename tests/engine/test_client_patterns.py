@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from engine.client import (
+from lamplighter.engine.client import (
     Aggregator,
     Consumer,
     Credentials,
@@ -26,11 +26,16 @@ from engine.client import (
     SparqlEndpoint,
     UpstreamError,
 )
-from engine.errors import ConfigurationError, ForcedBindingError, JsapError, MalformedRequestError
-from engine.jsap import profile
-from engine.jsap_tree import normal, overridden
-from engine.terms import lexical
-from gateway.gates import Addresses
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    ForcedBindingError,
+    JsapError,
+    MalformedRequestError,
+)
+from lamplighter.engine.protocol.jsap import profile
+from lamplighter.engine.protocol.jsap_tree import normal, overridden
+from lamplighter.engine.terms import lexical
+from lamplighter.gateway.addresses import Addresses
 from tests.profiles import settings
 from tests.running_gateway import TIMEOUT_S, go, health, running_gateway, update
 

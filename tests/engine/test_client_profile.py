@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from engine.client import load_profile
-from engine.client import profile as profile_module
-from engine.client.profile import Loader
-from engine.errors import JsapError
+from lamplighter.engine.client import load_profile
+from lamplighter.engine.client import profile as profile_module
+from lamplighter.engine.client.profile import Loader
+from lamplighter.engine.errors import JsapError
 
 
 def put(folder: Path, **documents: dict[str, Any]) -> None:

@@ -5,10 +5,10 @@ from time import thread_time
 
 import pytest
 
-from engine import Engine
-from engine.clock_function import CLOCK, microseconds, query_at
-from engine.errors import UnsupportedRequestError
-from ontology.vocabulary import GATEWAY
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.sparql.clock_function import CLOCK, microseconds, query_at
+from lamplighter.ontology.vocabulary import GATEWAY
 
 PREFIX = f"PREFIX g: <{GATEWAY}> "
 START = datetime(2026, 11, 21, 2, 0, 0, 123456, tzinfo=UTC)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from engine import Engine
-from engine.errors import GatewayError, UnknownSpuidError
-from engine.terms import Quad
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import GatewayError, UnknownSpuidError
+from lamplighter.engine.terms import Quad
 
 LAMPS = "SELECT ?lamp ?state WHERE { ?lamp <a:state> ?state }"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cts import TUPLE_MAX, Cts
-from engine.delta import QuadDelta
-from engine.terms import Quad, Term
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.cts import TUPLE_MAX, Cts
+from lamplighter.engine.terms import Quad, Term
 
 PREDICATES = ("<p:1>", "<p:2>", "<p:3>")
 quads = st.builds(

@@ -1,5 +1,5 @@
-from engine.delta import QuadDelta, binding_delta, compose
-from engine.terms import Bag, Quad
+from lamplighter.engine.delta import QuadDelta, binding_delta, compose
+from lamplighter.engine.terms import Bag, Quad
 
 A, B, C = (Quad(f"<a:{name}>", "<a:p>", "<a:o>") for name in "abc")
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from engine import Engine
-from engine.audit import Auditor
-from engine.clock_function import CLOCK
-from engine.core import Commit, Subscription
-from engine.errors import BrokenEngineError, StoreError, UnknownSpuidError
-from engine.store import QuadStore
-from engine.terms import Bag
+from lamplighter.engine import Engine
+from lamplighter.engine.core import Commit, Subscription
+from lamplighter.engine.errors import BrokenEngineError, StoreError, UnknownSpuidError
+from lamplighter.engine.sparql.clock_function import CLOCK
+from lamplighter.engine.store.audit import Auditor
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Bag
 from tests.oracle import Oracle, Row, parsed_dump, respelled, respelled_rows
 
 START = """

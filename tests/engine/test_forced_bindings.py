@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.core import Engine
-from engine.errors import ForcedBindingError
-from engine.forced_bindings import ForcedBinding, bound
-from engine.jsap import Jsap, parse
-from engine.lexer import tokens
-from engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import ForcedBindingError
+from lamplighter.engine.protocol.jsap import Jsap, parse
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
 
 NAMESPACES = {"ex": "http://example.org/", "": "http://empty.example/"}
 

@@ -16,7 +16,7 @@ from rdflib.plugins.sparql.parserutils import CompValue
 from rdflib.term import BNode, URIRef
 from rdflib.term import Variable as RdflibVariable
 
-from engine.algebra import (
+from lamplighter.engine.sparql.algebra import (
     Bgp,
     Constant,
     Distinct,
@@ -41,9 +41,9 @@ from engine.algebra import (
     Variable,
     walk,
 )
-from engine.grammar import UnknownSyntaxError, constant_spans, read_select
-from engine.lexer import tokens
-from engine.sparql import canonical, declarations_and_body, subscribable
+from lamplighter.engine.sparql.grammar import UnknownSyntaxError, constant_spans, read_select
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
 
 PREFIX = "PREFIX : <urn:x:> "
 Form = Any

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from engine.core import Engine
-from engine.errors import ForcedBindingError, JsapError
-from engine.forced_bindings import bound
-from engine.jsap import Jsap, parse
-from engine.terms import iri, literal
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import ForcedBindingError, JsapError
+from lamplighter.engine.protocol.jsap import Jsap, parse
+from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.terms import iri, literal
 
 
 def profile(**members: Any) -> Jsap:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import JsapError
-from engine.jsap import profile
-from engine.jsap_tree import decoded, included, merged, normal, overridden
+from lamplighter.engine.errors import JsapError
+from lamplighter.engine.protocol.jsap import profile
+from lamplighter.engine.protocol.jsap_tree import decoded, included, merged, normal, overridden
 
 
 def test_both_spellings_of_graph_names_and_one_text_for_an_array() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from engine.lexer import line_and_column, tokens
+from lamplighter.engine.sparql.lexer import line_and_column, tokens
 
 
 def kinds(text: str) -> list[tuple[str, str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine import Engine
-from engine.errors import GatewayError
-from engine.grammar import constant_spans
-from engine.lifting import (
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.matching.subscriptions import SPELLINGS_MAX
+from lamplighter.engine.sparql.grammar import constant_spans
+from lamplighter.engine.sparql.requests import canonical, declarations_and_body
+from lamplighter.engine.sparql.skeletons import (
     CONSTANTS_MAX,
     INTEGER,
     IRI,
@@ -22,9 +24,7 @@ from engine.lifting import (
     kind_of,
     skeleton_of,
 )
-from engine.sparql import canonical, declarations_and_body
-from engine.subscriptions import SPELLINGS_MAX
-from engine.terms import XSD
+from lamplighter.engine.terms import XSD
 
 PREFIX = "PREFIX : <urn:x:> "
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from engine.core import Engine
-from engine.errors import LimitExceededError, RequestError
-from engine.lexer import tokens
-from engine.limits import CONSTANTS_MAX, NESTING_MAX, outside_data
-from engine.sparql import REQUEST_BYTES_MAX, parse_query, parse_update
-from engine.terms import Bag
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import LimitExceededError, RequestError
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.limits import CONSTANTS_MAX, NESTING_MAX, outside_data
+from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX, parse_query, parse_update
+from lamplighter.engine.terms import Bag
 
 N = 20_000
 

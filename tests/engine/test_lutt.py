@@ -1,6 +1,6 @@
-from engine.delta import QuadDelta
-from engine.lutt import Lutt
-from engine.terms import Quad
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.lutt import Lutt
+from lamplighter.engine.terms import Quad
 from tests.footprints import footprint
 
 

@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 
-import engine.delta
-import engine.spu
-import engine.subscriptions
-import engine.update
-import engine.update_plan
-from engine.delta import BindingDelta, QuadDelta
-from engine.store import QuadStore
-from engine.terms import Bag, Quad, Term
-from engine.update_plan import UpdatePlan
-from engine.writer import Writer
+from lamplighter.engine.delta import BindingDelta, QuadDelta
+from lamplighter.engine.matching import spu, subscriptions
+from lamplighter.engine.matching.codegen import Writer
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Bag, Quad, Term
+from lamplighter.engine.updating import by_plan, by_store
+from lamplighter.engine.updating.by_plan import UpdatePlan
 from tests.properties.comparison import Comparison, Tally, failure
 from tests.properties.sparql_texts import case_of
 
@@ -45,7 +42,7 @@ def _delta(store: QuadStore, deletes: Iterable[Quad], inserts: Iterable[Quad], g
 
 
 def _deleted_although_inserted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine.update, "_delta", _delta)
+    patch.setattr(by_store, "_delta", _delta)
 
 
 def _deleted_although_inserted_by_a_plan(patch: pytest.MonkeyPatch) -> None:
@@ -65,12 +62,12 @@ def _operations_not_netted(patch: pytest.MonkeyPatch) -> None:
         members = zip(*deltas, strict=True)
         return QuadDelta(*(tuple(dict.fromkeys(part for one in member for part in one)) for member in members))
 
-    patch.setattr(engine.update, "compose", compose)
-    patch.setattr(engine.update_plan, "compose", compose)
+    patch.setattr(by_store, "compose", compose)
+    patch.setattr(by_plan, "compose", compose)
 
 
 def _rows_not_netted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine.subscriptions, "_netted", lambda removed, added: (removed, added))
+    patch.setattr(subscriptions, "_netted", lambda removed, added: (removed, added))
 
 
 def _sets_for_bags(patch: pytest.MonkeyPatch) -> None:
@@ -80,7 +77,7 @@ def _sets_for_bags(patch: pytest.MonkeyPatch) -> None:
         gone, come = set(removed), set(added)
         return list(gone - come), list(come - gone)
 
-    patch.setattr(engine.subscriptions, "_netted", netted)
+    patch.setattr(subscriptions, "_netted", netted)
 
 
 def _sets_for_bags_of_the_store(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +90,7 @@ def _sets_for_bags_of_the_store(patch: pytest.MonkeyPatch) -> None:
             removed=Bag(before.variables, [row for row in gone if row not in come]),
         )
 
-    patch.setattr(engine.spu, "binding_delta", binding_delta)
+    patch.setattr(spu, "binding_delta", binding_delta)
 
 
 @pytest.mark.parametrize(

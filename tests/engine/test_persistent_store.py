@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import engine.store
-from engine import Engine
-from engine.audit import Auditor
-from engine.delta import QuadDelta
-from engine.errors import ConfigurationError, GatewayError, StoreError
-from engine.renewal import RenewalPolicy
-from engine.store import BATCH_QUADS, QuadStore
-from engine.terms import Quad
+from lamplighter.engine import Engine
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import ConfigurationError, GatewayError, StoreError
+from lamplighter.engine.store import quad_store
+from lamplighter.engine.store.audit import Auditor
+from lamplighter.engine.store.quad_store import BATCH_QUADS, QuadStore
+from lamplighter.engine.store.renewal import RenewalPolicy
+from lamplighter.engine.terms import Quad
 from tests.properties.sparql_texts import case_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,9 +153,9 @@ import os, signal
 from pathlib import Path
 from engine import Engine
 engine = Engine(store_path=Path({str(tmp_path)!r}))
-engine.update("INSERT DATA {{ <a:s> <a:p> 1 }}")
+engine.updating.by_store("INSERT DATA {{ <a:s> <a:p> 1 }}")
 engine.flush()
-engine.update("INSERT DATA {{ <a:s> <a:p> 2 }}")
+engine.updating.by_store("INSERT DATA {{ <a:s> <a:p> 2 }}")
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -9
@@ -218,7 +218,7 @@ def test_store_that_refuses_to_write_loses_nothing(tmp_path: Path, monkeypatch: 
     store = QuadStore(RenewalPolicy(pending_max=10), path=tmp_path)
     quads = [Quad(f"<a:s{number}>", "<a:p>", '"1"') for number in range(35)]
     with monkeypatch.context() as patched:
-        patched.setattr(engine.store, "write", full)
+        patched.setattr(quad_store, "write", full)
         for quad in quads:
             store.apply(QuadDelta(added=(quad,)))
         assert writes == 3, "tried when ten more wait, not each time"
@@ -236,17 +236,17 @@ FULL_DISK = """
 import resource
 from pathlib import Path
 from engine import Engine
-from engine.audit import Auditor
+from engine.store.audit import Auditor
 from engine.errors import StoreError
 
 limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 engine = Engine(store_path=Path({path!r}))
-auditor = Auditor(engine.store, engine.cts)
-engine.update("INSERT DATA {{ <a:s> <a:p> 1 , 2 , 3 }}")
+auditor = Auditor(engine.store.quad_store, engine.matching.cts)
+engine.updating.by_store("INSERT DATA {{ <a:s> <a:p> 1 , 2 , 3 }}")
 auditor.step(1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
 filling = " . ".join(f"<a:s{{number}}> <a:p> {{number}}" for number in range(3000))
-engine.update(f"INSERT DATA {{{{ {{filling}} }}}}")
+engine.updating.by_store(f"INSERT DATA {{{{ {{filling}} }}}}")
 for _ in range(3):
     try:
         engine.query("ASK {{}}")
@@ -254,7 +254,7 @@ for _ in range(3):
         assert "File too large" in str(error), error
     else:
         raise AssertionError("written")
-assert engine.update("DELETE DATA {{ <a:s> <a:p> 1 }}").removed, "it can be read"
+assert engine.updating.by_store("DELETE DATA {{ <a:s> <a:p> 1 }}").removed, "it can be read"
 resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 assert len(engine.query("SELECT * {{ ?s <a:p> ?o }}").value) == 3002 == engine.quad_count
 engine.close()
@@ -275,8 +275,8 @@ def test_store_that_cannot_be_opened_again_is_tried_again(tmp_path: Path, monkey
     store.apply(QuadDelta(added=ODD, created=("<a:g>", "_:g")))
     store.flush()
     with monkeypatch.context() as patched:
-        patched.setattr(engine.store, "write", failing)
-        patched.setattr(engine.store, "_opened", failing)
+        patched.setattr(quad_store, "write", failing)
+        patched.setattr(quad_store, "_opened", failing)
         store.apply(QuadDelta(removed=ODD[:1]))
         for _ in range(2):
             with pytest.raises(StoreError, match="Input/output"):

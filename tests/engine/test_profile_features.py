@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.core import Engine
-from engine.errors import UnsupportedRequestError
-from engine.terms import Bag, lexical
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.terms import Bag, lexical
 
 PREFIXES = "PREFIX : <http://e/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#> "
 DATA = """INSERT DATA {

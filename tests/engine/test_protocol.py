@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.errors import (
+from lamplighter.engine.errors import (
     GatewayError,
     LimitExceededError,
     MalformedRequestError,
@@ -19,7 +19,7 @@ from engine.errors import (
     UnknownSpuidError,
     UnsupportedRequestError,
 )
-from engine.protocol import (
+from lamplighter.engine.protocol import (
     BESIDES_BYTES_MAX,
     COMMAS_MAX,
     UPDATES_MAX,
@@ -42,7 +42,7 @@ from engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
-from engine.terms import Bag
+from lamplighter.engine.terms import Bag
 
 
 def one(message: object) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine import Engine
-from engine.change_log import Cause, Graphs, Record, Timer
-from engine.delta import QuadDelta
-from engine.rdf_patch import patch_id, patches
-from engine.terms import Quad
+from lamplighter.engine import Engine
+from lamplighter.engine.change_log import Cause, Graphs, Record, Timer
+from lamplighter.engine.change_log.rdf_patch import patch_id, patches
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.terms import Quad
 from tests.oracle import parsed_dump
 from tests.rdf_patch_reader import applied
 

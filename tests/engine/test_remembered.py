@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 
-from engine import Engine
-from engine.algebra import Expression, Variable
-from engine.expressions import TERM_MAX as OPERAND_MAX
-from engine.expressions import value
-from engine.lifting import CANONICAL_MAX, Lifter
-from engine.remembered import Remembered
-from engine.sparql import canonical
-from engine.subscriptions import SPELLINGS_CHARACTERS_MAX
-from engine.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
-from engine.work import Meter, Work
+from lamplighter.engine import Engine
+from lamplighter.engine.matching.expressions import TERM_MAX as OPERAND_MAX
+from lamplighter.engine.matching.expressions import value
+from lamplighter.engine.matching.subscriptions import SPELLINGS_CHARACTERS_MAX
+from lamplighter.engine.sparql.algebra import Expression, Variable
+from lamplighter.engine.sparql.requests import canonical
+from lamplighter.engine.sparql.skeletons import CANONICAL_MAX, Lifter
+from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.updating.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
+from lamplighter.engine.work import Meter, Work
 
 LONG = 10_000
 """Characters of a text that is remembered still."""

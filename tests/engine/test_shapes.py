@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import Engine
-from engine.shapes import Shape, Unit
+from lamplighter.engine import Engine
+from lamplighter.engine.matching.shapes import Shape, Unit
 
 
 def unit_of(engine: Engine, text: str) -> Unit:

@@ -1,10 +1,15 @@
 import pytest
 
-from engine import Engine
-from engine.access import Dataset
-from engine.errors import GatewayError, LimitExceededError, RequestSyntaxError, UnsupportedRequestError
-from engine.lutt import ANY, EVERYTHING, TriplePattern
-from engine.sparql import parse_query, subscribable
+from lamplighter.engine import Engine
+from lamplighter.engine.access import Dataset
+from lamplighter.engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    RequestSyntaxError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.matching.lutt import ANY, EVERYTHING, TriplePattern
+from lamplighter.engine.sparql.requests import parse_query, subscribable
 from tests.footprints import footprint
 
 A = "<a:a>"
@@ -171,7 +176,9 @@ def test_a_subscription_that_only_oxigraph_can_cut_up_is_refused() -> None:
 )
 def test_no_other_endpoint_is_asked_however_that_is_spelt(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Oxigraph reads SERVICE in each of them, and would ask while it is given the text to be checked."""
-    monkeypatch.setattr("engine.sparql._EMPTY", None)  # what is not refused by its tokens fails otherwise
+    monkeypatch.setattr(
+        "lamplighter.engine.sparql.requests._EMPTY", None
+    )  # what is not refused by its tokens fails otherwise
     prologue = "PREFIX e: <urn:> PREFIX : <urn:> "
     with pytest.raises(GatewayError):
         parse_query(f"{prologue}ASK {{ {where} }}")
@@ -206,7 +213,7 @@ def test_what_only_looks_like_a_service_is_none(text: str) -> None:
     ],
 )
 def test_nesting_that_would_end_the_process_is_not_hidden(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.sparql._EMPTY", None)
+    monkeypatch.setattr("lamplighter.engine.sparql.requests._EMPTY", None)
     with pytest.raises((LimitExceededError, RequestSyntaxError)):
         parse_query(text.replace("NESTED", f"{'(' * 300}1{')' * 300}"))
 
@@ -222,7 +229,7 @@ def test_nesting_that_would_end_the_process_is_not_hidden(text: str, monkeypatch
 def test_a_text_that_oxigraph_might_cut_elsewhere_is_not_given_to_it(
     text: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.sparql._EMPTY", None)
+    monkeypatch.setattr("lamplighter.engine.sparql.requests._EMPTY", None)
     with pytest.raises(RequestSyntaxError, match=told):
         parse_query(text)
 

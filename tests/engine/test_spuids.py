@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from engine.spuids import Spuids
+from lamplighter.engine.matching.spuids import Spuids
 
 
 @pytest.mark.parametrize("number", [0, 1, 4711, 2**40])

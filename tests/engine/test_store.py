@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.delta import QuadDelta
-from engine.errors import UnsupportedRequestError
-from engine.renewal import TRACKED_MAX, Ageing, RenewalPolicy, _Heavy
-from engine.store import QuadStore, quad_from_native
-from engine.terms import Quad, Term
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.store.quad_store import QuadStore, quad_from_native
+from lamplighter.engine.store.renewal import TRACKED_MAX, Ageing, RenewalPolicy, _Heavy
+from lamplighter.engine.terms import Quad, Term
 
 DECIMAL = "http://www.w3.org/2001/XMLSchema#decimal"
 EAGER = RenewalPolicy(pending_max=3, slice_quads=2, copies_per_change=1, dead_floor=0, dead_share=0)

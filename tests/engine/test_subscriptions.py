@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from engine import Engine
-from engine.errors import GatewayError, LimitExceededError, UnknownSpuidError, UnsupportedRequestError
-from engine.work import EVALUATION_MS_MAX
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    UnknownSpuidError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.work import EVALUATION_MS_MAX
 
 PREFIX = "PREFIX : <urn:x:> "
 
@@ -350,9 +355,9 @@ GIVING_UP = [
 
 def allow(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an evaluation cost no more than that, however large the commit is."""
-    monkeypatch.setattr("engine.work.UNITS_PER_MS", units / EVALUATION_MS_MAX)
-    monkeypatch.setattr("engine.work.SLICE", 10)
-    monkeypatch.setattr("engine.work.SHARE", 0)
+    monkeypatch.setattr("lamplighter.engine.work.UNITS_PER_MS", units / EVALUATION_MS_MAX)
+    monkeypatch.setattr("lamplighter.engine.work.SLICE", 10)
+    monkeypatch.setattr("lamplighter.engine.work.SHARE", 0)
 
 
 @pytest.mark.parametrize("query", GIVING_UP)
@@ -380,7 +385,7 @@ def test_whatever_a_seeder_raises_leaves_its_shape_to_the_store(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow(1000, monkeypatch)
-    monkeypatch.setattr("engine.work.Work.exceeded", lambda work: error())
+    monkeypatch.setattr("lamplighter.engine.work.Work.exceeded", lambda work: error())
     engine = Engine()
     engine.load(READINGS[: READINGS.index(b"<a:s3>")])
     watched = [followed(engine, GIVING_UP[0])]
@@ -395,7 +400,7 @@ def test_a_first_result_that_fails_leaves_nothing_behind(monkeypatch: pytest.Mon
     engine = Engine()
     engine.load(READINGS)
     with monkeypatch.context() as patched, pytest.raises(KeyError):
-        patched.setattr("engine.plan.Plan.first", lambda plan, key: {}[key])
+        patched.setattr("lamplighter.engine.matching.plan.Plan.first", lambda plan, key: {}[key])
         engine.subscribe("SELECT * { ?s <a:value> ?o }")
     assert engine._subscriptions._shapes == {}
     assert not engine.update("DELETE DATA { <a:s1> <a:value> '1' }").notifications

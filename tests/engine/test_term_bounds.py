@@ -9,12 +9,11 @@ from time import process_time
 
 import pytest
 
-from engine.core import Engine
-from engine.errors import ForcedBindingError, LimitExceededError
-from engine.forced_bindings import ForcedBinding, bound
-from engine.graph_store import GraphVerb, GraphWrite, graph_write_delta
-from engine.protocol import results_text
-from engine.term_bounds import (
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import ForcedBindingError, LimitExceededError
+from lamplighter.engine.protocol import results_text
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
+from lamplighter.engine.term_bounds import (
     STATEMENT_BYTES_MAX,
     TERM_BYTES_LEAST,
     TERM_BYTES_MAX,
@@ -24,7 +23,16 @@ from engine.term_bounds import (
     check_turtle,
     depth,
 )
-from engine.terms import STORED_DEPTH_MAX, TERM_DEPTH_MAX, Bag, Quad, Term, term_from_json, term_to_json
+from lamplighter.engine.terms import (
+    STORED_DEPTH_MAX,
+    TERM_DEPTH_MAX,
+    Bag,
+    Quad,
+    Term,
+    term_from_json,
+    term_to_json,
+)
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite, graph_write_delta
 
 DOUBLE = (
     "DELETE { <a:s> <a:p> ?o } INSERT { <a:s> <a:p> ?x } "

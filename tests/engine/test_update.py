@@ -7,10 +7,16 @@ from datetime import UTC, datetime
 import pyoxigraph as ox
 import pytest
 
-from engine.errors import GatewayError, MalformedRequestError, RequestSyntaxError, StoreError, UnsupportedRequestError
-from engine.store import QuadStore
-from engine.terms import Quad
-from engine.update import UsingGraphs, quad_delta
+from lamplighter.engine.errors import (
+    GatewayError,
+    MalformedRequestError,
+    RequestSyntaxError,
+    StoreError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Quad
+from lamplighter.engine.updating.by_store import UsingGraphs, quad_delta
 
 DATA = "INSERT DATA { <a:a> <a:b> <a:c>, 1, 'x' GRAPH <a:g> { <a:a> <a:b> <a:d> . <a:x> <a:b> <a:y> } }"
 NOW = datetime(2026, 11, 21, 2, 0, 0, 123456, tzinfo=UTC)

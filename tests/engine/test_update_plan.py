@@ -9,10 +9,10 @@ from typing import Any
 import pyoxigraph as ox
 import pytest
 
-from engine import Engine
-from engine.delta import QuadDelta
-from engine.errors import GatewayError
-from engine.updates import PLANS_MAX, SHAPES_MAX
+from lamplighter.engine import Engine
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.updating.updates import PLANS_MAX, SHAPES_MAX
 from tests.oracle import canonical
 
 PREFIX = "PREFIX : <urn:x:> "

@@ -12,14 +12,24 @@ from decimal import Decimal
 
 import pytest
 
-from engine import Commit, Engine
-from engine.algebra import Expression, Variable
-from engine.costs import Costs, only_known_functions, pattern_units
-from engine.errors import LimitExceededError, UnknownSpuidError
-from engine.expressions import number, value
-from engine.slices import Slices
-from engine.terms import XSD
-from engine.work import HEAVY_TURNS, LONG_UNITS, SHARE, SLICE, TOGETHER_MAX, UNITS_PER_MS, Meter, TooMuchWork, Work
+from lamplighter.engine import Commit, Engine
+from lamplighter.engine.errors import LimitExceededError, UnknownSpuidError
+from lamplighter.engine.matching.costs import Costs, only_known_functions, pattern_units
+from lamplighter.engine.matching.expressions import number, value
+from lamplighter.engine.slices import Slices
+from lamplighter.engine.sparql.algebra import Expression, Variable
+from lamplighter.engine.terms import XSD
+from lamplighter.engine.work import (
+    HEAVY_TURNS,
+    LONG_UNITS,
+    SHARE,
+    SLICE,
+    TOGETHER_MAX,
+    UNITS_PER_MS,
+    Meter,
+    TooMuchWork,
+    Work,
+)
 
 LIMIT_MS = 50
 GENEROUS = 50

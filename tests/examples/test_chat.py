@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from docs.examples.chat.chat import NAMES, PROFILE, chat
-from engine.client import load_profile
+from lamplighter.engine.client import load_profile
 from tests.profiles import settings
 from tests.running_gateway import TIMEOUT_S, go, health, running_gateway
 

@@ -88,7 +88,7 @@ def test_commands_print_what_is_shown(tmp_path: Path) -> None:
                 name, *words = shlex.split(line)
                 assert name == "lamplighter"
                 url = at.subscribe if words[0] == "subscribe" else at.query.removesuffix("/query")
-                command = [sys.executable, "-m", "gateway", *words, "--url", url]
+                command = [sys.executable, "-m", "lamplighter.gateway", *words, "--url", url]
                 process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
                 async with asyncio.timeout(TIMEOUT_S):
                     printed, _ = await process.communicate()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from docs.examples.monitoring.monitoring import PROFILE, manage_topics, monitor, mqtt_messages
-from engine.client import GenericClient, load_profile
-from engine.terms import lexical
+from lamplighter.engine.client import GenericClient, load_profile
+from lamplighter.engine.terms import lexical
 from tests.brokers import mosquitto
 from tests.profiles import settings
 from tests.running_gateway import go, health, running_gateway

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
-from engine.core import Commit, Engine
-from engine.delta import QuadDelta
-from gateway.disk import TEMPORARY, Disk
-from gateway.gates import Addresses
-from gateway.log_writer import LogWriter, Recovery
-from gateway.service import Configuration, run_gateway, stop_on_signals
+from lamplighter.engine.core import Commit, Engine
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.log.writer import LogWriter, Recovery
+from lamplighter.gateway.service.process import Configuration, run_gateway, stop_on_signals
 
 APPLY, RELEASE = "before apply", "before release"
 HALF = "half of write"
@@ -142,10 +142,10 @@ def _run(config: Path, place: Place) -> None:
         await run_gateway(Configuration.read(config, None), stop_on_signals(), ready, adapters=False)
 
     with (
-        mock.patch("gateway.log_writer.Disk", lambda: DeadlyDisk(place)),
+        mock.patch("lamplighter.gateway.log.writer.Disk", lambda: DeadlyDisk(place)),
         mock.patch.object(Engine, "commit", deadly_commit),
         mock.patch.object(LogWriter, "sync", deadly_sync),
-        mock.patch("gateway.log_keeper.PAUSE_S", 0.02),
+        mock.patch("lamplighter.gateway.log.keeper.PAUSE_S", 0.02),
     ):
         asyncio.run(run())
 

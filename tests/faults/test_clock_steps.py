@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from engine.change_log import Record
-from engine.client import EngineClient
-from engine.terms import lexical
+from lamplighter.engine.change_log import Record
+from lamplighter.engine.client import EngineClient
+from lamplighter.engine.terms import lexical
 from tests.components import require_command
 from tests.gateway_parts import records
 from tests.gateway_process import GatewayProcess

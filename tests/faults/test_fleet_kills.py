@@ -18,8 +18,8 @@ from random import Random
 
 import pytest
 
-from cloud_sync.fleet.manifest import Manifest
-from engine.change_log import SUFFIX
+from lamplighter.cloud_sync.fleet.manifest import Manifest
+from lamplighter.engine.change_log import SUFFIX
 from tests.components import require_command
 from tests.destinations import require_module
 from tests.shipped_logs import DataFolder, Written, lines_of, recut, segments
@@ -61,12 +61,12 @@ class Street:
 
     @property
     def collector(self) -> list[str]:
-        return ["cloud_sync.fleet", "collect", str(self.way), str(self.lake)]
+        return ["lamplighter.cloud_sync.fleet", "collect", str(self.way), str(self.lake)]
 
     @property
     def stream(self) -> list[str]:
         return [
-            "cloud_sync.fleet",
+            "lamplighter.cloud_sync.fleet",
             "ingest",
             str(self.lake),
             "--master",

@@ -275,7 +275,7 @@ def settled(gateway: Gateway, sockets: int) -> dict[str, Any]:
 
 def lamplighter(*arguments: str, config: Path) -> subprocess.CompletedProcess[str]:
     """A command of the gateway's machine, with what it printed."""
-    command = [sys.executable, "-m", "gateway", *arguments, "--config", str(config)]
+    command = [sys.executable, "-m", "lamplighter.gateway", *arguments, "--config", str(config)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 

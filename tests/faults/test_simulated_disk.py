@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.disk import Disk
+from lamplighter.gateway.disk import Disk
 from tests.simulated_disk import PowerCut, SimulatedDisk, scratch
 
 OLD, NEW = b"old" * 700, b"new" * 900

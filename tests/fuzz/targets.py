@@ -21,19 +21,19 @@ import google_crc32c
 import msgspec
 import zstandard
 
-from cloud_sync.fleet.segment_check import Bad, Bounds, checked_segment
-from engine.change_log import Seal, decode, encode
-from engine.errors import ConfigurationError, GatewayError, JsapError
-from engine.forced_bindings import bound
-from engine.jsap import parse
-from engine.lexer import tokens
-from engine.lifting import Lifter
-from engine.protocol import requests
-from engine.sparql import parse_query, parse_update
-from engine.store import QuadStore
-from engine.terms import Term
-from gateway.rdf_bodies import SMALL_BYTES, RdfBodies
-from gateway.reader import GRAPH_FORMATS, Reader
+from lamplighter.cloud_sync.fleet.segment_check import Bad, Bounds, checked_segment
+from lamplighter.engine.change_log import Seal, decode, encode
+from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError
+from lamplighter.engine.protocol import requests
+from lamplighter.engine.protocol.jsap import parse
+from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.requests import parse_query, parse_update
+from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Term
+from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
+from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
 
 _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _BETWEEN = re.compile(r"(?:[\x20\t\r\n]|#[^\n\r]*)*")

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.change_log import Record
-from engine.errors import ChangeLogError, ConfigurationError
-from engine.terms import lexical
-from gateway import runner as runner_module
-from gateway.apps import Application, load_applications
-from gateway.log_writer import LogWriter
-from gateway.runner import Runner
-from gateway.settings import Settings
+from lamplighter.engine.change_log import Record
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.terms import lexical
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop import runner as runner_module
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import Application, load_applications
 from tests.gateway_parts import (
     START,
     FakeClock,

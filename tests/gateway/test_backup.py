@@ -14,17 +14,23 @@ import pytest
 import zstandard
 from websockets.asyncio.client import connect
 
-from engine.change_log import decode, encode
-from engine.errors import ChangeLogError, ConfigurationError, GatewayError, LimitExceededError, QueueFullError
-from engine.terms import Quad
-from gateway import backup, restoring
-from gateway import snapshots as writing
-from gateway.disk import TEMPORARY
-from gateway.log_reader import segments
-from gateway.restoring import Difference, Restored, difference
-from gateway.runner import Runner
-from gateway.settings import DelayedSettings, LogSettings, Settings
-from gateway.verification import verify
+from lamplighter.engine.change_log import decode, encode
+from lamplighter.engine.errors import (
+    ChangeLogError,
+    ConfigurationError,
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+)
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.disk import TEMPORARY
+from lamplighter.gateway.history import backup, restoring
+from lamplighter.gateway.history.restoring import Difference, Restored, difference
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.log import snapshots as writing
+from lamplighter.gateway.log.reader import segments
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import DelayedSettings, LogSettings, Settings
 from tests.forks import forks, stuck_streams
 from tests.gateway_parts import (
     START,
@@ -470,7 +476,7 @@ def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
         writing.write(*arguments)
 
     async def scenario() -> None:
-        monkeypatch.setattr("gateway.runner.write", waits)
+        monkeypatch.setattr("lamplighter.gateway.loop.runner.write", waits)
         async with running_gateway(tmp_path) as addresses:
             url = addresses.query.removesuffix("/query") + "/backup"
             await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")

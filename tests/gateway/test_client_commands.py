@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from engine.terms import iri, literal
-from gateway.client_commands import _addresses_at, cell
-from gateway.gates import Addresses
+from lamplighter.engine.terms import iri, literal
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.cli.client_commands import _addresses_at, cell
 from tests.profiles import settings
 from tests.running_gateway import TIMEOUT_S, go, running_gateway, update
 
@@ -38,7 +38,7 @@ http://b  ვაიმეე
 
 async def command(*arguments: object, stdin: str = "", code: int = 0) -> str:
     """What the command prints: its output, or its errors where it is to fail with that code."""
-    line = [sys.executable, "-m", "gateway", *map(str, arguments)]
+    line = [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments)]
     done = await asyncio.to_thread(
         subprocess.run, line, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S
     )
@@ -160,7 +160,7 @@ def test_a_profile_gives_texts_and_addresses(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def following(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    line = [sys.executable, "-m", "gateway", "subscribe", *arguments]
+    line = [sys.executable, "-m", "lamplighter.gateway", "subscribe", *arguments]
     process = await asyncio.create_subprocess_exec(
         *line, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -225,7 +225,7 @@ def on_terminal(*arguments: str) -> str:
     ours, theirs = pty.openpty()
     try:
         with tempfile.TemporaryFile() as errors:
-            line = [sys.executable, "-m", "gateway", *arguments]
+            line = [sys.executable, "-m", "lamplighter.gateway", *arguments]
             process = subprocess.Popen(line, cwd=ROOT, stdout=theirs, stderr=errors, stdin=subprocess.DEVNULL)
             os.close(theirs)
             shown = b""
@@ -245,7 +245,7 @@ def test_a_pipe_that_is_closed_early_is_no_error(tmp_path: Path) -> None:
         async with filled(tmp_path) as at:
             many = "SELECT ?x { VALUES ?a { 1 2 3 4 5 6 7 8 9 } VALUES ?b { 1 2 3 4 5 6 7 8 9 } ?s ?p ?o "
             many += "BIND(CONCAT('a long text that fills the pipe', STR(?o)) AS ?x) VALUES ?c { 1 2 3 4 5 6 7 8 9 } }"
-            script = f'{sys.executable} -m gateway query --url {base(at)} --format csv "{many}" | head -1'
+            script = f'{sys.executable} -m lamplighter.gateway query --url {base(at)} --format csv "{many}" | head -1'
             done = await asyncio.to_thread(
                 subprocess.run, script, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S
             )

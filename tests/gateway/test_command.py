@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import _timer_row, main
+from lamplighter.gateway.__main__ import _timer_row, main
 from tests.components import missing
 from tests.gateway_process import GatewayProcess
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "gateway", *map(str, arguments)]
+    line = [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments)]
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
@@ -160,7 +160,7 @@ def test_a_port_in_use_is_a_clear_error(tmp_path: Path, gate: str) -> None:
 
 def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Path) -> None:
     path = config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n")
-    line = [sys.executable, "-m", "gateway", "run", "--config", str(path)]
+    line = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(path)]
     first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert first.stdout

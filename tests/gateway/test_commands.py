@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from engine.change_log import Cause, Followed, Gap, Graphs, Record, Timer
-from engine.terms import Quad
-from gateway.commands import _Names
-from gateway.log_reader import segments
+from lamplighter.engine.change_log import Cause, Followed, Gap, Graphs, Record, Timer
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.cli.commands import _Names
+from lamplighter.gateway.log.reader import segments
 from tests.gateway_parts import lines
 from tests.oracle import parsed_dump
 from tests.rdf_patch_reader import applied
@@ -25,7 +25,14 @@ SENSOR = "<http://lamplighter.local/post/1>"
 
 async def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """The command with that folder's settings, and nobody at the keyboard."""
-    line = [sys.executable, "-m", "gateway", *map(str, arguments), "--config", str(folder / "lamplighter.toml")]
+    line = [
+        sys.executable,
+        "-m",
+        "lamplighter.gateway",
+        *map(str, arguments),
+        "--config",
+        str(folder / "lamplighter.toml"),
+    ]
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
@@ -191,7 +198,7 @@ def test_wrong_use_is_told(tmp_path: Path) -> None:
 
 
 def test_the_configuration_may_be_named_before_the_mode_too(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "gateway", "log", "--data", str(tmp_path), "show"]
+    line = [sys.executable, "-m", "lamplighter.gateway", "log", "--data", str(tmp_path), "show"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2 and f"{tmp_path}: no change log is there" in done.stderr
 

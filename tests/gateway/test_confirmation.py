@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import install
-from gateway.__main__ import main
+from lamplighter.gateway.__main__ import main
+from lamplighter.gateway.cli import install
 from tests.gateway.test_commands import configured
 from tests.running_gateway import go, health, http, running_gateway, update
 from tests.secure_gateway import SecureGateway
@@ -26,7 +26,7 @@ YES = ("y", " YES ")
 
 def command(toml: Path, *arguments: object, typed: str | None = None) -> subprocess.CompletedProcess[str]:
     """The command, with "n" in a pipe before it, or with a terminal at which something is typed."""
-    line = [sys.executable, "-m", "gateway", *map(str, arguments), "--config", str(toml)]
+    line = [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments), "--config", str(toml)]
     if typed is None:
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, input="n\n", check=False)
     typist, terminal = pty.openpty()

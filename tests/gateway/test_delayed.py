@@ -16,18 +16,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.change_log import Cause, Missed, Record, Timer
-from engine.errors import (
+from lamplighter.engine.change_log import Cause, Missed, Record, Timer
+from lamplighter.engine.errors import (
     ChangeLogError,
     LimitExceededError,
     MalformedRequestError,
     RequestSyntaxError,
     UnknownDelayedError,
 )
-from engine.protocol import GATEWAY_KINDS, requests
-from gateway import delayed
-from gateway.clock import MachineClock, iso
-from gateway.delayed import (
+from lamplighter.engine.protocol import GATEWAY_KINDS, requests
+from lamplighter.gateway.clock import MachineClock, iso
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import DelayedSettings, Settings
+from lamplighter.gateway.state import delayed
+from lamplighter.gateway.state.delayed import (
     CLOCK,
     LISTED_MAX,
     DelayedState,
@@ -38,10 +41,7 @@ from gateway.delayed import (
     delay_us,
     missed_policy,
 )
-from gateway.log_writer import LogWriter
-from gateway.runner import Runner
-from gateway.settings import DelayedSettings, Settings
-from gateway.systemd import fields
+from lamplighter.gateway.systemd import fields
 from tests.fault_rig import SimulatedLoop
 from tests.gateway_parts import (
     CLIENT,
@@ -765,7 +765,8 @@ def written_kinds() -> set[str]:
     """Kinds of causes in the gateway's own source: the first argument of each `Cause`, a text or a constant's name."""
     found: set[str] = set()
     for path in (Path(__file__).parents[2] / "gateway").rglob("*.py"):
-        module = importlib.import_module(".".join(path.relative_to(Path(__file__).parents[2]).with_suffix("").parts))
+        name = ".".join(path.relative_to(Path(__file__).parents[2]).with_suffix("").parts)
+        module = importlib.import_module(f"lamplighter.{name}")
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Cause":
                 kind = node.args[0]

@@ -9,9 +9,9 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.change_log import Cause, Record, Timer
-from gateway.clock import iso
-from gateway.delayed import CLOCK, SILENCE_US, DelayedState, DelayedUpdates
+from lamplighter.engine.change_log import Cause, Record, Timer
+from lamplighter.gateway.clock import iso
+from lamplighter.gateway.state.delayed import CLOCK, SILENCE_US, DelayedState, DelayedUpdates
 from tests.gateway_parts import FakeClock
 
 TWO_WEEKS_S = 14 * 86_400

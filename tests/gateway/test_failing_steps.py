@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from engine.core import Notification, Subscription
-from engine.errors import BrokenEngineError, GatewayError, StoreError
-from engine.protocol import Results
-from gateway import runner as runner_module
-from gateway.apps import Trigger
-from gateway.resumption import Attached
-from gateway.runner import Runner
-from gateway.trials import Trial
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import BrokenEngineError, GatewayError, StoreError
+from lamplighter.engine.protocol import Results
+from lamplighter.gateway.loop import runner as runner_module
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.state.applications import Trigger
+from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.workers.trials import Trial
 from tests.gateway.test_apps import copier
 from tests.gateway_parts import (
     FakeClock,
@@ -125,7 +125,7 @@ def _call(text: str) -> Any:
 
 
 def _parsed() -> Any:
-    from engine.sparql import parse_query
+    from lamplighter.engine.sparql.requests import parse_query
 
     return parse_query("SELECT * { ?s ?p ?o }")
 
@@ -265,7 +265,7 @@ def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
 
     async def test() -> None:
         monkeypatch.setattr(runner_module, "PAUSE_S", 0.001)
-        monkeypatch.setattr("gateway.upkeep.Upkeep.turn", turn)
+        monkeypatch.setattr("lamplighter.gateway.loop.upkeep.Upkeep.turn", turn)
         async with gateway(tmp_path) as runner:
             await until(lambda: calls > 2)
             await update(runner, insert(1))

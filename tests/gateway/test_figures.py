@@ -11,8 +11,8 @@ from typing import Any
 
 from websockets.asyncio.client import connect
 
-from gateway.figures import Evaluations
-from gateway.gates import Addresses
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.monitoring.figures import Evaluations
 from tests.brokers import free_port
 from tests.running_gateway import ask, go, hear, http, query, running_gateway, tell, until, update
 
@@ -147,7 +147,7 @@ def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limited(tmp
     config = tmp_path / "lamplighter.toml"
 
     async def run(*options: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "gateway", "status", "--config", str(config), *options]
+        line = [sys.executable, "-m", "lamplighter.gateway", "status", "--config", str(config), *options]
         return await asyncio.to_thread(subprocess.run, line, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
     async def test() -> None:

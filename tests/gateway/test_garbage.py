@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from engine import Engine
-from engine.errors import GatewayError, StoreError, bare
-from gateway.runner import Runner, UpdateCall
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import GatewayError, StoreError, bare
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
 from tests.gateway_parts import CLIENT, gateway
 from tests.hostile import TEXT, RawSocket, frame
 from tests.running_gateway import go, running_gateway

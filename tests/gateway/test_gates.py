@@ -15,14 +15,14 @@ import msgspec
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
-from gateway.disk import Disk
-from gateway.gates import Protection, check_protection
-from gateway.security.callers import ANYBODY, LOCAL
-from gateway.security.certificates import DEVICE, own_identity
-from gateway.security.gatekeeper import OpenGatekeeper, TokenGatekeeper
-from gateway.security.peers import peer, trusted_users
-from gateway.settings import Settings
+from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.opening import Protection, check_protection
+from lamplighter.gateway.security.callers import ANYBODY, LOCAL
+from lamplighter.gateway.security.certificates import DEVICE, own_identity
+from lamplighter.gateway.security.gatekeeper import OpenGatekeeper, TokenGatekeeper
+from lamplighter.gateway.security.peers import peer, trusted_users
+from lamplighter.gateway.settings import Settings
 from tests.gateway_parts import FakeClock
 from tests.running_gateway import go, http, running_gateway
 from tests.secure_gateway import JSON, SecureGateway, ask, basic
@@ -56,7 +56,8 @@ def test_in_plain_mode_there_is_nothing_to_register_at(tmp_path: Path) -> None:
 
 
 def test_plain_mode_does_not_load_what_only_secure_mode_needs() -> None:
-    script = "import sys, gateway.service; print([name for name in ('cryptography', 'jwt') if name in sys.modules])"
+    names = "[name for name in ('cryptography', 'jwt') if name in sys.modules]"
+    script = f"import sys, lamplighter.gateway.service.process; print({names})"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

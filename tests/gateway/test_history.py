@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from engine.change_log import Cause, Gap, Record
-from engine.errors import ChangeLogError, ConfigurationError, GatewayError
-from engine.rdf_patch import patches
-from gateway.history import Found, History, Place
-from gateway.log_reader import segments
-from gateway.runner import Runner
-from gateway.settings import LogSettings, Settings
-from gateway.snapshots import snapshots
+from lamplighter.engine.change_log import Cause, Gap, Record
+from lamplighter.engine.change_log.rdf_patch import patches
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError
+from lamplighter.gateway.history.records import Found, History, Place
+from lamplighter.gateway.log.reader import segments
+from lamplighter.gateway.log.snapshots import snapshots
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import LogSettings, Settings
 from tests.gateway_parts import START, FakeClock, dump, gateway, records, runner_over, update
 from tests.oracle import REFUSALS, Oracle, parsed_dump
 from tests.properties.sparql_texts import Script, Writer

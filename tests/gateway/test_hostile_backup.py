@@ -16,14 +16,14 @@ import msgspec
 import pytest
 import zstandard
 
-from engine.errors import ChangeLogError, LimitExceededError, MalformedRequestError
-from engine.term_bounds import TERM_BYTES_MAX
-from gateway import backup
-from gateway.history import History
-from gateway.restoring import Part, comparison, difference
-from gateway.runner import Runner
-from gateway.settings import DelayedSettings, Settings
-from gateway.verification import verify
+from lamplighter.engine.errors import ChangeLogError, LimitExceededError, MalformedRequestError
+from lamplighter.engine.term_bounds import TERM_BYTES_MAX
+from lamplighter.gateway.history import backup
+from lamplighter.gateway.history.records import History
+from lamplighter.gateway.history.restoring import Part, comparison, difference
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import DelayedSettings, Settings
 from tests.gateway_parts import (
     START,
     FakeClock,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ConfigurationError
-from gateway.listeners import BACKLOG, passed_listener, tcp_listener, unix_listener
-from gateway.service import allow_files
-from gateway.settings import HttpSettings, Settings, WebsocketSettings
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.gates.listeners import BACKLOG, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.service.process import allow_files
+from lamplighter.gateway.settings import HttpSettings, Settings, WebsocketSettings
 from tests.running_gateway import go, running_gateway
 
 
@@ -43,7 +43,7 @@ def test_more_connections_than_a_gate_may_have_take_no_files(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, passed: bool
 ) -> None:
     """A gate counts its connections when their TLS handshake is over; thousands without one had all files."""
-    monkeypatch.setattr("gateway.listeners.HANDSHAKES_MAX", 1)
+    monkeypatch.setattr("lamplighter.gateway.gates.listeners.HANDSHAKES_MAX", 1)
     if passed:
         listener = passed_listener(socket.create_server(("127.0.0.1", 0)), 1)
     else:

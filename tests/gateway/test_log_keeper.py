@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.change_log import Record, SegmentName, decode
-from engine.errors import ChangeLogError
-from engine.terms import Quad
-from engine.zstd_frames import FrameReader
-from gateway import retention
-from gateway.disk import Disk
-from gateway.log_reader import Segment, seal_of, segments
-from gateway.reader import StuckError
-from gateway.runner import Runner
-from gateway.sealing import seal, unsealed
-from gateway.settings import LogSettings, Settings
-from gateway.snapshots import newest, read_snapshot, snapshots
+from lamplighter.engine.change_log import Record, SegmentName, decode
+from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log import retention
+from lamplighter.gateway.log.reader import Segment, seal_of, segments
+from lamplighter.gateway.log.sealing import seal, unsealed
+from lamplighter.gateway.log.snapshots import newest, read_snapshot, snapshots
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import LogSettings, Settings
+from lamplighter.gateway.workers.ad_hoc import StuckError
 from tests.forks import stuck_streams
 from tests.gateway_parts import FakeClock, dump, gateway, records, runner_over, update
 from tests.gateway_parts import lines as lines_of

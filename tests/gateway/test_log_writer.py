@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.change_log import Cause, Record, Timer, decode
-from engine.delta import QuadDelta
-from engine.errors import ChangeLogError, ConfigurationError
-from engine.terms import Quad
-from engine.zstd_frames import FrameReader, FrameWriter
-from gateway.disk import Disk
-from gateway.log_writer import LogWriter, Recovery
+from lamplighter.engine.change_log import Cause, Record, Timer, decode
+from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log.writer import LogWriter, Recovery
 from tests.gateway_parts import FakeClock, opened_log, records, segments
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from engine.client import EngineClient
-from gateway.gates import Addresses
+from lamplighter.engine.client import EngineClient
+from lamplighter.gateway.addresses import Addresses
 from tests.brokers import free_port
 from tests.running_gateway import ask, go, health, hear, http, query, running_gateway, tell, update
 
@@ -88,7 +88,7 @@ def test_the_client_in_python_is_told_the_class(tmp_path: Path) -> None:
 
 
 def test_health_and_metrics_count_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.runner.PAUSE_S", 3600.0)  # the auditor counts its rounds
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 3600.0)  # the auditor counts its rounds
 
     async def test() -> None:
         async with subscribed(tmp_path) as (at, _):
@@ -177,7 +177,7 @@ def test_the_command_prints_a_table_of_the_subscriptions(tmp_path: Path, monkeyp
         config.write_text(f"[http]\nport = {port}\n")
         async with subscribed(tmp_path, http={"port": port}) as (at, _):
             assert urlsplit(at.health).port == port
-            line = [sys.executable, "-m", "gateway", "subscriptions", "--config", str(config)]
+            line = [sys.executable, "-m", "lamplighter.gateway", "subscriptions", "--config", str(config)]
             done = await asyncio.to_thread(subprocess.run, line, cwd=ROOT, capture_output=True, text=True, timeout=60)
             assert (done.returncode, done.stderr) == (0, "")
             header, *table = done.stdout.splitlines()
@@ -192,7 +192,7 @@ def test_the_command_prints_a_table_of_the_subscriptions(tmp_path: Path, monkeyp
             assert all(row.startswith("sepa://subscription/") for row in table)
             reason = header.index("REASON")
             assert [bool(row[reason:].strip()) for row in table] == [False, False, True, True]
-            monkeypatch.setattr("gateway.figures.LISTED_MAX", 3)
+            monkeypatch.setattr("lamplighter.gateway.monitoring.figures.LISTED_MAX", 3)
             done = await asyncio.to_thread(subprocess.run, line, cwd=ROOT, capture_output=True, text=True, timeout=60)
             assert len(done.stdout.splitlines()) == 5
             assert done.stdout.endswith("\nand 1 more\n")
@@ -203,7 +203,7 @@ def test_the_command_prints_a_table_of_the_subscriptions(tmp_path: Path, monkeyp
 def test_the_command_says_when_no_gateway_answers(tmp_path: Path) -> None:
     config = tmp_path / "lamplighter.toml"
     config.write_text(f"[http]\nport = {free_port()}\n")
-    line = [sys.executable, "-m", "gateway", "subscriptions", "--config", str(config)]
+    line = [sys.executable, "-m", "lamplighter.gateway", "subscriptions", "--config", str(config)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.startswith("lamplighter: no gateway answers at http://127.0.0.1:")

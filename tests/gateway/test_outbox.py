@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Results
-from engine.terms import Bag, Binding
-from gateway.outbox import Numbering, Outbox
+from lamplighter.engine.protocol import Results
+from lamplighter.engine.terms import Bag, Binding
+from lamplighter.gateway.gates.outbox import Numbering, Outbox
 from tests.running_gateway import go
 
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from engine.change_log import decode
-from engine.errors import ChangeLogError
-from engine.zstd_frames import FrameReader
-from gateway.log_writer import LogWriter
-from gateway.runner import Runner
-from gateway.settings import Settings
+from lamplighter.engine.change_log import decode
+from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.errors import ChangeLogError
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import Settings
 from tests.gateway_parts import FakeClock, running, segments
 from tests.gateway_parts import update as commit
 from tests.running_gateway import TIMEOUT_S, ask, go, health, hear, running_gateway, tell, update
@@ -58,7 +58,7 @@ class Disk:
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr("gateway.disk.os.fdatasync", disk.sync)
+    monkeypatch.setattr("lamplighter.gateway.disk.os.fdatasync", disk.sync)
     try:
         yield disk
     finally:
@@ -171,7 +171,7 @@ def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(
         log.open()
         runner = Runner(settings(parallel), FakeClock(), log)
         runner.recover()
-        monkeypatch.setattr("gateway.disk.os.fdatasync", broken)
+        monkeypatch.setattr("lamplighter.gateway.disk.os.fdatasync", broken)
         task = asyncio.create_task(runner.run())
         answer = asyncio.create_task(commit(runner, insert(1)))
         with pytest.raises(BaseExceptionGroup) as caught:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.access import FULL, Access, Graphs
-from engine.core import Notification, Subscription
-from engine.errors import (
+from lamplighter.engine.access import FULL, Access, Graphs
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import (
     AccessDeniedError,
     ChangeLogError,
     GatewayError,
@@ -21,15 +21,15 @@ from engine.errors import (
     UnknownDelayedError,
     UnknownSpuidError,
 )
-from engine.graph_store import GraphVerb, GraphWrite
-from engine.protocol import Results, Resume
-from engine.sparql import query_outline
-from gateway.resumption import Attached
-from gateway.runner import Runner
-from gateway.security.callers import LOCAL, Caller
-from gateway.settings import Settings
-from gateway.subscribers import Sink
-from gateway.verification import verify
+from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.sparql.requests import query_outline
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.security.callers import LOCAL, Caller
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.resumption import Attached
 from tests.gateway_parts import (
     CLIENT,
     FakeClock,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
-from engine.errors import LimitExceededError
-from gateway.settings import LimitSettings, Settings
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.gateway.settings import LimitSettings, Settings
 from tests.gateway_parts import gateway
 from tests.running_gateway import FORM, ask, go, http, query, running_gateway, update
 

@@ -15,19 +15,20 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from engine.access import FULL
-from engine.change_log import Followed
-from engine.errors import LimitExceededError
-from engine.protocol import Results, Resume
-from engine.terms import Bag
-from gateway import quotas
-from gateway.outbox import Outbox, Shares
-from gateway.quotas import Held, Usage
-from gateway.resumption import ResumableSubscriptions
-from gateway.runner import Runner
-from gateway.security.callers import ANYBODY, LOCAL, Caller
-from gateway.security.peers import Peer
-from gateway.settings import QuotaSettings, ResumeSettings, Settings
+from lamplighter.engine.access import FULL
+from lamplighter.engine.change_log import Followed
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.outbox import Outbox
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
+from lamplighter.gateway.security.peers import Peer
+from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings
+from lamplighter.gateway.state import quotas
+from lamplighter.gateway.state.quotas import Held, Usage
+from lamplighter.gateway.state.resumption import ResumableSubscriptions
+from lamplighter.gateway.state.shares import Shares
 from tests.gateway.test_permissions import Ear
 from tests.gateway_parts import CLIENT, FakeClock, gateway, time_passes, update
 from tests.running_gateway import go, running_gateway

@@ -20,12 +20,12 @@ from typing import BinaryIO
 import pytest
 from websockets.asyncio.client import connect
 
-import gateway.reader
-from engine import Engine
-from engine.errors import LimitExceededError, QueueFullError, StoreError
-from engine.sparql import parse_query
-from gateway.reader import Reader, StuckError
-from gateway.settings import LimitSettings, QuerySettings
+import lamplighter.gateway.workers.ad_hoc
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import LimitExceededError, QueueFullError, StoreError
+from lamplighter.engine.sparql.requests import parse_query
+from lamplighter.gateway.settings import LimitSettings, QuerySettings
+from lamplighter.gateway.workers.ad_hoc import Reader, StuckError
 from tests.forks import forks
 from tests.running_gateway import Answer, go, health, hear, http, query, rows, running_gateway, tell, until, update
 
@@ -263,7 +263,7 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
     (tmp_path / "lamplighter.toml").write_text(
         '[gateway]\ndurability = "off"\n[http]\nport = 0\n[websocket]\nport = 0\n[query]\ntime_ms_max = 60000\n'
     )
-    command = [sys.executable, "-m", "gateway", "run", "--config", str(tmp_path / "lamplighter.toml")]
+    command = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(tmp_path / "lamplighter.toml")]
 
     def started() -> tuple[subprocess.Popen[str], str]:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -382,7 +382,7 @@ def test_a_stream_that_fails_is_an_error_and_not_a_part() -> None:
 
 
 def test_a_reader_that_waits_for_a_lock_for_ever_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "gateway.reader")
+    caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
     lock = threading.Lock()
 
     async def test() -> None:
@@ -397,8 +397,8 @@ def test_a_reader_that_waits_for_a_lock_for_ever_is_replaced(caplog: pytest.LogC
 
 def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take its time to end, and a store on disk cannot be opened again as long as somebody has it."""
-    left: list[gateway.reader._Child] = []
-    monkeypatch.setattr(gateway.reader._Child, "kill", lambda child: left.append(child))
+    left: list[lamplighter.gateway.workers.ad_hoc._Child] = []
+    monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc._Child, "kill", lambda child: left.append(child))
     lock = threading.Lock()
 
     class Store:
@@ -423,8 +423,8 @@ def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypatch: p
 def test_a_reader_that_is_always_stuck_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "gateway.reader")
-    monkeypatch.setattr(gateway.reader, "_LOOK_S", 0.01)
+    caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
+    monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc, "_LOOK_S", 0.01)
     lock = threading.Lock()
 
     def late(out: BinaryIO) -> None:
@@ -447,8 +447,8 @@ def test_a_reader_that_is_always_stuck_is_given_up(
 def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "gateway.reader")
-    monkeypatch.setattr(gateway.reader, "_LOOK_S", 0.01)
+    caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
+    monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc, "_LOOK_S", 0.01)
 
     async def test() -> None:
         with pytest.raises(LimitExceededError, match="evaluation_ms_max"):

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import ChangeLogError, GatewayError, UnknownDelayedError
-from gateway.request_ids import Accepted
-from gateway.runner import Runner, UpdateCall
-from gateway.settings import LogSettings, Settings
+from lamplighter.engine.errors import ChangeLogError, GatewayError, UnknownDelayedError
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.settings import LogSettings, Settings
+from lamplighter.gateway.state.request_ids import Accepted
 from tests.gateway_parts import (
     CLIENT,
     START,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import request_ids
-from gateway.request_ids import Accepted, RequestIds
+from lamplighter.gateway.state import request_ids
+from lamplighter.gateway.state.request_ids import Accepted, RequestIds
 
 
 def test_the_client_with_the_most_ids_loses_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,18 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.change_log import Followed
-from engine.core import Notification, Subscription
-from engine.errors import (
+from lamplighter.engine.change_log import Followed
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import (
     ChangeLogError,
     GatewayError,
     LimitExceededError,
     MalformedRequestError,
     UnsupportedRequestError,
 )
-from engine.protocol import Results, Resume
-from engine.terms import Bag
-from gateway.resumption import (
+from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.settings import ResumeSettings, Settings
+from lamplighter.gateway.state.resumption import (
     Attached,
     Reset,
     ResumableSubscriptions,
@@ -34,10 +37,7 @@ from gateway.resumption import (
     outlives_process,
     shown,
 )
-from gateway.runner import Runner
-from gateway.settings import ResumeSettings, Settings
-from gateway.subscribers import Sink
-from gateway.systemd import fields
+from lamplighter.gateway.systemd import fields
 from tests.gateway_parts import FakeClock, gateway, idle, lines, put_lines, records, segments, update
 
 MINUTE_US = 60_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.errors import ConfigurationError
-from gateway.settings import Settings, read_settings
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.settings import Settings, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTED = tomllib.loads((ROOT / "lamplighter.toml").read_text())

@@ -13,19 +13,19 @@ from unittest import mock
 
 import pytest
 
-from engine import Engine
-from engine.core import Notification, Subscription
-from engine.errors import LimitExceededError, RequestSyntaxError, StoreError
-from engine.graph_store import GraphVerb, GraphWrite
-from engine.protocol import Results
-from engine.slices import LONG
-from engine.subscriptions import Subscriptions
-from engine.terms import Quad
-from gateway import slices
-from gateway.runner import Runner, UpdateCall
-from gateway.settings import LimitSettings, Settings
-from gateway.slices import LongError, Slices
-from gateway.timings import Holds
+from lamplighter.engine import Engine
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
+from lamplighter.engine.matching.subscriptions import Subscriptions
+from lamplighter.engine.protocol import Results
+from lamplighter.engine.slices import LONG
+from lamplighter.engine.terms import Quad
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
+from lamplighter.gateway.loop import slices
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.slices import LongError, Slices
+from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.settings import LimitSettings, Settings
 from tests.gateway_parts import CLIENT, gateway, idle, runner_over, running, update
 from tests.running_gateway import go
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import GatewayError
-from gateway.runner import Runner, UpdateCall
-from gateway.settings import LogSettings, Settings, StoreSettings
+from lamplighter.engine.errors import GatewayError
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.settings import LogSettings, Settings, StoreSettings
 from tests.gateway_parts import (
     CLIENT,
     FakeClock,

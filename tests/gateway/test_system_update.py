@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ConfigurationError
-from gateway.__main__ import main
-from gateway.system_update import install_bundle
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.__main__ import main
+from lamplighter.gateway.service.system_update import install_bundle
 
 
 def test_bundle_is_refused_where_there_are_no_slots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateway.timings import BOUNDS_S, Timing
+from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
 
 
 def test_nothing_measured_is_no_number() -> None:

@@ -11,19 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.change_log import encode
-from engine.core import Commit, Engine
-from engine.delta import QuadDelta
-from engine.errors import ChangeLogError, LimitExceededError, StoreError
-from engine.store import QuadStore
-from engine.terms import Quad, Term
-from gateway import log_writer
-from gateway.history import History
-from gateway.log_reader import ends
-from gateway.log_reader import segments as all_segments
-from gateway.runner import Runner
-from gateway.settings import LogSettings, Settings, StoreSettings
-from gateway.verification import verify
+from lamplighter.engine.change_log import encode
+from lamplighter.engine.core import Commit, Engine
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import ChangeLogError, LimitExceededError, StoreError
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.gateway.history.records import History
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.log import writer as log_writer
+from lamplighter.gateway.log.reader import ends
+from lamplighter.gateway.log.reader import segments as all_segments
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import LogSettings, Settings, StoreSettings
 from tests.gateway_parts import (
     FakeClock,
     dump,
@@ -234,8 +234,10 @@ def test_a_full_disk_sets_nothing_aside(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("engine.store.write", full)
-    monkeypatch.setattr("engine.store.disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 0))
+    monkeypatch.setattr("lamplighter.engine.store.quad_store.write", full)
+    monkeypatch.setattr(
+        "lamplighter.engine.store.quad_store.disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 0)
+    )
     runner = recovered(tmp_path, clock, settings=ON_DISK)
     assert runner.figures.status()["problems"] == []
     assert not list((tmp_path / "damaged").iterdir())
@@ -334,8 +336,8 @@ def _failing(function: Callable[..., None], times: int) -> Callable[..., None]:
 
 
 def test_a_snapshot_has_no_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.snapshots._LINE_CHARACTERS", 3_000_000)
-    monkeypatch.setattr("gateway.snapshots.LINE_BYTES_MAX", 4_000_000)
+    monkeypatch.setattr("lamplighter.gateway.log.snapshots._LINE_CHARACTERS", 3_000_000)
+    monkeypatch.setattr("lamplighter.gateway.log.snapshots.LINE_BYTES_MAX", 4_000_000)
     clock = FakeClock()
 
     async def scenario() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from engine.core import Engine
+from lamplighter.engine.core import Engine
 from tests.running_gateway import ask, go, running_gateway, update
 
 TEXT = "SELECT ?s { ?s <http://p> ?o }"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import gateway.upkeep
-from engine.core import Engine
-from engine.renewal import RenewalPolicy
-from engine.terms import Quad
-from gateway.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
+import lamplighter.gateway.loop.upkeep
+from lamplighter.engine.core import Engine
+from lamplighter.engine.store.renewal import RenewalPolicy
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.loop.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
 from tests.gateway_parts import gateway as running_runner
 from tests.gateway_parts import until, update
 from tests.running_gateway import go
@@ -69,7 +69,7 @@ def test_a_turn_goes_on_with_a_renewal_and_soon_comes_again(monkeypatch: pytest.
     keeper, _ = upkeep(engine)
     age(engine)
     assert engine.store.renewing
-    monkeypatch.setattr(gateway.upkeep, "TURN_S", -1.0)
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "TURN_S", -1.0)
     assert keeper.turn(quiet=False) == RENEWAL_PAUSE_S
     assert engine.store.renewals == 0, "no time was given"
     monkeypatch.undo()
@@ -97,7 +97,7 @@ def test_a_replaced_store_is_let_go_when_it_is_quiet_or_has_waited_long(monkeypa
     keeper.turn(quiet=True)
     assert old() is None
     old = retired()
-    monkeypatch.setattr(gateway.upkeep, "RETIRED_TURNS_MAX", 3)
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "RETIRED_TURNS_MAX", 3)
     for _ in range(3):
         assert old() is not None
         keeper.turn(quiet=False)
@@ -107,8 +107,8 @@ def test_a_replaced_store_is_let_go_when_it_is_quiet_or_has_waited_long(monkeypa
 def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.runner.PAUSE_S", 0.001)
-    monkeypatch.setattr("gateway.upkeep.PAUSE_S", 0.001)
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.001)
+    monkeypatch.setattr("lamplighter.gateway.loop.upkeep.PAUSE_S", 0.001)
 
     async def test() -> None:
         async with running_runner(tmp_path) as runner:
@@ -128,7 +128,7 @@ def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
 
 def test_memory_is_given_back_after_large_work_and_not_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
-    monkeypatch.setattr(gateway.upkeep, "give_back_memory", lambda: given.append(1))
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "give_back_memory", lambda: given.append(1))
     keeper, _ = upkeep(Engine())
     keeper.turn(quiet=True)
     assert not given

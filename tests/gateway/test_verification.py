@@ -13,14 +13,14 @@ import msgspec
 import pytest
 import zstandard
 
-from engine.change_log import SegmentName, decode, encode, seal_name
-from engine.terms import Quad
-from gateway import snapshots as writing
-from gateway.log_reader import seal_of, segments
-from gateway.runner import Runner
-from gateway.settings import LogSettings, Settings
-from gateway.snapshots import known, read_snapshot, snapshots
-from gateway.verification import Report, verify
+from lamplighter.engine.change_log import SegmentName, decode, encode, seal_name
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.history.verification import Report, verify
+from lamplighter.gateway.log import snapshots as writing
+from lamplighter.gateway.log.reader import seal_of, segments
+from lamplighter.gateway.log.snapshots import known, read_snapshot, snapshots
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import LogSettings, Settings
 from tests.gateway_parts import FakeClock, gateway, lines, runner_over, update
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))

@@ -18,8 +18,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 
-from gateway.bounded_sockets import MESSAGE_BYTES_MAX
-from gateway.gates import Addresses
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX
 from tests.held_disk import HeldDisk
 from tests.running_gateway import TIMEOUT_S, ask, go, health, hear, running_gateway, tell, until, update
 
@@ -134,7 +134,7 @@ def test_a_request_of_16_mib_is_answered_and_a_larger_one_ends_its_connection(tm
 def test_nothing_more_is_read_from_a_client_that_has_too_much_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.websocket_gate.UNDER_WAY_BYTES_MAX", 1000)
+    monkeypatch.setattr("lamplighter.gateway.gates.websocket.UNDER_WAY_BYTES_MAX", 1000)
     disk = HeldDisk(monkeypatch)
 
     async def test() -> None:
@@ -257,7 +257,7 @@ def test_a_half_of_a_frame_and_then_nothing_ends_the_connection(tmp_path: Path, 
 
 
 def test_whoever_does_not_finish_the_handshake_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.websocket_gate.HANDSHAKE_S", 0.3)
+    monkeypatch.setattr("lamplighter.gateway.gates.websocket.HANDSHAKE_S", 0.3)
 
     async def test() -> None:
         async with running_gateway(tmp_path) as at:
@@ -273,7 +273,7 @@ def test_whoever_does_not_finish_the_handshake_is_disconnected(tmp_path: Path, m
 
 
 def test_connections_that_say_nothing_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.websocket_gate.HANDSHAKES_MAX", 3)
+    monkeypatch.setattr("lamplighter.gateway.gates.websocket.HANDSHAKES_MAX", 3)
 
     async def test() -> None:
         async with running_gateway(tmp_path, websocket={"connections_max": 1}) as at, connect(at.subscribe) as socket:

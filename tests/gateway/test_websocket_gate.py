@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.gates import Addresses
+from lamplighter.gateway.addresses import Addresses
 from tests.held_disk import HeldDisk
 from tests.running_gateway import (
     TIMEOUT_S,

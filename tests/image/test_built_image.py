@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import user_ids
 
-from gateway.settings import Settings
+from lamplighter.gateway.settings import Settings
 from tests.image.conftest import TOP
 from tests.image.virtual_machine import Card, autoboot, config, partitions
 

@@ -20,7 +20,7 @@ from appliance.machine import Machine
 from appliance.slots import BOOT_PARTITIONS, HEALTHY_FOR_S, UNHEALTHY_AFTER_S, autoboot, backend, health, on_trial
 from manifest import manifest
 
-from gateway.settings import Settings
+from lamplighter.gateway.settings import Settings
 from tests.components import require_command
 from tests.image.conftest import TOP
 from tests.image.virtual_machine import autoboot as firmware_reads

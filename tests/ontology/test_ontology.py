@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from pyoxigraph import Literal, NamedNode, RdfFormat, Store, parse
 
-from ontology import vocabulary
-from ontology.vocabulary import GATEWAY, LIGHTING, RDFS, SOSA
+from lamplighter.ontology import vocabulary
+from lamplighter.ontology.vocabulary import GATEWAY, LIGHTING, RDFS, SOSA
 
 ROOT = Path(__file__).parents[2]
 FILES = {LIGHTING: ROOT / "ontology" / "lighting.ttl", GATEWAY: ROOT / "ontology" / "gateway.ttl"}

@@ -17,11 +17,11 @@ from unittest.mock import patch
 
 import pyoxigraph as ox
 
-from engine import Commit, Engine, Notification
-from engine.errors import GatewayError, LimitExceededError
-from engine.update import UsingGraphs
-from engine.update_plan import UpdatePlan
-from engine.work import Meter, Work
+from lamplighter.engine import Commit, Engine, Notification
+from lamplighter.engine.errors import GatewayError, LimitExceededError
+from lamplighter.engine.updating.by_plan import UpdatePlan
+from lamplighter.engine.updating.by_store import UsingGraphs
+from lamplighter.engine.work import Meter, Work
 from tests.oracle import (
     REFUSALS,
     Answer,
@@ -210,7 +210,7 @@ class Comparison:
         units_max = self._units_max
         if units_max is None:
             return nullcontext()
-        return patch("engine.plan.Meter", lambda work, sharers: FewUnits(work, sharers, units_max))
+        return patch("lamplighter.engine.matching.plan.Meter", lambda work, sharers: FewUnits(work, sharers, units_max))
 
     def subscribe(self, text: str, graphs: Graphs | None = None) -> Follower:
         expected = self.oracle.query(text, graphs)

@@ -16,11 +16,11 @@ from typing import Any
 
 import pyoxigraph as ox
 
-from engine import Engine
-from engine.access import FULL, Access, Graphs
-from engine.delta import QuadDelta
-from engine.errors import AccessDeniedError, GatewayError
-from engine.update import UsingGraphs
+from lamplighter.engine import Engine
+from lamplighter.engine.access import FULL, Access, Graphs
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import AccessDeniedError, GatewayError
+from lamplighter.engine.updating.by_store import UsingGraphs
 from tests.oracle import term_text
 from tests.properties.comparison import Follower, GraphOracle, coloured, in_order, rows_of
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, case_of

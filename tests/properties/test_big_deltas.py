@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from engine import Engine
-from engine.terms import XSD
+from lamplighter.engine import Engine
+from lamplighter.engine.terms import XSD
 from tests.properties.comparison import SPU_CLASSES, Comparison, Tally
 
 QUADS = 100_000

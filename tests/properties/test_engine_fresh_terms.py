@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import Commit, Engine
-from engine.errors import GatewayError, UnsupportedRequestError
-from engine.terms import Bag, is_blank, lexical
+from lamplighter.engine import Commit, Engine
+from lamplighter.engine.errors import GatewayError, UnsupportedRequestError
+from lamplighter.engine.terms import Bag, is_blank, lexical
 from tests.oracle import REFUSALS, Oracle, canonical, parsed_dump, respelled_quads, respelled_rows
 
 PREFIX = "PREFIX : <http://example.org/> "

@@ -14,19 +14,19 @@ from datetime import UTC, datetime
 import pytest
 from starlette.requests import Request
 
-from engine.clauses import listed, parts
-from engine.errors import GatewayError
-from engine.forced_bindings import bound
-from engine.jsap import parse
-from engine.lexer import tokens
-from engine.lifting import TEXT_MAX, Lifter
-from engine.protocol import requests
-from engine.sparql import parse_query, parse_update, query_outline
-from engine.terms import Term
-from gateway.delayed import at_moment, delay_us
-from gateway.http import negotiation
-from gateway.http.sparql import _RELATIVE
-from gateway.resumption import outlives_process
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.protocol import requests
+from lamplighter.engine.protocol.jsap import parse
+from lamplighter.engine.sparql.clauses import listed, parts
+from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.requests import parse_query, parse_update, query_outline
+from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter
+from lamplighter.engine.terms import Term
+from lamplighter.gateway.gates.http import negotiation
+from lamplighter.gateway.gates.http.sparql import _RELATIVE
+from lamplighter.gateway.state.delayed import at_moment, delay_us
+from lamplighter.gateway.state.resumption import outlives_process
 from tests.linear import RATIO_MAX, growth
 
 BEGINNINGS = ["", '"', "'", '"""', "'''", "<", "_:", "#", "@", "?", "a", ":", "\\", "(<", "VALUES ?x {"]

@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import LimitExceededError
-from engine.term_bounds import (
-    _JSON,
-    _TURTLE,
-    SHORT,
-    _depth,
-    check_json,
-    check_turtle,
-    depth,
-)
-from engine.terms import TERM_DEPTH_MAX, Term
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.term_bounds import _JSON, _TURTLE, SHORT, _depth, check_json, check_turtle, depth
+from lamplighter.engine.terms import TERM_DEPTH_MAX, Term
 from tests.properties.test_terms import blank_nodes, iris, terms, triple_term
 
 # What would be brackets elsewhere, in every place where it is none.

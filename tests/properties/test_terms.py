@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.terms import (
+from lamplighter.engine.terms import (
     Bag,
     Binding,
     Quad,

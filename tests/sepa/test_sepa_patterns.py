@@ -6,8 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 
-from engine.client import Aggregator, Consumer, GenericClient, Jsap, Notification, Producer
-from engine.jsap import parse
+from lamplighter.engine.client import Aggregator, Consumer, GenericClient, Jsap, Notification, Producer
+from lamplighter.engine.protocol.jsap import parse
 from tests.sepa.fixture import (
     ALL_ROWS,
     RANDOM,

@@ -60,7 +60,7 @@ class PlayedSystemd:
                 os.dup2(descriptor, 3 + number)
 
         # The shell becomes the process, so that LISTEN_PID is right.
-        program = [sys.executable, *(command or ("-m", "gateway", "run")), "--config", str(self._config)]
+        program = [sys.executable, *(command or ("-m", "lamplighter.gateway", "run")), "--config", str(self._config)]
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(
                 ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *program],

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ConfigurationError
-from gateway.install import Installer, base_interpreter, environment_files, sources
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.cli.install import Installer, base_interpreter, environment_files, sources
 from tests.systemd.test_units import TOP
 
 
@@ -54,7 +54,7 @@ def test_what_is_installed_runs_by_itself(machine: Machine) -> None:
     told = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith("lamplighter ")
-    where = "import sys, gateway, pyoxigraph, cloud_sync; print(sys.prefix, gateway.__file__, pyoxigraph.__file__)"
+    where = "import sys, lamplighter.gateway as own, pyoxigraph; print(sys.prefix, own.__file__, pyoxigraph.__file__)"
     places = subprocess.run(
         [prefix / "bin/python", "-P", "-c", where], cwd="/", capture_output=True, text=True, check=True
     )
@@ -63,7 +63,7 @@ def test_what_is_installed_runs_by_itself(machine: Machine) -> None:
 
 def test_what_is_installed_has_no_test_tools(machine: Machine) -> None:
     names = {path.name for path in machine.root.glob("usr/lib/lamplighter/lib/*/site-packages/*")}
-    assert {"engine", "gateway", "msgspec", "paho"} <= names
+    assert {"lamplighter", "msgspec", "paho"} <= names
     assert not names & {"pytest", "mypy", "pyspark", "ruff", "hatchling", "iotcore", "tests"}
 
 
@@ -107,7 +107,9 @@ def test_once_more_changes_nothing_and_keeps_what_the_operator_has_changed(machi
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine that systemd has started, on which it is installed already, and runs; its environment is one file."""
-    monkeypatch.setattr("gateway.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))]))
+    monkeypatch.setattr(
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))])
+    )
     monkeypatch.setattr(Installer, "_check_machine", lambda installer: setattr(installer, "_live", True))
     machine = Machine(tmp_path)
     machine.installer().install()
@@ -176,10 +178,14 @@ def test_the_command_of_somebody_else_stays(live: Machine) -> None:
 
 
 def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))]))
+    monkeypatch.setattr(
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))])
+    )
     machine = Machine(tmp_path)
     machine.installer().install()
-    monkeypatch.setattr("gateway.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("two.py"))]))
+    monkeypatch.setattr(
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("two.py"))])
+    )
     machine.installer().install()
     assert {path.name for path in (tmp_path / "usr/lib/lamplighter/lib").rglob("*.py")} == {"two.py"}
     assert [path.name for path in (tmp_path / "usr/lib").iterdir()] == ["lamplighter"]
@@ -188,7 +194,9 @@ def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path, monke
 def test_uninstall_keeps_settings_and_data_until_it_is_told_to_purge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))]))
+    monkeypatch.setattr(
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))])
+    )
     machine = Machine(tmp_path)
     machine.installer().install()
     data = tmp_path / "var/lib/lamplighter/log"
@@ -223,9 +231,9 @@ def test_only_root_installs_on_the_machine_itself(monkeypatch: pytest.MonkeyPatc
 
 def test_the_interpreter_is_one_that_services_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys._base_executable", "/root/.pyenv/versions/9/bin/python", raising=False)
-    monkeypatch.setattr("gateway.install.Path.exists", lambda path: str(path).startswith("/usr/bin"))
+    monkeypatch.setattr("lamplighter.gateway.cli.install.Path.exists", lambda path: str(path).startswith("/usr/bin"))
     assert str(base_interpreter()).startswith("/usr/bin/python3")
-    monkeypatch.setattr("gateway.install.Path.exists", lambda path: False)
+    monkeypatch.setattr("lamplighter.gateway.cli.install.Path.exists", lambda path: False)
     with pytest.raises(ConfigurationError, match="in a home"):
         base_interpreter()
 
@@ -233,5 +241,7 @@ def test_the_interpreter_is_one_that_services_can_read(monkeypatch: pytest.Monke
 def test_sources_are_complete() -> None:
     assert (sources() / "systemd/lamplighter.target").exists()
     names = {str(name) for _, name in environment_files()}
-    assert {"gateway/__main__.py", "cloud_sync/__main__.py", "adapters/mqtt/adapter.py"} <= names
+    own = {"gateway/__main__.py", "cloud_sync/__main__.py", "adapters/mqtt/adapter.py", "__init__.py"}
+    assert {f"lamplighter/{name}" for name in own} <= names
+    assert not any(name.startswith("lamplighter/demo") for name in names)
     assert any(name.startswith("lamplighter-") and name.endswith("METADATA") for name in names)

@@ -19,8 +19,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.errors import ConfigurationError
-from gateway.adapter_process import (
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.addresses import plain_addresses
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.opening import Protection
+from lamplighter.gateway.service.adapter_process import (
     FIRST_STEP_S,
     AdapterService,
     Document,
@@ -28,14 +31,12 @@ from gateway.adapter_process import (
     stop_on_signals,
     turn_s,
 )
-from gateway.disk import Disk
-from gateway.gates import Protection, plain_addresses
-from gateway.reload import LIVE, change
-from gateway.settings import Settings
-from gateway.supervision import GatewayService, status_line
-from gateway.systemd import Passed, Supervisor
-from gateway.wanted import NOT_WANTED
-from gateway.wanted import main as wanted_main
+from lamplighter.gateway.service.reload import LIVE, change
+from lamplighter.gateway.service.supervision import GatewayService, status_line
+from lamplighter.gateway.service.wanted import NOT_WANTED
+from lamplighter.gateway.service.wanted import main as wanted_main
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.systemd import Passed, Supervisor
 from tests.brokers import free_port
 from tests.gateway_parts import FakeClock
 from tests.running_gateway import TIMEOUT_S, until
@@ -170,7 +171,7 @@ def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
         (other / "lamplighter.toml").symlink_to(tmp_path / "lamplighter.toml")
         (other / "mapping").symlink_to(mapping)
         with PlayedSystemd(other, watchdog_s=6) as adapter:
-            adapter.start("-m", "gateway.adapter_process", "mqtt")
+            adapter.start("-m", "lamplighter.gateway.service.adapter_process", "mqtt")
             adapter.heard("WATCHDOG=1")
             assert f"broker 127.0.0.1:{broker} does not take us yet" in adapter.heard("READY=1")
             (mapping / "street.toml").write_text(rule.replace("street", "road"))
@@ -189,7 +190,7 @@ def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
 RECOVERY = """
 import sys, time
 from gateway.__main__ import main
-from gateway.runner import Runner
+from gateway.loop.runner import Runner
 
 def recover(self, progress):
     for count in range(120):
@@ -233,7 +234,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
 ) -> None:
     settings = adapters_folder(tmp_path, wanted)
     with PlayedSystemd(tmp_path, watchdog_s=6) as systemd:
-        systemd.start("-m", "gateway.adapter_process", adapter)
+        systemd.start("-m", "lamplighter.gateway.service.adapter_process", adapter)
         systemd.heard("WATCHDOG=1")
         settings.write_text(unwanted)
         assert systemd.process is not None
@@ -253,7 +254,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
 )
 def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: str, unwanted: str, told: str) -> None:
     settings = adapters_folder(tmp_path, unwanted)
-    command = [sys.executable, "-m", "gateway.adapter_process", adapter, "--config", str(settings)]
+    command = [sys.executable, "-m", "lamplighter.gateway.service.adapter_process", adapter, "--config", str(settings)]
     for supervised in ({}, {"NOTIFY_SOCKET": "@nobody"}):
         environment = {**os.environ, **supervised}
         done = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, timeout=60)
@@ -304,7 +305,7 @@ class StuckRunner:
 def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.supervision.check_answer", lambda place, path: None)
+    monkeypatch.setattr("lamplighter.gateway.service.supervision.check_answer", lambda place, path: None)
     runner: Any = StuckRunner()
     nothing: Any = None
     addresses = plain_addresses(Settings(), 8000, 9000)
@@ -384,8 +385,18 @@ def test_keys_that_are_applied_are_keys() -> None:
 
 
 def test_a_process_of_an_adapter_loads_neither_store_nor_gates() -> None:
-    heavy = ("pyoxigraph", "starlette", "cryptography", "gateway.runner", "adapters.mqtt.adapter", "paho")
-    script = f"import sys, gateway.adapter_process; print([name for name in {heavy} if name in sys.modules])"
+    heavy = (
+        "pyoxigraph",
+        "starlette",
+        "cryptography",
+        "lamplighter.gateway.loop.runner",
+        "lamplighter.adapters.mqtt.adapter",
+        "paho",
+    )
+    script = (
+        "import sys, lamplighter.gateway.service.adapter_process; "
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 
@@ -450,7 +461,7 @@ def test_an_adapter_whose_gateway_does_not_answer_is_ready_and_says_what_it_wait
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
     assert FIRST_STEP_S == 60, "as documented"
-    monkeypatch.setattr("gateway.adapter_process.FIRST_STEP_S", 0.2)
+    monkeypatch.setattr("lamplighter.gateway.service.adapter_process.FIRST_STEP_S", 0.2)
     client: Any = AwayClient(connected=connected)
 
     async def test() -> None:

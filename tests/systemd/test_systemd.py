@@ -10,10 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.settings import MqttSettings
-from gateway.adapter_process import with_password
-from gateway.security.audit import refused
-from gateway.systemd import JournalHandler, PrefixFormatter, Supervisor, fields, journal_handler, mark_lines, priority
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.gateway.security.audit import refused
+from lamplighter.gateway.service.adapter_process import with_password
+from lamplighter.gateway.systemd import (
+    JournalHandler,
+    PrefixFormatter,
+    Supervisor,
+    fields,
+    journal_handler,
+    mark_lines,
+    priority,
+)
 
 
 class Listening:

@@ -14,13 +14,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cloud_sync.settings import SyncSettings
-from gateway.__main__ import _parser
-from gateway.adapter_process import MQTT_PASSWORD
-from gateway.gates import HTTP, WEBSOCKET, socket_paths
-from gateway.install import _LONG_RUNNING
-from gateway.settings import Settings
-from gateway.wanted import reason_against
+from lamplighter.cloud_sync.settings import SyncSettings
+from lamplighter.gateway.__main__ import _parser
+from lamplighter.gateway.addresses import socket_paths
+from lamplighter.gateway.cli.install import _LONG_RUNNING
+from lamplighter.gateway.gates.opening import HTTP, WEBSOCKET
+from lamplighter.gateway.service.adapter_process import MQTT_PASSWORD
+from lamplighter.gateway.service.wanted import reason_against
+from lamplighter.gateway.settings import Settings
 from tests.components import missing, require_command
 
 TOP = Path(__file__).resolve().parents[2]
@@ -134,7 +135,7 @@ def test_commands_are_commands(service: Path) -> None:
         elif program.endswith("bin/python"):
             assert words[:2] == ["-P", "-m"]
             assert (TOP / words[2].replace(".", "/")).exists() or (TOP / f"{words[2].replace('.', '/')}.py").exists()
-        elif "gateway.wanted" not in command:
+        elif "lamplighter.gateway.service.wanted" not in command:
             assert command == """/bin/sh -c 'kill -HUP "$$MAINPID"'"""  # kill(1) is not on every machine
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import pyoxigraph as ox
 import pytest
 
-from gateway.gates import Addresses
+from lamplighter.gateway.addresses import Addresses
 from tests.running_gateway import FORM, Answer, go, http, running_gateway, update
 from tests.w3c.suite import MF, parsed
 

@@ -16,8 +16,8 @@ from random import Random
 import pyoxigraph as ox
 import pytest
 
-from engine import Engine
-from engine.errors import UnsupportedRequestError
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import UnsupportedRequestError
 from tests.components import missing
 from tests.oracle import REFUSALS
 from tests.w3c import suite

@@ -10,8 +10,8 @@ import re
 import pyoxigraph as ox
 import pytest
 
-from engine import Engine
-from engine.errors import GatewayError, RequestSyntaxError, UnsupportedRequestError
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import GatewayError, RequestSyntaxError, UnsupportedRequestError
 from tests.w3c import suite
 from tests.w3c.pair import Pair
 from tests.w3c.suite import SyntaxTest

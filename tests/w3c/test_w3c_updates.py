@@ -9,8 +9,8 @@ from random import Random
 import pyoxigraph as ox
 import pytest
 
-from engine import Commit
-from engine.errors import GatewayError
+from lamplighter.engine import Commit
+from lamplighter.engine.errors import GatewayError
 from tests.oracle import REFUSALS, canonical
 from tests.w3c import suite
 from tests.w3c.pair import Pair, units

@@ -4,6 +4,6 @@ All take *readings*, the table observations with the time of each reading found 
 keep UTC; hours and days are those of UTC. docs/fleet.md explains each job with a query.
 """
 
-from cloud_sync.fleet.jobs.commands import add_commands
+from lamplighter.cloud_sync.fleet.jobs.commands import add_commands
 
 __all__ = ["add_commands"]

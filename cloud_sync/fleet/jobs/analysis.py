@@ -12,8 +12,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from cloud_sync.fleet.jobs import aggregates, anomalies, clocks, dead_sensors, fleet_health, gaps, lamps, reactions
-from cloud_sync.fleet.tables import by_gateway
+from lamplighter.cloud_sync.fleet.jobs import (
+    aggregates,
+    anomalies,
+    clocks,
+    dead_sensors,
+    fleet_health,
+    gaps,
+    lamps,
+    reactions,
+)
+from lamplighter.cloud_sync.fleet.tables import by_gateway
 
 if TYPE_CHECKING:
     from types import TracebackType

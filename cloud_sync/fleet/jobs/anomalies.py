@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_sync.fleet.jobs.aggregates import percentile
+from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 
 Z_MIN = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993: what they suggest for the modified z-score."""

@@ -8,16 +8,16 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cloud_sync.fleet import session, tables
-from cloud_sync.fleet.jobs.results import RESULTS, top_rows, write
-from cloud_sync.fleet.jobs.texts import text_table
-from cloud_sync.fleet.lake import Lake
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.fleet import session, tables
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, top_rows, write
+from lamplighter.cloud_sync.fleet.jobs.texts import text_table
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cloud_sync.fleet.jobs.analysis import Analysis
+    from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
 
 
 JOBS = {
@@ -106,7 +106,7 @@ def lamp_watts(text: str) -> tuple[str, float]:
 def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
     """The jobs over the tables of a lake, as the arguments say."""
     spark = session.of_arguments(arguments, arguments.command)
-    from cloud_sync.fleet.jobs.analysis import Analysis, Options
+    from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, Options
 
     if not tables.table(lake, "observations").live():
         raise ConfigurationError(f"lake {lake.url!r}: no observations yet; run `lamplighter-fleet silver` first")

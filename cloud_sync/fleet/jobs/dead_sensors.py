@@ -7,8 +7,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_sync.fleet.jobs.clocks import seconds
-from cloud_sync.fleet.jobs.gaps import STREAM_KEYS
+from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
+from lamplighter.cloud_sync.fleet.jobs.gaps import STREAM_KEYS
 
 FACTOR = 10.0
 SILENT_MIN_S = 3600.0

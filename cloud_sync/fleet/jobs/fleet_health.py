@@ -7,9 +7,9 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_sync.fleet.jobs.aggregates import percentile
-from cloud_sync.fleet.jobs.clocks import seconds
-from cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S
+from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
+from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
+from lamplighter.cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S
 
 UPTIME_MIN = 0.95
 """A gateway whose sensors were heard for less of the time, on average, is worth a look."""

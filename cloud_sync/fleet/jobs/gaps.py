@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_sync.fleet.jobs.aggregates import percentile
-from cloud_sync.fleet.jobs.clocks import seconds
+from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
+from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 
 FACTOR = 3.0
 GAP_MIN_S = 60.0

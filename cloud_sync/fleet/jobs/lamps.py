@@ -8,7 +8,7 @@ from itertools import chain
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_sync.fleet.jobs.clocks import seconds
+from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 
 ON = ("ON", "TRUE", "1")
 """Values of an actuation, in capitals, that say that a lamp is on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_sync.fleet.jobs.aggregates import percentile
+from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 
 _RECORD = ("gw", "epoch", "seq")
 

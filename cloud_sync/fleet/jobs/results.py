@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

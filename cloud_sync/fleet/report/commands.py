@@ -6,17 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from cloud_sync.fleet.jobs.commands import add_arguments, analysis, results_folder, write_results
-from cloud_sync.fleet.jobs.results import RESULTS
-from cloud_sync.fleet.lake import Lake
-from engine.errors import ConfigurationError
+from lamplighter.cloud_sync.fleet.jobs.commands import add_arguments, analysis, results_folder, write_results
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-    from cloud_sync.fleet.jobs.analysis import Analysis
+    from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
 
 NAME = "report.html"
 
@@ -47,10 +47,10 @@ def write_report(found: Analysis, results: Mapping[str, DataFrame], out: Lake) -
     results: what `write_results` wrote of `found` into `out`, all of `RESULTS`.
     """
     try:
-        from cloud_sync.fleet.report.page import page
+        from lamplighter.cloud_sync.fleet.report.page import page
     except ImportError as error:
         raise ConfigurationError(f"{error}; pip install 'lamplighter[cloud]'") from error
-    from cloud_sync.fleet.report.content import content
+    from lamplighter.cloud_sync.fleet.report.content import content
 
     print("the page ...", end="", file=sys.stderr, flush=True)
     text = page(content(results, found.as_of)).encode()

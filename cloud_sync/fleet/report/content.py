@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloud_sync.fleet.jobs.results import RESULTS, rows_of, top_rows
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, rows_of, top_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

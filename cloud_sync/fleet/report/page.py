@@ -10,10 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cloud_sync.fleet.jobs.results import RESULTS
-from cloud_sync.fleet.jobs.texts import cell, short, shown, unit_name
-from cloud_sync.fleet.report import plots
-from cloud_sync.fleet.report.content import ROWS_MAX, TREND, Content
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
+from lamplighter.cloud_sync.fleet.jobs.texts import cell, short, shown, unit_name
+from lamplighter.cloud_sync.fleet.report import plots
+from lamplighter.cloud_sync.fleet.report.content import ROWS_MAX, TREND, Content
 
 _MARKS = {"good": "✓", "watch": "!", "bad": "✗", "silent": "…"}
 

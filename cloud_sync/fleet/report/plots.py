@@ -14,12 +14,12 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from cloud_sync.fleet.jobs.texts import printable, short, unit_name
+from lamplighter.cloud_sync.fleet.jobs.texts import printable, short, unit_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cloud_sync.fleet.report.content import Row
+    from lamplighter.cloud_sync.fleet.report.content import Row
 
 HEALTH = ("good", "watch", "bad", "silent")
 _WIDTH = 4.6

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from engine.client import Aggregator, GatewayError, GenericClient, Jsap, Producer, load_profile
-from engine.terms import lexical
+from lamplighter.engine.client import Aggregator, GatewayError, GenericClient, Jsap, Producer, load_profile
+from lamplighter.engine.terms import lexical
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gina", "Hal")
 PROFILE = Path(__file__).with_name("chat.jsap")

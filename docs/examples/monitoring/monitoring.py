@@ -23,8 +23,8 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from engine.client import Aggregator, Consumer, GatewayError, Jsap, Producer, load_profile
-from engine.terms import Term, lexical
+from lamplighter.engine.client import Aggregator, Consumer, GatewayError, Jsap, Producer, load_profile
+from lamplighter.engine.terms import Term, lexical
 
 PROFILE = Path(__file__).with_name("monitoring.jsap")
 WAITING_MAX = 1000

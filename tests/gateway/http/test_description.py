@@ -7,8 +7,8 @@ from pathlib import Path
 import pyoxigraph as ox
 import pytest
 
-from gateway.http.description import FORMATS, SD, SUBSCRIPTIONS
-from ontology.vocabulary import GATEWAY, RDF_TYPE
+from lamplighter.gateway.gates.http.description import FORMATS, SD, SUBSCRIPTIONS
+from lamplighter.ontology.vocabulary import GATEWAY, RDF_TYPE
 from tests.running_gateway import go, http, running_gateway
 
 

@@ -9,11 +9,11 @@ import pyoxigraph as ox
 import pytest
 from websockets.asyncio.client import connect
 
-from engine.errors import UnknownGraphError
-from engine.graph_store import GraphVerb, GraphWrite, graph_write_delta
-from engine.store import QuadStore
-from engine.terms import Quad
-from gateway.gates import Addresses
+from lamplighter.engine.errors import UnknownGraphError
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Quad
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite, graph_write_delta
+from lamplighter.gateway.addresses import Addresses
 from tests.running_gateway import Answer, ask, go, health, hear, http, query, rows, running_gateway, update, values
 
 TURTLE = {"Content-Type": "text/turtle"}

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import MalformedRequestError
-from gateway.gates import Addresses
-from gateway.http.calls import fields
+from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.http.calls import fields
 from tests.forks import forks
 from tests.running_gateway import TIMEOUT_S, go, http, query, rows, running_gateway, until, update
 
@@ -210,8 +210,8 @@ def test_large_bodies_follow_each_other_on_one_connection(tmp_path: Path) -> Non
 
 
 def test_bodies_are_bounded_one_by_one_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http.calls.REQUEST_BYTES_MAX", 1000)
-    monkeypatch.setattr("gateway.http.calls.BODIES_BYTES_MAX", 1500)
+    monkeypatch.setattr("lamplighter.gateway.gates.http.calls.REQUEST_BYTES_MAX", 1000)
+    monkeypatch.setattr("lamplighter.gateway.gates.http.calls.BODIES_BYTES_MAX", 1500)
 
     async def test() -> None:
         async with running_gateway(tmp_path) as at:
@@ -319,7 +319,7 @@ def test_large_forms_say_what_small_ones_say(pairs: list[tuple[str, str]], piece
             small: object = fields(text)
         except MalformedRequestError as error:
             small = str(error)[:30]
-        with mock.patch.multiple("gateway.http.calls", _THREAD_BYTES=0, _PIECE_BYTES=piece):
+        with mock.patch.multiple("lamplighter.gateway.gates.http.calls", _THREAD_BYTES=0, _PIECE_BYTES=piece):
             try:
                 large: object = fields(text)
             except MalformedRequestError as error:

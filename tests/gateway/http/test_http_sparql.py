@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
-from gateway.gates import Addresses
-from gateway.http import sparql as sparql_module
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.http import sparql as sparql_module
 from tests.held_disk import HeldDisk
 from tests.running_gateway import FORM, go, health, http, query, rows, running_gateway, until, update
 
@@ -420,7 +420,7 @@ def test_an_update_whose_second_operation_fails_has_no_effect(tmp_path: Path) ->
 
 
 def test_a_body_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http.calls.REQUEST_BYTES_MAX", 1000)
+    monkeypatch.setattr("lamplighter.gateway.gates.http.calls.REQUEST_BYTES_MAX", 1000)
 
     async def test() -> None:
         async with running_gateway(tmp_path) as at:

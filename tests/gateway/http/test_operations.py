@@ -42,11 +42,11 @@ def test_ready_is_told_once_updates_are_taken_and_not_while_the_disk_refuses_the
             url = at.query.replace("/query", "/ready")
             ready = await http(url)
             assert (ready.status, ready.json) == (200, {"ready": True})
-            monkeypatch.setattr("gateway.disk.os.write", full)
+            monkeypatch.setattr("lamplighter.gateway.disk.os.write", full)
             assert (await update(at, INSERT)).status == 507
             refusing = await http(url)
             assert (refusing.status, refusing.json) == (503, {"ready": False})
-            monkeypatch.setattr("gateway.disk.os.write", write)
+            monkeypatch.setattr("lamplighter.gateway.disk.os.write", write)
             assert (await update(at, INSERT)).status == 200
             assert (await http(url)).status == 200
 

@@ -6,12 +6,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.errors import ConfigurationError
-from gateway.figures import HttpCounters
-from gateway.http.places import Application, Need, Place
-from gateway.security.callers import Caller
-from gateway.security.gatekeeper import OpenGatekeeper
-from gateway.timings import Timing
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.gates.http.places import Application, Need, Place
+from lamplighter.gateway.monitoring.figures import HttpCounters
+from lamplighter.gateway.monitoring.timings import Timing
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.gatekeeper import OpenGatekeeper
 
 
 async def nothing(request: Request, caller: Caller) -> Response:

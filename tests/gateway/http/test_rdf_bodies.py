@@ -11,13 +11,19 @@ from pathlib import Path
 import pyoxigraph as ox
 import pytest
 
-from engine.errors import GatewayError, LimitExceededError, QueueFullError, RequestSyntaxError, UnsupportedRequestError
-from engine.term_bounds import TERM_BYTES_MAX
-from gateway import rdf_bodies
-from gateway.gates import Addresses
-from gateway.rdf_bodies import RdfBodies, check_xml
-from gateway.reader import GRAPH_FORMATS, Reader
-from gateway.settings import LimitSettings, QuerySettings
+from lamplighter.engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+    RequestSyntaxError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.term_bounds import TERM_BYTES_MAX
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.settings import LimitSettings, QuerySettings
+from lamplighter.gateway.workers import rdf_bodies
+from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
+from lamplighter.gateway.workers.rdf_bodies import RdfBodies, check_xml
 from tests.forks import forks
 from tests.running_gateway import go, http, running_gateway, until, update
 from tests.secure_gateway import SecureGateway

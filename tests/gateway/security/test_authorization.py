@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.errors import GatewayError, QueueFullError, UnauthorizedError
-from gateway.disk import Disk
-from gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
-from gateway.security.permissions import Permissions
-from gateway.security.rates import Buckets, network
-from gateway.security.registry import Registry
-from gateway.security.settings import SecuritySettings
-from gateway.security.tokens import Tokens
+from lamplighter.engine.errors import GatewayError, QueueFullError, UnauthorizedError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
+from lamplighter.gateway.security.permissions import Permissions
+from lamplighter.gateway.security.rates import Buckets, network
+from lamplighter.gateway.security.registry import Registry
+from lamplighter.gateway.security.tokens import Tokens
+from lamplighter.gateway.settings.security import SecuritySettings
 from tests.gateway_parts import FakeClock
 
 HERE = "192.0.2.1"

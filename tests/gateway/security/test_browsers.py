@@ -13,10 +13,10 @@ from websockets.asyncio.client import connect, unix_connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
-from engine.errors import ConfigurationError, ForeignRequestError
-from gateway.security.browsers import Browsers
-from gateway.security.settings import SecuritySettings
-from gateway.settings import read_settings
+from lamplighter.engine.errors import ConfigurationError, ForeignRequestError
+from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.settings import read_settings
+from lamplighter.gateway.settings.security import SecuritySettings
 from tests.running_gateway import Answer, ask, go, http, running_gateway
 from tests.secure_gateway import SecureGateway
 

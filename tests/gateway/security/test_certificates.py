@@ -13,10 +13,17 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from engine.errors import ConfigurationError
-from gateway.disk import Disk
-from gateway.security import certificates
-from gateway.security.certificates import AUTHORITY, BUILT, DEVICE, machine_names, own_identity, users_identity
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security import certificates
+from lamplighter.gateway.security.certificates import (
+    AUTHORITY,
+    BUILT,
+    DEVICE,
+    machine_names,
+    own_identity,
+    users_identity,
+)
 from tests.gateway_parts import FakeClock
 
 

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ConfigurationError, GatewayError, MalformedRequestError, UnauthorizedError
-from engine.terms import iri
-from gateway.disk import Disk
-from gateway.security.permissions import Permissions
-from gateway.security.registry import CLIENTS, Registry
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    GatewayError,
+    MalformedRequestError,
+    UnauthorizedError,
+)
+from lamplighter.engine.terms import iri
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.permissions import Permissions
+from lamplighter.gateway.security.registry import CLIENTS, Registry
 from tests.gateway_parts import FakeClock
 from tests.simulated_disk import PowerCut, SimulatedDisk
 

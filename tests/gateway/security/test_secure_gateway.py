@@ -433,7 +433,7 @@ def test_processes_of_this_machine_need_no_token(gateway: SecureGateway) -> None
 
 def lamplighter(gateway: SecureGateway, *arguments: str, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments, "--config", str(gateway.toml)],
+        [sys.executable, "-m", "lamplighter.gateway", *arguments, "--config", str(gateway.toml)],
         capture_output=True,
         text=True,
         cwd=ROOT,

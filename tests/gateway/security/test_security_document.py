@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from adapters.coap.settings import CoapSettings
-from gateway.security.settings import SecuritySettings
-from gateway.settings import QuotaSettings, Settings
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.gateway.settings import QuotaSettings, Settings
+from lamplighter.gateway.settings.security import SecuritySettings
 from tests.components import require_command
 from tests.secure_gateway import SecureGateway
 
@@ -29,7 +29,7 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
     command = command.replace("kitchen.local:8443", f"localhost:{gateway.port}")
     words = shlex.split(command)
     if words[0] == "lamplighter":
-        words = [sys.executable, "-m", "gateway", *words[1:], "--config", str(gateway.toml)]
+        words = [sys.executable, "-m", "lamplighter.gateway", *words[1:], "--config", str(gateway.toml)]
         return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
     words[0] = require_command(words[0])
     if words[0].endswith("curl"):

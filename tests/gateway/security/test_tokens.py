@@ -16,9 +16,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from engine.errors import ConfigurationError, UnauthorizedError
-from gateway.disk import Disk
-from gateway.security.tokens import KEYS, Claims, Tokens
+from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.tokens import KEYS, Claims, Tokens
 from tests.gateway_parts import FakeClock
 from tests.simulated_disk import PowerCut, SimulatedDisk
 

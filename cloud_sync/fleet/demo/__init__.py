@@ -1,5 +1,0 @@
-"""`lamplighter-fleet demo`: a fleet from its sensors to the report, in three minutes, that checks what it says."""
-
-from cloud_sync.fleet.demo.commands import add_commands
-
-__all__ = ["add_commands"]

@@ -1,0 +1,1 @@
+"""What a Pi never runs: a simulated street, and a simulated fleet with ground truth."""

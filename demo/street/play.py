@@ -1,0 +1,240 @@
+"""Puts the demo together: broker, gateway with adapters, street, story."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+import lamplighter
+from lamplighter.demo.street.story import Story
+from lamplighter.demo.street.street import (
+    Lamp,
+    Sensors,
+    description,
+    evening,
+    free_port,
+    lamps,
+    now,
+    port_taken,
+    sensors,
+    walk,
+    weather,
+)
+from lamplighter.engine.client import EngineClient
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import lexical
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.log.writer import Recovery
+from lamplighter.gateway.service.process import Configuration, run_gateway, stop_on_signals
+from lamplighter.gateway.settings import Settings
+
+PACKAGE = Path(lamplighter.__file__).parent
+OFF_AFTER_S = 4
+"""The application's delay, shortened from its 30 s so that nobody has to wait for the end of the story."""
+
+_ACKNOWLEDGED = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
+SELECT ?lamp ?state ?time WHERE {
+  ?actuation a sosa:Actuation ; sosa:madeByActuator ?lamp ; sosa:hasSimpleResult ?state ; sosa:resultTime ?time }"""
+
+
+async def run_demo(config: Path | None, data: Path | None, seconds: float | None) -> int:
+    """Plays until Ctrl-C (0), or for so many seconds (0 if a lamp was lit and put out, else 1)."""
+    logging.getLogger().setLevel(logging.WARNING)
+    stop = stop_on_signals()
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    with _folder() as folder:
+        settings_file = _demo_configuration(folder, config)
+        configured = _with_lamps(Configuration.read(settings_file, data or folder / "data"))
+        with _broker(configured) as (configuration, embedded):
+            async with lamps() as street:
+                story = Story(street)
+                async with _gateway(configuration, stop) as addresses:
+                    _introduce(story, configuration, addresses, embedded)
+                    await _play(configuration, addresses, street, story, stop)
+                good = story.summary()
+                return 0 if good or seconds is None else 1
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="lamplighter-demo-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _demo_configuration(folder: Path, config: Path | None) -> Path:
+    """The street's mapping and the smart-lighting application beside the settings that the demo runs with."""
+    (folder / "mapping").mkdir()
+    (folder / "apps").mkdir()
+    shutil.copy(PACKAGE / "mapping" / "street.toml", folder / "mapping")
+    application = json.loads((PACKAGE / "apps" / "smart-lighting.jsap").read_text())
+    application["updates"]["SWITCH_OFF"]["delay"] = f"PT{OFF_AFTER_S}S"
+    (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
+    target = folder / "lamplighter.toml"
+    target.write_text(config.read_text() if config else _free_ports())
+    return target
+
+
+def _free_ports() -> str:
+    """Settings that leave the usual ports to whoever has them already."""
+    usual = Settings()
+    tables = {"http": usual.http.port, "websocket": usual.websocket.port}
+    return "".join(f"[{table}]\nport = {0 if port_taken(port) else port}\n" for table, port in tables.items())
+
+
+def _with_lamps(configuration: Configuration) -> Configuration:
+    """The configuration with commands to loopback allowed: the street's lamps are there."""
+    networks = (*configuration.settings.coap.networks, "127.0.0.0/8")
+    coap = msgspec.structs.replace(configuration.settings.coap, networks=networks)
+    settings = msgspec.structs.replace(configuration.settings, coap=coap)
+    return Configuration(settings, configuration.folder, configuration.data, configuration.applications)
+
+
+@contextmanager
+def _broker(configuration: Configuration) -> Iterator[tuple[Configuration, bool]]:
+    """The configured broker, or an embedded one on loopback."""
+    if configuration.settings.mqtt.host:
+        yield configuration, False
+        return
+    try:
+        from iotcore import Broker
+    except ImportError as error:
+        raise ConfigurationError(
+            "the demo needs a broker: install lamplighter[demo] for an embedded one, or name one as mqtt.host"
+        ) from error
+    port = free_port()
+    mqtt = msgspec.structs.replace(configuration.settings.mqtt, host="127.0.0.1", port=port)
+    settings = msgspec.structs.replace(configuration.settings, mqtt=mqtt)
+    with Broker(port=port, listen="127.0.0.1"):
+        yield (
+            Configuration(settings, configuration.folder, configuration.data, configuration.applications),
+            True,
+        )
+
+
+@asynccontextmanager
+async def _gateway(configuration: Configuration, stop: asyncio.Event) -> AsyncIterator[Addresses]:
+    """The gateway with its adapters; over when left. A failure of it is raised here."""
+    started: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+    leave = asyncio.Event()
+
+    def ready(addresses: Addresses, recovery: Recovery) -> None:
+        started.set_result(addresses)
+
+    gateway = asyncio.create_task(run_gateway(configuration, leave, ready, adapters=True))
+    gateway.add_done_callback(lambda _: started.cancel())
+    try:
+        addresses = await started
+    except asyncio.CancelledError:
+        await gateway  # whatever kept it from starting
+        raise
+    gateway.add_done_callback(lambda _: stop.set())
+    try:
+        yield addresses
+    finally:
+        leave.set()
+        await gateway
+
+
+def _introduce(story: Story, configuration: Configuration, addresses: Addresses, embedded: bool) -> None:
+    mqtt = configuration.settings.mqtt
+    story.note("\n  Lamplighter: a street of ten lamps\n")
+    story.note("  sensor --MQTT--> gateway: triples, subscriptions, application --CoAP--> lamp\n")
+    story.note(f"  broker     mqtt://{mqtt.host}:{mqtt.port}{' (embedded)' if embedded else ''}")
+    story.note(addresses.table())
+    story.note(f"  A lamp is lit when somebody comes, and put out when nobody came for {OFF_AFTER_S} s. Ctrl-C ends.\n")
+
+
+async def _play(
+    configuration: Configuration, addresses: Addresses, street: Sequence[Lamp], story: Story, stop: asyncio.Event
+) -> None:
+    mqtt = configuration.settings.mqtt
+    async with EngineClient(addresses.subscribe, name="demo") as client:
+        await client.update(description(configuration.settings.gateway.base_iri, street))
+        story.tell("gateway", "knows the street: 10 posts with their lamps")
+        with sensors(mqtt.host, mqtt.port) as published:
+            scene = _Scene(story, published)
+            tasks = [
+                asyncio.create_task(scene.watch(client)),
+                asyncio.create_task(evening(scene.person)),
+                asyncio.create_task(weather(published.temperature)),
+            ]
+            stopped = asyncio.create_task(stop.wait())
+            done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for task in [*tasks, stopped]:
+                task.cancel()
+            await asyncio.gather(*tasks, stopped, return_exceptions=True)
+            for task in done - {stopped}:
+                task.result()
+
+
+class _Scene:
+    """What happens in the street, told as it happens: sensors on one side, acknowledged lamps on the other."""
+
+    def __init__(self, story: Story, published: Sensors) -> None:
+        self._story = story
+        self._sensors = published
+        self._came: dict[int, float] = {}
+        self._left: dict[int, float] = {}
+        self._put_out: dict[int, float] = {}
+        self._checks: set[asyncio.Task[None]] = set()
+
+    async def person(self, posts: Sequence[int]) -> None:
+        await walk(posts, self._arrive, self._leave)
+
+    def _arrive(self, post: int) -> None:
+        self._came[post] = now()
+        self._sensors.presence(post, True)
+        self._story.tell("sensor", f"post {post}: somebody is here")
+
+    def _leave(self, post: int) -> None:
+        left = now()
+        self._left[post] = left
+        self._sensors.presence(post, False)
+        self._story.tell("sensor", f"post {post}: nobody is here", f"off in {OFF_AFTER_S} s, if so still")
+        check = asyncio.create_task(self._tell_if_kept_on(post, left))
+        self._checks.add(check)
+        check.add_done_callback(self._checks.discard)
+
+    async def _tell_if_kept_on(self, post: int, left: float) -> None:
+        """When a delayed update was due and did nothing because somebody had come: the event that did not occur."""
+        await asyncio.sleep(OFF_AFTER_S + 0.5)
+        if self._came.get(post, 0) > left > self._put_out.get(post, 0):
+            self._story.kept_on += 1
+            came_back = self._came[post] - left
+            self._story.tell("timer", f"lamp {post} stays on", f"back after {came_back:.1f} s")
+
+    async def watch(self, client: EngineClient) -> None:
+        """Tells what the lamps acknowledged: the actuations that the CoAP adapter writes."""
+        async with contextlib.aclosing(client.subscribe(_ACKNOWLEDGED)) as notifications:
+            async for notification in notifications:
+                for row in notification.added.bindings():
+                    number = re.search(r"lamp/(\d+)$", lexical(row["lamp"]))
+                    if number and notification.sequence:
+                        when = datetime.fromisoformat(lexical(row["time"])).timestamp()
+                        self._acknowledged(int(number[1]), lexical(row["state"]), when)
+
+    def _acknowledged(self, number: int, state: str, when: float) -> None:
+        if state == "ON":
+            milliseconds = (when - self._came[number]) * 1000
+            self._story.lit_ms.append(milliseconds)
+            self._story.tell("lamp on", f"lamp {number} is ON", f"{milliseconds:.1f} ms after the reading")
+        elif number in self._left:
+            self._put_out[number] = when
+            seconds = when - self._left[number]
+            self._story.put_out_s.append(seconds)
+            self._story.tell("lamp off", f"lamp {number} is OFF", f"{seconds:.3f} s after the last")

@@ -1,0 +1,319 @@
+"""What can be known of a tree before it is compiled: its branches, its class, and how changes pass through it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+from lamplighter.engine.matching import aggregates, expressions
+from lamplighter.engine.matching.costs import only_known_functions
+from lamplighter.engine.sparql.algebra import (
+    Bgp,
+    Constant,
+    Distinct,
+    Exists,
+    Expression,
+    Extend,
+    Filter,
+    Function,
+    Graph,
+    Group,
+    Join,
+    LeftJoin,
+    Minus,
+    Node,
+    OpaquePath,
+    Part,
+    Pattern,
+    Project,
+    Slice,
+    Union,
+    Values,
+    Variable,
+    certain,
+    visible,
+    walk,
+)
+from lamplighter.engine.terms import Term
+
+BRANCHES_MAX = 16
+"""Branches that a tree's unions may be multiplied out to; beyond, a union is evaluated as a whole."""
+PATTERNS_MAX = 16
+"""Patterns in one tree; Python nests no more than twenty loops."""
+
+
+EXPRESSION_MAX = 200
+"""Tokens of one expression; the store is asked for each new tuple of its operands."""
+
+
+class Unsupported(Exception):
+    """A tree that no plan is made for, with the reason; it is evaluated by the store then."""
+
+
+def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """The tree with every variable and constant replaced by what change gives for it."""
+    if isinstance(tree, (Variable, Constant, Function)):
+        return change(tree)
+    if isinstance(tree, Pattern):
+        return Pattern._make(change(part) if isinstance(part, (Variable, Constant)) else part for part in tree)
+    if isinstance(tree, tuple):
+        return tuple(rewritten(member, change) for member in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        return replace(tree, **{field.name: rewritten(getattr(tree, field.name), change) for field in fields(tree)})
+    return tree
+
+
+def in_graph(tree: Any, graph: Term) -> Any:
+    """The tree with the patterns of the default graph matched in a named one."""
+    if isinstance(tree, Pattern):
+        return tree if tree.graph is not None else tree._replace(graph=graph)
+    if isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant, Function)):
+        return tuple(in_graph(member, graph) for member in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        return replace(tree, **{field.name: in_graph(getattr(tree, field.name), graph) for field in fields(tree)})
+    return tree
+
+
+def with_equalities(node: Any, is_iri: Callable[[Part], bool]) -> Any:
+    """The tree with ``FILTER(?x = <iri>)`` put into the patterns that bind ?x.
+
+    For IRIs only, since literals are compared by value, and only where ?x is certain: elsewhere the filter
+    is an error or false. The store leaves the filter where it is and tries every solution.
+    """
+    if isinstance(node, tuple) and not isinstance(node, (Variable, Constant, Pattern, Function)):
+        return tuple(with_equalities(member, is_iri) for member in node)
+    if not hasattr(node, "__dataclass_fields__"):
+        return node
+    node = replace(node, **{field.name: with_equalities(getattr(node, field.name), is_iri) for field in fields(node)})
+    if not isinstance(node, Filter):
+        return node
+    found = _equality(node.condition, is_iri)
+    if found is None or found[0] not in certain(node.node) or not _substitutable(node.node, found[0]):
+        return node
+    variable, part = found
+    inner = rewritten(node.node, lambda other: part if other == variable else other)
+    return Extend(inner, variable, Expression((part,)))
+
+
+def _equality(condition: Expression, is_iri: Callable[[Part], bool]) -> tuple[Variable, Part] | None:
+    parts = expressions.without_brackets(condition.parts)
+    if len(parts) == 3 and parts[1] == "=":
+        for variable, part in ((parts[0], parts[2]), (parts[2], parts[0])):
+            if isinstance(variable, Variable) and isinstance(part, (Constant, str)) and is_iri(part):
+                return variable, part
+    return None
+
+
+def _substitutable(node: Node, variable: Variable) -> bool:
+    """Whether a constant may stand for the variable everywhere in a node. In the right side of an OPTIONAL whose left
+    side has no such variable it would be bound too early: that side is evaluated with any value first."""
+    for part in walk(node):
+        match part:
+            case LeftJoin(left, right) if variable in _occurrences(right) and variable not in _occurrences(left):
+                return False
+            case Bgp() | Filter() | Join() | LeftJoin() | Expression() | Exists():
+                pass
+            case _ if hasattr(part, "__dataclass_fields__"):
+                return False
+    return True
+
+
+def branches(node: Node) -> list[Node]:
+    """Trees without a UNION on their way down whose solutions together are those of the node, as bags."""
+    return [node] if _branch_count(node) > BRANCHES_MAX else _branches(node)
+
+
+def _branch_count(node: Node) -> int:
+    """How many `_branches` would make: twice as many with each union that is joined."""
+    match node:
+        case Union(left, right):
+            return _branch_count(left) + _branch_count(right)
+        case Join(left, right):
+            return _branch_count(left) * _branch_count(right)
+        case LeftJoin(inner, _, _) | Minus(inner, _) | Filter(inner, _) | Extend(inner, _, _):
+            return _branch_count(inner)
+    return 1
+
+
+def _branches(node: Node) -> list[Node]:
+    match node:
+        case Union(left, right):
+            return _branches(left) + _branches(right)
+        case Join(left, right):
+            return [_join(one, other) for one, other in product(_branches(left), _branches(right))]
+        case LeftJoin(left, right, condition):
+            return [LeftJoin(one, right, condition) for one in _branches(left)]
+        case Minus(left, right):
+            return [Minus(one, right) for one in _branches(left)]
+        case Filter(inner, condition):
+            return [Filter(one, condition) for one in _branches(inner)]
+        case Extend(inner, variable, expression):
+            return [Extend(one, variable, expression) for one in _branches(inner)]
+    return [node]
+
+
+def _join(left: Node, right: Node) -> Node:
+    if isinstance(left, Bgp) and isinstance(right, Bgp):
+        return Bgp(left.patterns + right.patterns)
+    return Join(left, right)
+
+
+def check(node: Node) -> None:
+    """Raises Unsupported for a tree that cannot be compiled, with the reason."""
+    patterns = 0
+    _check_scopes(node, _occurrences(node))
+    for part in walk(node):
+        match part:
+            case OpaquePath():
+                raise Unsupported("a property path without fixed length")
+            case Slice():
+                raise Unsupported("LIMIT, OFFSET or REDUCED")
+            case Graph():
+                raise Unsupported("GRAPH around something else than triple patterns")
+            case Exists(inner, _):
+                if not _simple(inner):
+                    raise Unsupported("EXISTS with more than patterns and filters in it")
+            case Extend(inner, variable, _):
+                if variable in visible(inner):
+                    raise Unsupported("a variable that is assigned twice")
+            case Join(left, right):
+                assigned = {node.variable for node in walk((left, right)) if isinstance(node, Extend)}
+                if assigned & visible(left) & visible(right):
+                    raise Unsupported("an assigned variable that is joined on")
+            case Group(_, _, found):
+                for _, aggregate in found:
+                    try:
+                        aggregates.check(aggregate)
+                    except aggregates.UnsupportedAggregateError as error:
+                        raise Unsupported(str(error)) from error
+            case Expression(parts) if len(parts) > EXPRESSION_MAX:
+                raise Unsupported(f"an expression of more than {EXPRESSION_MAX} tokens")
+            case Expression(parts) if not only_known_functions(parts):
+                raise Unsupported("a function that is not SPARQL's own")
+            case Pattern():
+                patterns += 1
+    if patterns > PATTERNS_MAX:
+        raise Unsupported(f"more than {PATTERNS_MAX} triple patterns")
+
+
+def _check_scopes(node: Any, everywhere: Counter[Variable]) -> None:
+    """Raises Unsupported where a variable stands in two places that SPARQL does not connect, but the store may.
+
+    That is an OPTIONAL which is not well-designed (a variable of its right side stands outside of it, but not in its
+    left side), and an expression with a variable of another group.
+    """
+    match node:
+        case LeftJoin(left, right, condition):
+            inside = _occurrences(node)
+            apart = set(_occurrences(right)) - set(_occurrences(left))
+            if any(everywhere[variable] > inside[variable] for variable in apart):
+                raise Unsupported("an OPTIONAL that is not well-designed")
+            for expression in condition:
+                _check_expression(expression, visible(left) | visible(right), everywhere)
+        case Filter(inner, expression) | Extend(inner, _, expression):
+            _check_expression(expression, visible(inner), everywhere)
+    if hasattr(node, "__dataclass_fields__") and not isinstance(node, Expression):
+        for member in fields(node):
+            _check_scopes(getattr(node, member.name), everywhere)
+
+
+def _check_expression(expression: Expression, seen: frozenset[Variable], everywhere: Counter[Variable]) -> None:
+    if any(variable not in seen and everywhere[variable] for variable in expression.variables):
+        raise Unsupported("an expression with a variable of another group")
+
+
+def _occurrences(tree: Any) -> Counter[Variable]:
+    """In how many patterns and the like each variable stands."""
+    found: Counter[Variable] = Counter()
+    for node in walk(tree):
+        match node:
+            case Pattern():
+                found.update({part for part in node if isinstance(part, Variable)})
+            case OpaquePath(s, _, o, graph):
+                found.update({part for part in (s, o, graph) if isinstance(part, Variable)})
+            case Values(variables, _):
+                found.update(variables)
+            case Extend(_, variable, _):
+                found[variable] += 1
+    return found
+
+
+def _simple(node: Node) -> bool:
+    """Whether putting a solution's values into the node, as EXISTS does, is the same as joining with it."""
+    return all(
+        not hasattr(part, "__dataclass_fields__") or isinstance(part, (Bgp, Filter, Join, Union, Expression, Exists))
+        for part in walk(node)
+    )
+
+
+def monotone(node: Node) -> bool:
+    """Whether more quads can only mean more solutions, each with one way of coming about: the telescoping rule's."""
+    match node:
+        case Bgp() | Values():
+            return True
+        case Join(left, right):
+            return monotone(left) and monotone(right)
+        case Filter(inner, condition):
+            return not condition.exists and monotone(inner)
+        case Extend(inner, _, expression):
+            return not expression.exists and monotone(inner)
+    return False
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A group of patterns somewhere in a tree.
+
+    seeds: the variables of its solutions that tell which of the tree's own solutions they can change.
+    """
+
+    patterns: tuple[Pattern, ...]
+    seeds: tuple[Variable, ...]
+
+
+def leaves(node: Node) -> Iterator[Leaf]:
+    """The groups of patterns of a tree, with the variables that pass from each up to the tree's own solutions.
+
+    Where a part's solutions are not those of the whole (the right of OPTIONAL and MINUS, EXISTS, below a
+    projection or a grouping), only variables that are certain on both sides tell which of the whole can change.
+    """
+    match node:
+        case Bgp(patterns):
+            yield Leaf(patterns, tuple(sorted(certain(node))))
+        case Join(left, right):
+            yield from leaves(left)
+            yield from leaves(right)
+        case Union(left, right):
+            yield from _restricted(leaves(left), certain(node))
+            yield from _restricted(leaves(right), certain(node))
+        case LeftJoin(left, right, condition):
+            yield from leaves(left)
+            yield from _restricted(leaves(right), certain(left))
+            for expression in condition:
+                yield from _exists_leaves(expression, certain(left))
+        case Minus(left, right):
+            yield from leaves(left)
+            yield from _restricted(leaves(right), certain(left))
+        case Filter(inner, expression) | Extend(inner, _, expression):
+            yield from leaves(inner)
+            yield from _exists_leaves(expression, certain(inner))
+        case Group(inner, _, found):
+            yield from _restricted(leaves(inner), certain(node))
+            for _, aggregate in found:
+                if aggregate.argument is not None:
+                    yield from _restricted(_exists_leaves(aggregate.argument, certain(inner)), certain(node))
+        case Project(inner, _) | Distinct(inner):
+            yield from _restricted(leaves(inner), certain(node))
+
+
+def _restricted(found: Iterable[Leaf], variables: frozenset[Variable]) -> Iterator[Leaf]:
+    for leaf in found:
+        yield Leaf(leaf.patterns, tuple(seed for seed in leaf.seeds if seed in variables))
+
+
+def _exists_leaves(expression: Expression, variables: frozenset[Variable]) -> Iterator[Leaf]:
+    for exists in expression.exists:
+        yield from _restricted(leaves(exists.node), variables)

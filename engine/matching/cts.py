@@ -1,0 +1,240 @@
+"""CTS: the context triple store (Roffia 2016, III.C): the quads that matching and planning look up, in memory.
+
+The paper gives each SPU a CTS of its own. Here all share one, which holds the quads of those predicates that
+a pattern of a subscription or of an often used update names, and lets go of them when the last such pattern
+goes. A quad is found by its subject, and by its object where a pattern asks for that. Terms are shared text;
+a place with few members is a tuple, since most subjects have one object, and a dict beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.slices import SLICE, Slices, sliced
+from lamplighter.engine.terms import Quad, Term
+
+TUPLE_MAX = 16
+"""Beyond as many members a tuple, which is copied by each change, costs more than a dict."""
+
+Members = tuple[Term, ...] | dict[Term, None]
+Half = dict[Term, Members]
+QuadsOf = Callable[[Term | None], Iterable[Quad]]
+"""Gives all quads of a predicate, of all graphs; of all predicates for None."""
+
+
+class Table:
+    """The quads of one predicate in one graph. sp: subject -> objects; po: object -> subjects, None if nobody asks."""
+
+    __slots__ = ("po", "sp")
+
+    def __init__(self, by_object: bool) -> None:
+        self.sp: Half = {}
+        self.po: Half | None = {} if by_object else None
+
+    def add(self, s: Term, o: Term) -> None:
+        _put(self.sp, s, o)
+        if self.po is not None:
+            _put(self.po, o, s)
+
+    def remove(self, s: Term, o: Term) -> None:
+        _take(self.sp, s, o)
+        if self.po is not None:
+            _take(self.po, o, s)
+
+    def index_objects(self) -> None:
+        if self.po is None:
+            self.po = {}
+            for s, objects in self.sp.items():
+                for o in objects:
+                    _put(self.po, o, s)
+
+
+def _put(half: Half, key: Term, member: Term) -> None:
+    members = half.get(key)
+    if members is None:
+        half[key] = (member,)
+    elif isinstance(members, dict):
+        members[member] = None
+    elif member not in members:
+        if len(members) < TUPLE_MAX:
+            half[key] = (*members, member)
+        else:
+            half[key] = dict.fromkeys((*members, member))
+
+
+def _take(half: Half, key: Term, member: Term) -> None:
+    members = half.get(key)
+    if members is None:
+        return
+    if isinstance(members, dict):
+        members.pop(member, None)
+        if len(members) <= TUPLE_MAX // 2:
+            half[key] = tuple(members)
+    elif len(members) > 1:
+        half[key] = tuple(other for other in members if other != member)
+    elif members[0] == member:
+        del half[key]
+
+
+class Tables:
+    """The quads of one predicate: in the default graph, and in each named graph that has any."""
+
+    __slots__ = ("by_object", "default", "named", "uses")
+
+    def __init__(self, by_object: bool) -> None:
+        self.default = Table(by_object)
+        self.named: dict[Term, Table] = {}
+        self.by_object = by_object
+        self.uses = 0
+
+    def index_objects(self) -> None:
+        self.by_object = True
+        for table in (self.default, *self.named.values()):
+            table.index_objects()
+
+
+class Cts:
+    """The shared index. quads_of: where the quads of a predicate come from when it is named for the first time."""
+
+    def __init__(self, quads_of: QuadsOf, slices: Slices = Slices()) -> None:  # noqa: B008 - it has no state
+        self._quads_of = quads_of
+        self._slices = slices
+        self.tables: dict[Term, Tables] = {}
+        self._everything = 0
+        self._everything_by_object = False
+
+    # --- what is indexed ---
+
+    def hold(self, predicate: Term | None, *, by_object: bool = False) -> None:
+        """Indexes the quads of a predicate, of all predicates for None, until `release` is called as often."""
+        if predicate is None:
+            self._everything += 1
+            if self._everything == 1:
+                self._load_everything()
+            if by_object and not self._everything_by_object:
+                self._everything_by_object = True
+                for tables in self.tables.values():
+                    tables.index_objects()
+            return
+        found = self.tables.get(predicate)
+        if found is None:
+            found = self.tables[predicate] = Tables(by_object or self._everything_by_object)
+            self._fill(self._quads_of(predicate))
+        elif by_object and not found.by_object:
+            found.index_objects()
+        found.uses += 1
+
+    def release(self, predicate: Term | None) -> None:
+        if predicate is None:
+            self._everything -= 1
+            if not self._everything:
+                self._everything_by_object = False
+                for name in [name for name, tables in self.tables.items() if not tables.uses]:
+                    del self.tables[name]
+            return
+        found = self.tables[predicate]
+        found.uses -= 1
+        if not found.uses and not self._everything:
+            del self.tables[predicate]
+
+    def _load_everything(self) -> None:
+        held = set(self.tables)
+        self._fill(quad for quad in self._quads_of(None) if quad.p not in held)
+
+    def _fill(self, quads: Iterable[Quad]) -> None:
+        shared: dict[Term, Term] = {}
+        rest = iter(quads)
+        while some := list(islice(rest, SLICE)):
+            for s, p, o, g in some:
+                self._table(p, g).add(shared.setdefault(s, s), shared.setdefault(o, o))
+            self._slices.pause()
+
+    def _table(self, p: Term, g: Term | None) -> Table:
+        tables = self.tables.get(p)
+        if tables is None:
+            tables = self.tables[p] = Tables(self._everything_by_object)
+        if g is None:
+            return tables.default
+        table = tables.named.get(g)
+        if table is None:
+            table = tables.named[g] = Table(tables.by_object)
+        return table
+
+    # --- the dataset changes ---
+
+    def add(self, quad: Quad) -> None:
+        s, p, o, g = quad
+        tables = self.tables.get(p)
+        if tables is None:
+            if self._everything:
+                self._table(p, g).add(s, o)
+            return
+        if g is not None:
+            self._table(p, g).add(s, o)
+            return
+        table = tables.default
+        sp = table.sp
+        if table.po is None and s not in sp:  # what happens most: a value that has been replaced
+            sp[s] = (o,)
+        else:
+            table.add(s, o)
+
+    def remove(self, quad: Quad) -> None:
+        s, p, o, g = quad
+        tables = self.tables.get(p)
+        if tables is None:
+            return
+        table = tables.default if g is None else tables.named.get(g)
+        if table is None:
+            return
+        sp = table.sp
+        if table.po is None and sp.get(s) == (o,):
+            del sp[s]
+        else:
+            table.remove(s, o)
+        if not sp:
+            if g is not None:
+                del tables.named[g]
+            if not tables.uses and not tables.named and not tables.default.sp:
+                del self.tables[p]
+
+    def apply(self, delta: QuadDelta) -> None:
+        for some in sliced(delta.removed, self._slices):
+            for quad in some:
+                self.remove(quad)
+        for some in sliced(delta.added, self._slices):
+            for quad in some:
+                self.add(quad)
+
+    # --- reading ---
+
+    def holds(self, predicate: Term) -> bool:
+        """Whether the quads of a predicate are indexed, so that `contains` knows."""
+        return predicate in self.tables or self._everything > 0
+
+    def contains(self, quad: Quad) -> bool:
+        """Whether an indexed quad is in the dataset."""
+        return self.find(quad) is True
+
+    def find(self, quad: Quad) -> bool | None:
+        """Whether a quad is in the dataset, None if its predicate is not indexed."""
+        s, p, o, g = quad
+        tables = self.tables.get(p)
+        if tables is None:
+            return False if self._everything else None
+        table = tables.default if g is None else tables.named.get(g)
+        return table is not None and o in table.sp.get(s, ())
+
+    def quads(self) -> Iterator[Quad]:
+        """All indexed quads."""
+        for p, tables in self.tables.items():
+            for g, table in (None, tables.default), *tables.named.items():
+                for s, objects in table.sp.items():
+                    for o in objects:
+                        yield Quad(s, p, o, g)
+
+    def __len__(self) -> int:
+        """How many quads are indexed; counted one by one."""
+        return sum(1 for _ in self.quads())

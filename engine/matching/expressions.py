@@ -1,0 +1,241 @@
+"""Expressions of FILTER, BIND and projections -> functions of terms.
+
+What an expression means is the store's business, down to the comparison of a language-tagged string with a
+number. So an expression is evaluated by the store, over an empty dataset with the operands put in, and its
+values are remembered. Only comparisons of IRIs, plain strings, integers and decimals, where nothing can be
+read in two ways, are done here.
+
+The store cannot be stopped, so what an evaluation may cost is known before (`engine.matching.costs`), and counted.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pyoxigraph as ox
+
+from lamplighter.engine.matching.costs import CHARACTERS_MAX, PIECES_CHARACTERS_MIN, Costs, Piece
+from lamplighter.engine.sparql.algebra import Constant, Exists, Expression, Function, Variable
+from lamplighter.engine.sparql.lexer import joined
+from lamplighter.engine.store.quad_store import term_text
+from lamplighter.engine.terms import XSD, Term
+from lamplighter.engine.work import CALL, CHARACTERS_PER_UNIT, EVALUATION, Meter, TooMuchWork
+
+MEMO = 1024
+"""Operand tuples whose value is remembered, for each expression."""
+
+TERM_MAX = 256
+"""Characters of the longest operand and the longest value for which that is done."""
+
+Operand = Variable | Constant | Exists
+TRUE, FALSE = (f'"{value}"^^<http://www.w3.org/2001/XMLSchema#boolean>' for value in ("true", "false"))
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_INTEGER, _DECIMAL = f'"^^<{XSD}integer>', f'"^^<{XSD}decimal>'
+_EMPTY = ox.Store()
+_NativeTerm = ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple
+
+
+def _native(term: Term) -> _NativeTerm:
+    quad: ox.Quad = next(iter(ox.parse(f"<urn:s> <urn:p> {term} .", format=ox.RdfFormat.N_TRIPLES)))
+    return quad.object
+
+
+def operands(expression: Expression) -> tuple[Operand, ...]:
+    """What the functions below are to be called with, in this order."""
+    found = (part for part in expression.parts if isinstance(part, (Variable, Constant, Exists)))
+    return tuple(dict.fromkeys(found))
+
+
+def value(expression: Expression, meter: Meter) -> Callable[..., Term | None]:
+    """A function of the operands' terms (None where unbound) to the expression's term, None for an error.
+
+    meter: counts its work. The function raises TooMuchWork.
+    """
+    return _evaluated(expression, "({})", meter)
+
+
+def condition(expression: Expression, meter: Meter) -> Callable[..., bool]:
+    """A function of the operands' terms to whether the effective boolean value is true; an error is not.
+
+    meter: as above.
+    """
+    parts = without_brackets(expression.parts)
+    evaluated = _evaluated(expression, "IF(({}), true, false)", meter)
+
+    def ask(*terms: Term | None) -> bool:
+        return evaluated(*terms) == TRUE
+
+    if len(parts) == 1 and isinstance(parts[0], Exists):
+        return lambda term: term == TRUE
+    if len(parts) == 4 and isinstance(parts[0], str) and parts[0].upper() == "BOUND":
+        return lambda term: term is not None
+    if (
+        len(parts) == 3
+        and isinstance(parts[0], (Variable, Constant))
+        and isinstance(parts[2], (Variable, Constant))
+        and parts[0] != parts[2]
+        and parts[1] in _COMPARISONS
+    ):
+        return _comparison(str(parts[1]), ask, meter)
+    return ask
+
+
+def without_brackets(parts: Sequence[object]) -> tuple[object, ...]:
+    parts = tuple(parts)
+    while len(parts) > 2 and parts[0] == "(" and parts[-1] == ")":
+        depth = 0
+        for part in parts[:-1]:
+            depth += (part == "(") - (part == ")")
+            if depth == 0:
+                return parts
+        parts = parts[1:-1]
+    return parts
+
+
+def _comparison(sign: str, ask: Callable[..., bool], meter: Meter) -> Callable[[Term | None, Term | None], bool]:
+    compare = _COMPARISONS[sign]
+    equality = sign in ("=", "!=")
+
+    def compared(left: Term | None, right: Term | None) -> bool:
+        if left is None or right is None:
+            return False
+        meter.left -= CALL + (len(left) >> 12)
+        if meter.left < 0:
+            meter.more()
+        if equality and (left[0] in "<_" and right[0] in "<_" and not left.startswith("<<")):
+            return compare(left, right) if not right.startswith("<<") else ask(left, right)
+        if equality and left[-1] == '"' and right[-1] == '"':
+            return compare(left, right)
+        left_number = number(left)
+        if left_number is not None:
+            right_number = number(right)
+            if right_number is not None:
+                return compare(left_number, right_number)
+        return ask(left, right)
+
+    return compared
+
+
+def number(term: Term) -> int | Decimal | None:
+    """The value of an xsd:integer or xsd:decimal that the store computes with exactly; None for anything else."""
+    return _number(term) if len(term) < 100 else None
+
+
+@lru_cache(maxsize=8192)
+def _number(term: Term) -> int | Decimal | None:
+    try:
+        if term.endswith(_INTEGER):
+            integer = int(term[1 : -len(_INTEGER)])
+            return integer if -(2**63) <= integer < 2**63 else None
+        if term.endswith(_DECIMAL):
+            text = term[1 : -len(_DECIMAL)]
+            return Decimal(text) if len(text) <= 30 and text.strip("-0123456789.") == "" else None
+    except (ValueError, ArithmeticError):
+        return None
+    return None
+
+
+def _evaluated(expression: Expression, frame: str, meter: Meter) -> Callable[..., Term | None]:
+    found = operands(expression)
+    costs = Costs(expression.parts)
+    whole = _asked(expression.parts, found, frame)
+    taken_apart: list[_Pieces] = []
+
+    @lru_cache(maxsize=MEMO)
+    def evaluated(*terms: Term | None) -> Term | None:
+        if not costs.growing:
+            characters = sum([len(term) for term in terms if term is not None])
+            meter.take(EVALUATION + (1 + costs.calls) * characters // CHARACTERS_PER_UNIT)
+            term = whole(*terms)
+        else:
+            values = dict(zip(found, terms, strict=True))
+            bound = costs.bound(values)
+            if costs.computed_pattern or bound.total > PIECES_CHARACTERS_MIN:
+                if not taken_apart:
+                    taken_apart.append(_Pieces(costs.pieces(), frame, meter))
+                term = taken_apart[0].value(values)
+            else:
+                meter.take(EVALUATION + bound.units + bound.total // CHARACTERS_PER_UNIT)
+                term = whole(*terms)
+        if term is not None and len(term) > TERM_MAX:
+            raise _LongValueError(term)  # what raises is not remembered
+        return term
+
+    def remembered(*terms: Term | None) -> Term | None:
+        meter.left -= CALL
+        if meter.left < 0:
+            meter.more()
+        try:
+            if any(term is not None and len(term) > TERM_MAX for term in terms):
+                return evaluated.__wrapped__(*terms)
+            return evaluated(*terms)
+        except _LongValueError as long:
+            return long.term
+
+    return remembered
+
+
+def _asked(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callable[..., Term | None]:
+    """A function that has the store evaluate tokens, with terms for their operands."""
+    variables = [ox.Variable(f"v{index}") for index in range(len(found))]
+    names = {operand: f"?v{index}" for index, operand in enumerate(found)}
+    words = []
+    for part in parts:
+        assert not isinstance(part, Function), "functions are named by now"
+        words.append(part if isinstance(part, str) else names[part])
+    projection = " ".join(f"?v{index}" for index in range(len(variables)))
+    # To the store's optimizer, a variable that no pattern binds is unbound, whatever is put in for it; the dataset
+    # is empty, so the patterns do nothing else.
+    patterns = " . ".join(f"<urn:s> <urn:p> ?v{index}" for index in range(len(variables)))
+    text = f"SELECT {projection} ({frame.format(joined(words))} AS ?value) {{ OPTIONAL {{ {patterns} }} }}"
+
+    def asked(*terms: Term | None) -> Term | None:
+        bound = {variable: _native(term) for variable, term in zip(variables, terms, strict=True) if term is not None}
+        solutions = _EMPTY.query(text, substitutions=bound)
+        assert isinstance(solutions, ox.QuerySolutions)
+        value = next(iter(solutions))["value"]
+        return None if value is None else term_text(value)
+
+    return asked
+
+
+class _Pieces:
+    """An expression that is evaluated a call at a time, so that each call's bound is taken from what it is given."""
+
+    def __init__(self, piece: Piece, frame: str, meter: Meter) -> None:
+        self._found = operands(Expression(piece.parts))
+        self._asked = _asked(piece.parts, self._found, frame)
+        self._costs = Costs(piece.parts)
+        self._inner = [(name, _Pieces(inner, "({})", meter)) for name, inner in piece.inner]
+        self._meter = meter
+
+    def value(self, values: dict[Operand, Term | None]) -> Term | None:
+        """values: of the expression's operands; gets those of the pieces. Raises TooMuchWork."""
+        for name, inner in self._inner:
+            values[name] = inner.value(values)
+        bound = self._costs.bound(values)
+        if bound.total > CHARACTERS_MAX:
+            raise TooMuchWork(
+                f"an expression whose texts may have more than {CHARACTERS_MAX} characters; make them of shorter ones"
+            )
+        self._meter.take(EVALUATION + bound.units + bound.total // CHARACTERS_PER_UNIT)
+        return self._asked(*[values[operand] for operand in self._found])
+
+
+class _LongValueError(Exception):
+    """A value that is not to be remembered: REPLACE makes a long text of short ones."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term

@@ -1,0 +1,315 @@
+"""Plan: a query's algebra as functions over the CTS, made once for all who share the shape.
+
+How a plan follows a change of the dataset depends on its class:
+
+- *telescoped*: patterns with FILTER, BIND and VALUES, and their UNION. The changed quads are taken one at a
+  time, and each one's part in the result is found by joining from it (`Plan.matchers`): the rule for the delta
+  of a join, with the CTS in step. A removed quad is matched while it is still there, an added one when it is.
+  Where several patterns of a tree fit one quad, those before the one that it was put into must not match it
+  again, or its rows would be counted for each.
+- *seeded*: everything else that can be compiled. A changed quad is joined with the patterns around the one
+  that it fits, which gives bindings, the seeds (`Plan.seeders`); the rows that agree with them are evaluated
+  before and after the change, and compared (`Plan.evaluators`).
+- *counted*: aggregates whose groups no seed can tell, a total over everything above all. The rows below the
+  grouping are telescoped, and each group's aggregates go along (`Counting`).
+
+Sources: Roffia 2016, III.C, where the BOOSTER runs one query per changed triple over each SPU's own CTS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lamplighter.engine.matching.analysis import Leaf, Unsupported, branches, check, leaves, monotone
+from lamplighter.engine.matching.codegen import UNIT, Scope, Writer, tuple_text
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.units import Units
+from lamplighter.engine.sparql.algebra import (
+    Aggregate,
+    Bgp,
+    Constant,
+    Distinct,
+    Extend,
+    Filter,
+    Group,
+    Node,
+    Pattern,
+    Project,
+    Variable,
+    certain,
+    visible,
+    walk,
+)
+from lamplighter.engine.terms import Binding, Term
+from lamplighter.engine.work import Meter, Work
+
+TELESCOPED, SEEDED, COUNTED = "telescoped", "seeded", "counted"
+
+Matcher = Callable[..., None]
+"""(s, p, o, g, found, sign): found maps a unit to its rows ([removed], [added]); sign chooses the list."""
+Seeder = Callable[..., None]
+"""(s, p, o, g, seeds): puts the seeds of one quad into a set."""
+Evaluator = Callable[..., None]
+"""(seeds, earlier, found): found maps a unit to the rows that agree with the seeds and with none of the earlier."""
+
+
+@dataclass(frozen=True)
+class Seeding:
+    """One branch of a seeded plan: for each of its leaves the seeders, by predicate, and the evaluator."""
+
+    seeders: tuple[tuple[tuple[Term | None, Seeder], ...], ...]
+    evaluators: tuple[Evaluator, ...]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A branch that is a grouping of telescoped rows, with what stands around the grouping.
+
+    first: (unit's key, pairs) -> None, matchers: as those of a plan; both give pairs of group key and arguments.
+    aggregates: of the grouping. rows: (unit's key, group key, values, rows) -> None, the rows of a group.
+    everything: whether there is one group, which is there when it is empty too.
+    """
+
+    first: tuple[Callable[..., None], ...]
+    matchers: tuple[tuple[Term | None, Matcher], ...]
+    aggregates: tuple[Aggregate, ...]
+    rows: Callable[..., None]
+    everything: bool
+
+
+class Plan:
+    """The functions of one shape, and the predicates that it holds in the CTS until `close`.
+
+    work: what its evaluations may cost; all its functions count on one meter, and raise TooMuchWork. Raises Unsupported
+    for a tree that only the store can evaluate.
+    """
+
+    def __init__(self, root: Node, columns: Sequence[Variable], units: Units, cts: Cts, work: Work) -> None:
+        self.meter = Meter(work, units.all)
+        self._cts = cts
+        self._held: list[Term | None] = []
+        self.units = units
+        self._columns = tuple(columns)
+        self.matchers: list[tuple[Term | None, Matcher]] = []
+        self.seedings: list[Seeding] = []
+        self.countings: list[Counting] = []
+        check(root)
+        inner = root.node if isinstance(root, Project) else root
+        if not isinstance(root, (Project, Distinct)):
+            raise Unsupported(f"{type(root).__name__} around the projection")
+        try:
+            found = branches(inner)
+            self._first = [self._compile_first(branch) for branch in found]
+            for branch in found:
+                if monotone(branch):
+                    self.matchers += self._compile_matchers(branch)
+                elif _has_seeds(branch):
+                    self._compile_seeding(branch)
+                else:
+                    self._compile_counting(branch)
+        except BaseException:
+            self.close()
+            raise
+        self.spu_class = SEEDED if self.seedings else COUNTED if self.countings else TELESCOPED
+
+    def close(self) -> None:
+        """Lets go of the CTS."""
+        while self._held:
+            self._cts.release(self._held.pop())
+
+    def first(self, key: Any) -> list[Binding]:
+        """All rows for a unit's key."""
+        rows: list[Binding] = []
+        for function in self._first:
+            function(key, rows)
+        return rows
+
+    # --- compiling ---
+
+    def _writer(self, units: Units | None) -> Writer:
+        return Writer(self._cts, self._hold, units, self.meter)
+
+    def _hold(self, predicate: Term | None, by_object: bool) -> None:
+        self._cts.hold(predicate, by_object=by_object)
+        self._held.append(predicate)
+
+    def _row(self, scope: Scope) -> str:
+        return tuple_text([scope.name(column) for column in self._columns])
+
+    def _compile_first(
+        self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
+    ) -> Callable[[Any, list[Any]], None]:
+        writer = self._writer(None)
+        row = given(writer) if given else self._row
+
+        def body() -> None:
+            scope = self._constants_of_key(writer)
+
+            def hit(found: Scope) -> None:
+                writer.emit(f"rows.append({row(found)})")
+                writer.made()
+
+            writer.produce(branch, scope, hit)
+
+        return writer.compiled("first", "key, rows", body)
+
+    def _compile_matchers(
+        self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
+    ) -> list[tuple[Term | None, Matcher]]:
+        """For each pattern the rows that a quad has a part in by it, with the exclusion of the patterns before."""
+        compiled = []
+        bgps = (node for node in walk(branch) if isinstance(node, Bgp))
+        numbered = list(dict.fromkeys(pattern for node in bgps for pattern in node.patterns))
+        for number, pattern in enumerate(numbered):
+            writer = self._writer(self.units)
+
+            def body(writer: Writer = writer, number: int = number, pattern: Pattern = pattern) -> None:
+                writer.match(numbered, number)
+
+                def hit(scope: Scope) -> None:
+                    unit = scope.name(UNIT)
+                    writer.emit(f"rows = found.get({unit})")
+                    with writer.block("if rows is None:"):
+                        writer.emit(f"rows = found[{unit}] = ([], [])")
+                    writer.emit(f"rows[sign].append({(given(writer) if given else self._row)(scope)})")
+                    writer.made()
+
+                writer.quad(pattern, lambda scope: writer.produce(branch, scope, hit))
+
+            function = writer.compiled("match", "s, p, o, g, found, sign", body)
+            compiled.append((pattern.p if isinstance(pattern.p, str) else None, function))
+        return compiled
+
+    def _compile_counting(self, branch: Node) -> None:
+        group, around = branch, []
+        while isinstance(group, (Extend, Filter)):
+            around.append(group)
+            group = group.node
+        inner = branches(group.node) if isinstance(group, Group) else []
+        found = [part.condition if isinstance(part, Filter) else part.expression for part in around]
+        if isinstance(group, Group):
+            found += [aggregate.argument for _, aggregate in group.aggregates if aggregate.argument is not None]
+        if (
+            not isinstance(group, Group)
+            or not all(monotone(part) for part in inner)
+            or any(expression.exists for expression in found)
+        ):
+            raise Unsupported("a pattern that has no certain variable in common with the result")
+        first = []
+        matchers: list[tuple[Term | None, Matcher]] = []
+        for part in inner:
+            seen = visible(part)
+
+            def pair(writer: Writer, seen: frozenset[Variable] = seen) -> Callable[[Scope], str]:
+                assert isinstance(group, Group)
+                return lambda scope: writer.group_pair(group, seen, scope)
+
+            first.append(self._compile_first(part, pair))
+            matchers += self._compile_matchers(part, pair)
+        self.countings.append(
+            Counting(
+                tuple(first),
+                tuple(matchers),
+                tuple(aggregate for _, aggregate in group.aggregates),
+                self._compile_group_rows(branch, group),
+                not group.keys,
+            )
+        )
+
+    def _compile_group_rows(self, branch: Node, group: Group) -> Callable[..., None]:
+        writer = self._writer(None)
+
+        def body() -> None:
+            scope = self._constants_of_key(writer)
+            maybe: dict[Any, str] = {}
+            sure = certain(group)
+            for names, variables in (("group", group.keys), ("values", [variable for variable, _ in group.aggregates])):
+                for position, variable in enumerate(variables):
+                    local = writer.name("v")
+                    writer.emit(f"{local} = {names}[{position}]")
+                    if variable in sure:
+                        scope = scope.binding(variable, local)
+                    else:
+                        maybe[variable] = local
+            writer.given(group)
+            writer.produce(branch, Scope(scope.bound, maybe), lambda it: writer.emit(f"rows.append({self._row(it)})"))
+
+        return writer.compiled("group_rows", "key, group, values, rows", body)
+
+    def _constants_of_key(self, writer: Writer) -> Scope:
+        constants = self.units.constants
+        names = ["key"] if len(constants) == 1 else [f"key[{position}]" for position in range(len(constants))]
+        scope = Scope({}, {})
+        for constant, name in zip(constants, names, strict=True):
+            local = writer.name("c")
+            writer.emit(f"{local} = {name}")
+            scope = scope.binding(constant, local)
+        return scope
+
+    def _compile_seeding(self, branch: Node) -> None:
+        found = [leaf for leaf in leaves(branch) if leaf.patterns]
+        keys = [[*leaf.seeds, *_constants(leaf)] for leaf in found]
+        self.seedings.append(
+            Seeding(
+                tuple(self._compile_seeders(leaf, key) for leaf, key in zip(found, keys, strict=True)),
+                tuple(self._compile_evaluator(branch, keys, number) for number in range(len(found))),
+            )
+        )
+
+    def _compile_seeders(self, leaf: Leaf, keys: Sequence[Any]) -> tuple[tuple[Term | None, Seeder], ...]:
+        seeders = []
+        for pattern in dict.fromkeys(leaf.patterns):
+            rest = [it for it in dict.fromkeys(leaf.patterns) if it != pattern]
+            writer = self._writer(self.units.projection(_constants(leaf)))
+
+            def body(writer: Writer = writer, rest: Any = rest, pattern: Pattern = pattern) -> None:
+                def seed(scope: Scope) -> None:
+                    writer.emit(f"seeds.add({tuple_text([scope.name(key) for key in keys])})")
+                    writer.made()
+
+                writer.quad(pattern, lambda scope: writer.seeds(rest, keys, scope, seed))
+
+            function = writer.compiled("seed", "s, p, o, g, seeds", body)
+            seeders.append((pattern.p if isinstance(pattern.p, str) else None, function))
+        return tuple(seeders)
+
+    def _compile_evaluator(self, branch: Node, keys: Sequence[Sequence[Any]], number: int) -> Evaluator:
+        writer = self._writer(self.units)
+
+        def body() -> None:
+            names = [writer.name("seed") for _ in keys[number]]
+            scope = Scope(dict(zip(keys[number], names, strict=True)), {})
+
+            def hit(found: Scope) -> None:
+                unit = found.name(UNIT)
+                with writer.block(f"if {unit} not in found:"):
+                    writer.emit(f"found[{unit}] = []")
+                writer.emit(f"found[{unit}].append({self._row(found)})")
+                writer.made()
+
+            def once(found: Scope) -> None:
+                """A row that agrees with seeds of two leaves is counted for the first."""
+                tests = [
+                    f"{tuple_text([found.name(key) for key in earlier])} not in earlier[{index}]"
+                    for index, earlier in enumerate(keys[:number])
+                ]
+                if tests:
+                    with writer.block(f"if {' and '.join(tests)}:"):
+                        hit(found)
+                else:
+                    hit(found)
+
+            with writer.loop(tuple_text(names), "seeds"):
+                writer.produce(branch, scope, once)
+
+        return writer.compiled("evaluate", "seeds, earlier, found", body)
+
+
+def _has_seeds(branch: Node) -> bool:
+    return all(leaf.seeds or _constants(leaf) for leaf in leaves(branch) if leaf.patterns)
+
+
+def _constants(leaf: Leaf) -> list[Constant]:
+    return list(dict.fromkeys(part for pattern in leaf.patterns for part in pattern if isinstance(part, Constant)))

@@ -1,0 +1,388 @@
+"""JSAP document -> typed updates, queries, addresses and aggregators (SEPA protocol, section 4; Roffia 2018, 3.3).
+
+An application that runs inside the gateway declares its aggregators (Roffia 2016, II.B) in the member
+that JSAP leaves to applications::
+
+    "extended": {"lamplighter": {"aggregators": {
+        "switch-on": {"query": "PRESENCE", "added": "SWITCH_ON"}}}}
+
+Each notification of the query runs the named update once for each added (or removed) binding, with the
+update's forced bindings taken from the binding's variables of the same name. An update with a member
+``delay`` (ISO 8601) or ``at`` (xsd:dateTime) is executed that much later; ``missed`` says what becomes of it if it is
+due while the gateway is off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from lamplighter.engine.change_log import Missed
+from lamplighter.engine.errors import ForcedBindingError, JsapError
+from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, normal
+from lamplighter.engine.sparql.clauses import listed, with_rows
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bound
+from lamplighter.engine.terms import XSD, Term, iri
+
+Method = Literal["GET", "POST", "URL_ENCODED_POST"]
+
+_ALWAYS = {
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "xsd": XSD,
+}
+"""Namespaces that need no declaration (protocol 4.1)."""
+
+_PREFIX = re.compile(r"([^\W\d_]([\w.\-·]*[\w\-·])?)?")  # SPARQL 1.1, production 168
+_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
+_SECURE = {"https": "/secure", "wss": "/secure"}
+"""Ports and paths where the profile names none: the classic ones (protocol 1.1)."""
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    """Members that an update or a query may say otherwise than the profile; None: not said."""
+
+
+_S = TypeVar("_S", bound=_Settings)
+
+
+class Operation(_Settings, frozen=True):
+    """How queries, or updates, are sent. format: JSON, XML, CSV, HTML; what is asked for is JSON in any case."""
+
+    path: str | None = None
+    method: Method | None = None
+    format: str | None = None
+
+
+class Sparql11Protocol(_Settings, frozen=True):
+    """``sparql11protocol``: where queries and updates go."""
+
+    protocol: Literal["http", "https"] | None = None
+    host: str | None = None
+    port: int | None = None
+    query: Operation = Operation()
+    update: Operation = Operation()
+
+
+class Channel(_Settings, frozen=True):
+    """One of ``availableProtocols``. scheme: its key, where that is not said."""
+
+    port: int | None = None
+    path: str | None = None
+    scheme: Literal["ws", "wss"] | None = None
+
+
+class Sparql11SeProtocol(_Settings, frozen=True):
+    """``sparql11seprotocol``: where subscriptions go."""
+
+    protocol: str | None = None
+    host: str | None = None
+    reconnect: bool | None = None
+    available_protocols: dict[str, Channel] = msgspec.field(name="availableProtocols", default={})
+
+
+class Graphs(_Settings, frozen=True):
+    """``graphs``: IRIs of the graphs that queries (default, named) and updates (using) are about."""
+
+    default: tuple[str, ...] = msgspec.field(name="default-graph-uri", default=())
+    named: tuple[str, ...] = msgspec.field(name="named-graph-uri", default=())
+    using: tuple[str, ...] = msgspec.field(name="using-graph-uri", default=())
+    using_named: tuple[str, ...] = msgspec.field(name="using-named-graph-uri", default=())
+
+
+class OAuth(msgspec.Struct, frozen=True):
+    """``oauth``: where clients register and get their tokens. Credentials are not read from profiles: the Java client
+    writes them there encrypted, and others would have them lie about."""
+
+    enable: bool = False
+    register: str | None = None
+    token_request: str | None = msgspec.field(name="tokenRequest", default=None)
+    provider: Literal["sepa", "keycloak", "ldap"] = "sepa"
+    registration: dict[str, Any] = {}
+    authentication: dict[str, Any] = {}
+
+    @property
+    def register_url(self) -> str | None:
+        """The address in either generation (protocol 4.3)."""
+        return self.register or self.registration.get("endpoint")
+
+    @property
+    def token_url(self) -> str | None:
+        return self.token_request or self.authentication.get("endpoint")
+
+
+class _Entry(_Settings, frozen=True):
+    sparql: str
+    forced_bindings: dict[str, ForcedBinding] = msgspec.field(name="forcedBindings", default={})
+    host: str | None = None
+    sparql11protocol: Sparql11Protocol = Sparql11Protocol()
+    sparql11seprotocol: Sparql11SeProtocol = Sparql11SeProtocol()
+    graphs: Graphs = Graphs()
+
+
+class Query(_Entry, frozen=True):
+    """A named query."""
+
+
+class Update(_Entry, frozen=True):
+    """A named update, at once unless delay (ISO 8601 duration) or at (xsd:dateTime) is given.
+
+    missed: what becomes of a delayed one that is due while the gateway is off; None: as its settings say.
+    """
+
+    delay: str | None = None
+    at: str | None = None
+    missed: Missed | None = None
+
+
+class Aggregator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Query -> updates. added, removed: the update to run for each such binding.
+
+    first_results: whether the first results count as added when the application runs for the first time.
+    """
+
+    query: str
+    added: str | None = None
+    removed: str | None = None
+    first_results: bool = msgspec.field(name="firstResults", default=False)
+
+
+class _Lamplighter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    aggregators: dict[str, Aggregator] = {}
+
+
+class HttpAddress(msgspec.Struct, frozen=True):
+    """Where requests of one kind go, and how."""
+
+    url: str
+    method: Method
+
+
+class Jsap(msgspec.Struct, frozen=True):
+    """An application profile. extended: what it holds for the application itself."""
+
+    host: str | None = None
+    oauth: OAuth = OAuth()
+    sparql11protocol: Sparql11Protocol = Sparql11Protocol()
+    sparql11seprotocol: Sparql11SeProtocol = Sparql11SeProtocol()
+    graphs: Graphs = Graphs()
+    namespaces: dict[str, str] = {}
+    updates: dict[str, Update] = {}
+    queries: dict[str, Query] = {}
+    extended: dict[str, Any] = {}
+    aggregators: dict[str, Aggregator] = {}
+
+    # --- texts ---
+
+    def update_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
+        """The SPARQL text of an update, its forced bindings in their places.
+
+        row: variable -> term, as results have them; others than its forced bindings are ignored. values: variable ->
+        `Value` or a list of such, read as they are declared; lists, of one length, make several bindings at once.
+        None: not given. Raises JsapError for an unknown name, ForcedBindingError that names update and variable for a
+        value that is missing, not declared, or cannot be placed.
+        """
+        return self._text(self.update(name), name, row, values or {})
+
+    def query_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
+        """The SPARQL text of a query, likewise."""
+        return self._text(self.query(name), name, row, values or {})
+
+    def update(self, name: str) -> Update:
+        """Raises JsapError that says which there are."""
+        return _entry(self.updates, "updates", name)
+
+    def query(self, name: str) -> Query:
+        return _entry(self.queries, "queries", name)
+
+    def _text(self, entry: _Entry, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any]) -> str:
+        for variable in values:
+            if variable not in entry.forced_bindings:
+                known = ", ".join(entry.forced_bindings) or "none"
+                raise ForcedBindingError(f"{name} has no forced binding {variable!r}; it has {known}")
+        forced: dict[str, Term] = {}
+        arrays: dict[str, list[Term | None]] = {}
+        for variable, declared in entry.forced_bindings.items():
+            given = values.get(variable)
+            term = row.get(variable) if given is None else None
+            if isinstance(given, list | tuple):
+                arrays[variable] = [None if one is None else self._term(name, variable, declared, one) for one in given]
+            elif term is not None:
+                forced[variable] = term
+            elif given is not None:
+                forced[variable] = self._term(name, variable, declared, given)
+            elif declared.value == "":
+                raise ForcedBindingError(f"{name} needs a value for ?{variable}")
+            elif declared.value is not None:
+                forced[variable] = self._term(name, variable, declared, declared.value)
+        if len({len(terms) for terms in arrays.values()}) > 1:
+            lengths = ", ".join(f"?{variable} has {len(terms)}" for variable, terms in arrays.items())
+            raise ForcedBindingError(f"{name}: the arrays differ in length: {lengths}")
+        count = len(next(iter(arrays.values()), (None,)))
+        for variable in listed(entry.sparql) & forced.keys():
+            arrays[variable] = [forced.pop(variable)] * count
+        text = bound(entry.sparql, forced)
+        if arrays:
+            text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)))
+        return "".join(f"PREFIX {prefix}:<{uri}> " for prefix, uri in (_ALWAYS | self.namespaces).items()) + text
+
+    def _term(self, name: str, variable: str, declared: ForcedBinding, value: Value) -> Term:
+        try:
+            return declared.term(value, self.expanded)
+        except ValueError as error:
+            raise ForcedBindingError(f"{name}, forced binding {variable}: {error}") from error
+
+    def expanded(self, value: str) -> str:
+        """A name with a prefix of the profile in full, anything else as it is."""
+        prefix, colon, local = value.partition(":")
+        namespace = (_ALWAYS | self.namespaces).get(prefix)
+        return namespace + local if colon and namespace is not None and not local.startswith("//") else value
+
+    # --- addresses ---
+
+    def query_address(self, name: str) -> HttpAddress:
+        """Where a query goes. Raises JsapError that names what is missing."""
+        return self._http(self.query(name), "query")
+
+    def update_address(self, name: str) -> HttpAddress:
+        """Where an update goes, likewise."""
+        return self._http(self.update(name), "update")
+
+    def _http(self, entry: _Entry, kind: Literal["query", "update"]) -> HttpAddress:
+        access = over(self.sparql11protocol, entry.sparql11protocol)
+        scheme = access.protocol or "http"
+        host = entry.sparql11protocol.host or entry.host or self.sparql11protocol.host or self.host
+        operation: Operation = getattr(access, kind)
+        path = operation.path or f"{_SECURE.get(scheme, '')}/{kind}"
+        method = operation.method or "POST"
+        if method == "GET" and kind == "update":
+            raise JsapError("sparql11protocol.update.method: GET is for queries only; say POST or URL_ENCODED_POST")
+        return HttpAddress(_url(scheme, host, access.port, path), method)
+
+    def subscribe_url(self, name: str) -> str:
+        """Where a subscription to a query goes, likewise."""
+        entry = self.query(name)
+        access = over(self.sparql11seprotocol, entry.sparql11seprotocol)
+        key = access.protocol or "ws"
+        channel = access.available_protocols.get(key)
+        if channel is None and access.available_protocols:
+            known = ", ".join(access.available_protocols)
+            raise JsapError(f"sparql11seprotocol.protocol: {key!r} is not among availableProtocols; there are {known}")
+        channel = channel or Channel()
+        scheme = channel.scheme or key
+        if scheme not in ("ws", "wss"):
+            raise JsapError(f"sparql11seprotocol.availableProtocols.{key}: add a member scheme, ws or wss")
+        host = entry.sparql11seprotocol.host or entry.host or self.sparql11seprotocol.host or self.host
+        return _url(scheme, host, channel.port, channel.path or f"{_SECURE.get(scheme, '')}/subscribe")
+
+    def reconnects(self, name: str) -> bool:
+        """Whether a client of that query is to come again when its connection breaks; it is unless told otherwise."""
+        return over(self.sparql11seprotocol, self.query(name).sparql11seprotocol).reconnect is not False
+
+    def graphs_of(self, entry: _Entry) -> Graphs:
+        """The graphs that an update or query is about."""
+        return over(self.graphs, entry.graphs)
+
+
+def over(settings: _S, other: _S) -> _S:
+    """Settings with those of another in their places, member by member, as far as that one says something."""
+    changes: dict[str, Any] = {}
+    for name in settings.__struct_fields__:
+        before, after = getattr(settings, name), getattr(other, name)
+        if isinstance(after, _Settings):
+            changes[name] = over(before, after)
+        elif isinstance(after, dict):
+            changes[name] = before | {
+                key: over(before[key], value) if key in before else value for key, value in after.items()
+            }
+        elif after is not None and after != ():
+            changes[name] = after
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _url(scheme: str, host: str | None, port: int | None, path: str) -> str:
+    if not host:
+        raise JsapError("host: the profile names no broker; add a member host, or set it (host=localhost)")
+    name = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"{scheme}://{name}:{_PORTS[scheme] if port is None else port}{path if path.startswith('/') else f'/{path}'}"
+
+
+_E = TypeVar("_E", bound=_Entry)
+
+
+def _entry(entries: Mapping[str, _E], member: str, name: str) -> _E:
+    if name not in entries:
+        raise JsapError(f"{member} has no {name!r}; it has {', '.join(sorted(entries)) or 'none'}")
+    return entries[name]
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+def parse(document: bytes) -> Jsap:
+    """Reads a JSAP document that includes no others. Raises JsapError that names the member."""
+    tree = normal(decoded(document))
+    if included(tree):
+        raise JsapError(
+            f"include: {included(tree)[0]} would have to be fetched, which can be done where files are read"
+        )
+    return profile(tree)
+
+
+def profile(tree: Tree) -> Jsap:
+    """A normal tree (`engine.protocol.jsap_tree`) as a profile. Raises JsapError that names the member."""
+    try:
+        found = msgspec.convert(tree, Jsap)
+        extended = msgspec.convert(tree.get("extended", {}).get("lamplighter", {}), _Lamplighter)
+    except (msgspec.ValidationError, AttributeError) as error:
+        raise JsapError(str(error).replace("$.", "")) from error
+    found = msgspec.structs.replace(found, aggregators=extended.aggregators)
+    for prefix, uri in found.namespaces.items():
+        if not _PREFIX.fullmatch(prefix):
+            raise JsapError(f"namespaces: {prefix!r} cannot be a prefix; use letters, digits, - and _")
+        _check_iri(uri, f"namespaces.{prefix}")
+    _check_graphs(found.graphs, "graphs")
+    for member, entries in (("updates", found.updates), ("queries", found.queries)):
+        assert isinstance(entries, dict)
+        for name, entry in entries.items():
+            _check_graphs(entry.graphs, f"{member}.{name}.graphs")
+            for variable, declared in entry.forced_bindings.items():
+                if declared.datatype is not None and declared.language is not None:
+                    place = f"{member}.{name}.forcedBindings.{variable}"
+                    raise JsapError(f"{place}: datatype and language exclude each other; keep one")
+    _check_aggregators(found)
+    for name, update in found.updates.items():
+        if update.delay is not None and update.at is not None:
+            raise JsapError(f"updates.{name}: delay and at exclude each other")
+        if update.missed is not None and update.delay is None and update.at is None:
+            raise JsapError(f"updates.{name}: missed is for delayed updates; give delay or at too")
+    return found
+
+
+def _check_aggregators(found: Jsap) -> None:
+    for name, aggregator in found.aggregators.items():
+        place = f"extended.lamplighter.aggregators.{name}"
+        if aggregator.query not in found.queries:
+            raise JsapError(f"{place}.query: there is no query {aggregator.query!r}")
+        for member, update in (("added", aggregator.added), ("removed", aggregator.removed)):
+            if update is not None and update not in found.updates:
+                raise JsapError(f"{place}.{member}: there is no update {update!r}")
+        if aggregator.added is None and aggregator.removed is None:
+            raise JsapError(f"{place}: it needs a member added or removed, else it does nothing")
+
+
+def _check_graphs(graphs: Graphs, place: str) -> None:
+    for name, value in msgspec.to_builtins(graphs).items():
+        for graph in value:
+            _check_iri(graph, f"{place}.{name}")
+
+
+def _check_iri(value: str, place: str) -> None:
+    try:
+        iri(value)
+    except ValueError as error:
+        raise JsapError(f"{place}: {error}") from error

@@ -1,0 +1,178 @@
+"""JSAP documents as trees of JSON values: spellings and generations, including, overriding (SEPA protocol 4.1 to 4.3).
+
+A tree that `normal` gave has one spelling for everything, so that what follows knows the current form only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from lamplighter.engine.errors import JsapError
+
+Tree = dict[str, Any]
+
+_GRAPHS = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
+_OF_2017 = ("subscribe", "secureQuery", "secureUpdate", "secureSubscribe", "authorizationServer")
+_TO_CHANGE = (
+    'it belongs into the members "host", "sparql11protocol" (protocol, port, query and update with path, method and '
+    'format) and "sparql11seprotocol" (protocol, availableProtocols with ws and wss, each with port and path)'
+)
+
+
+def decoded(document: bytes) -> Tree:
+    """The tree of a document. Raises JsapError."""
+    try:
+        tree = msgspec.json.decode(document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JsapError(f"not JSON: {error}") from error
+    if not isinstance(tree, dict):
+        raise JsapError(
+            "a JSAP document is a JSON object with the members host, sparql11protocol, updates, queries, ..."
+        )
+    return tree
+
+
+def normal(tree: Tree) -> Tree:
+    """The tree with the spellings of today. Raises JsapError that names the member."""
+    tree = dict(tree)
+    if "#include" in tree:
+        if "include" in tree:
+            raise JsapError("include and #include are two spellings of one member; keep include")
+        tree["include"] = tree.pop("#include")
+    if "include" in tree:
+        tree["include"] = _texts(tree["include"], "include")
+    if "parameters" in tree and not {"sparql11protocol", "sparql11seprotocol"} & tree.keys():
+        tree = _of_early_2018(tree)
+    if "graphs" in tree:
+        tree["graphs"] = _graphs(tree["graphs"], "graphs")
+    for member in ("updates", "queries"):
+        entries = _object(tree.get(member, {}), member)
+        tree[member] = {
+            name: {**entry, "graphs": _graphs(entry["graphs"], f"{member}.{name}.graphs")}
+            if isinstance(entry, dict) and "graphs" in entry
+            else entry
+            for name, entry in entries.items()
+        }
+    return tree
+
+
+def included(tree: Tree) -> list[str]:
+    """The addresses of the documents that a normal tree includes, in order."""
+    return list(tree.get("include", []))
+
+
+def merged(tree: Tree, other: Tree) -> Tree:
+    """A normal tree with another one that it includes merged over it (SEPA protocol 4.1, `include`).
+
+    Scalars and updates and queries of the same name are those of the other; graphs are united.
+    """
+    result = _laid_over(
+        {name: value for name, value in tree.items() if name not in ("graphs", "updates", "queries")},
+        {name: value for name, value in other.items() if name not in ("graphs", "updates", "queries", "include")},
+    )
+    for member in ("updates", "queries"):
+        result[member] = {**tree.get(member, {}), **other.get(member, {})}
+    united = {
+        name: list(dict.fromkeys([*tree.get("graphs", {}).get(name, []), *other.get("graphs", {}).get(name, [])]))
+        for name in _GRAPHS
+    }
+    result["graphs"] = {name: graphs for name, graphs in united.items() if graphs}
+    return result
+
+
+def overridden(tree: Tree, settings: Sequence[str]) -> Tree:
+    """The tree with settings such as ``sparql11protocol.port=8001`` in the place of what it says.
+
+    A value that reads as JSON is taken as such (8001, true, ["http://g"]), any other one as text. Members that are not
+    there are made. Raises JsapError for what is no setting.
+    """
+    for setting in settings:
+        path, sign, text = setting.partition("=")
+        names = path.split(".")
+        if not sign or not all(names):
+            raise JsapError(f"not a setting: {setting!r}; it looks like sparql11protocol.port=8001")
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            value = text
+        for place in reversed(range(len(names))):
+            spelt = "graphs" in names[:place]  # one spelling, as in the tree
+            value = {names[place].replace("_", "-") if spelt else names[place]: value}
+        assert isinstance(value, dict)
+        tree = _laid_over(tree, value)
+    return tree
+
+
+def _laid_over(tree: Tree, other: Tree) -> Tree:
+    """Objects member by member, everything else from the other."""
+    result = dict(tree)
+    for name, value in other.items():
+        before = result.get(name)
+        result[name] = _laid_over(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _graphs(value: Any, place: str) -> Tree:
+    """Both spellings, and one text for an array of one (SEPA protocol 4.1, `graphs`)."""
+    result: Tree = {}
+    for spelling, graphs in _object(value, place).items():
+        name = spelling.replace("_", "-")
+        if name not in _GRAPHS:
+            raise JsapError(f"{place}: no member {spelling!r} is known; there are {', '.join(_GRAPHS)}")
+        if name in result:
+            raise JsapError(f"{place}: {name} is there twice, with hyphens and with underscores; keep one")
+        result[name] = _texts(graphs, f"{place}.{spelling}")
+    return result
+
+
+def _of_early_2018(tree: Tree) -> Tree:
+    """The current form of a profile whose addresses are in one member `parameters` (SEPA protocol 4.2)."""
+    parameters = _object(tree["parameters"], "parameters")
+    if any(name in parameters for name in _OF_2017):
+        raise JsapError(f"parameters: this is the form of 2017, which is not read any more; {_TO_CHANGE}")
+    ports, paths, methods, formats = (
+        _object(parameters.get(name, {}), f"parameters.{name}") for name in ("ports", "paths", "methods", "formats")
+    )
+    if not ports and not paths:
+        raise JsapError(f"parameters: neither ports nor paths, so it is of no generation that is known; {_TO_CHANGE}")
+    secure = paths.get("securePath", "/secure")
+    subscribe = paths.get("subscribe", "/subscribe")
+    result = {name: value for name, value in tree.items() if name != "parameters"}
+    if "host" in parameters:
+        result.setdefault("host", parameters["host"])
+    result["sparql11protocol"] = {
+        "protocol": "http",
+        "port": ports.get("http", 8000),
+        **{
+            name: {
+                "path": paths.get(name, f"/{name}"),
+                "method": methods.get(name, "POST"),
+                "format": formats.get(name, "JSON"),
+            }
+            for name in ("query", "update")
+        },
+    }
+    result["sparql11seprotocol"] = {
+        "protocol": "ws",
+        "availableProtocols": {
+            "ws": {"port": ports.get("ws", 9000), "path": subscribe},
+            "wss": {"port": ports.get("wss", 9443), "path": f"{secure}{subscribe}"},
+        },
+    }
+    return result
+
+
+def _object(value: Any, place: str) -> Tree:
+    if not isinstance(value, dict):
+        raise JsapError(f"{place}: an object is wanted, not {type(value).__name__}")
+    return value
+
+
+def _texts(value: Any, place: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise JsapError(f"{place}: an array of strings is wanted, or one string")
+    return texts

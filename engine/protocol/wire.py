@@ -1,0 +1,435 @@
+"""Wire JSON <-> requests and notifications: the WebSocket side of the SE protocol (SEPA protocol, section 2).
+
+Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and errors:
+
+- ``{"update": {"sparql", "alias", "request_id", "delay", "at", "missed", "cause"}}`` is answered by
+  ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each a
+  commit with an answer of its own;
+- ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
+- ``{"subscribe": {..., "class": true}}`` has the member ``class`` in its first notification, and a subscription that
+  the gateway ends has its ``spuid`` in the error;
+- ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` asks for a subscription that outlives its
+  connection, and later goes on with it: ``{"resumed": {"spuid", "alias", "sequence"}}``.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from lamplighter.engine.change_log import Missed
+from lamplighter.engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    NotJsonError,
+    QueueFullError,
+    RequestSyntaxError,
+    SubscribeMemberError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.terms import Bag, Binding, Term, iri, term_to_json
+
+
+class _Member(msgspec.Struct, frozen=True):
+    sparql: str
+    alias: str | None = None
+    authorization: Any = None  # checked before anything else, by the gate's gatekeeper (protocol 3.4)
+
+
+class _Asking(_Member, frozen=True):
+    default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
+    named_graph_uri: str | list[str] | None = msgspec.field(name="named-graph-uri", default=None)
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """What a client that wants to resume says.
+
+    keep: ISO 8601 duration for which the subscription is to wait while the client is away. spuid and sequence, which
+    belong together: which subscription to go on with, and the last notification of it that the client has.
+    """
+
+    keep: str
+    spuid: str | None = None
+    sequence: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.spuid is None) != (self.sequence is None):
+            raise ValueError("spuid and sequence belong together")
+
+
+class SubscribeRequest(_Asking, frozen=True):
+    """``subscribe``: members that are not named here are ignored (protocol 2.2).
+
+    tell_class: ``"class": true`` asks for the class of the subscription with the first notification.
+    """
+
+    tell_class: Any = msgspec.field(name="class", default=None)
+    resume: Resume | None = None
+
+
+class QueryRequest(_Asking, frozen=True):
+    """``query``: an ad-hoc query over the socket."""
+
+
+GATEWAY_KINDS = ("timer", "missed", "clock", "application", "restore", "removed", "http", "ws")
+"""Kinds of causes that only the gateway writes."""
+
+
+class DeclaredCause(msgspec.Struct, frozen=True):
+    """What a client says an update came from, for the change log: ``{"kind": "mqtt", "id": "street/1/presence"}``.
+
+    kind: a word of the client's, but none of those that the gateway itself writes (`GATEWAY_KINDS`). Recovery and the
+    delayed updates go by them, so whoever could forge one could undo a timer or pass for an application's reaction.
+    """
+
+    kind: Annotated[str, msgspec.Meta(pattern=rf"^(?!({'|'.join(GATEWAY_KINDS)})\Z)[a-z][a-z0-9-]{{0,31}}\Z")]
+    id: Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class UpdateRequest(_Member, frozen=True):
+    """``update``, or one of ``updates``.
+
+    request_id: what makes a retry have one effect; delay: ISO 8601 duration; at: xsd:dateTime; missed: what to do
+    with a delayed one that was due while the gateway was off, as its settings say where it is not given; cause: what
+    the record is to say it came from, instead of the connection.
+    """
+
+    request_id: str | None = None
+    delay: str | None = None
+    at: str | None = None
+    missed: Missed | None = None
+    cause: DeclaredCause | None = None
+
+
+class UnsubscribeRequest(msgspec.Struct, frozen=True):
+    """``unsubscribe``."""
+
+    spuid: str
+    alias: str | None = None
+    authorization: Any = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """A message, whose members are not read yet."""
+
+    subscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    unsubscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    update: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    query: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    updates: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """The text of a request as JSON, which is not read yet."""
+
+    sparql: msgspec.Raw
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What of a request counts though something else is wrong with it."""
+
+    alias: Any = None
+    authorization: Any = None
+
+
+WireRequest = SubscribeRequest | QueryRequest | UpdateRequest | UnsubscribeRequest
+
+_KINDS: dict[str, type[WireRequest]] = {
+    "subscribe": SubscribeRequest,
+    "unsubscribe": UnsubscribeRequest,
+    "update": UpdateRequest,
+    "query": QueryRequest,
+}
+
+_SEPA: tuple[type[WireRequest], ...] = (SubscribeRequest, UnsubscribeRequest)
+"""What SEPA defines; the other kinds are ours."""
+_SEPA_CODES: dict[type[GatewayError], tuple[str, int]] = {
+    RequestSyntaxError: ("parsing failed", 400),
+    QueueFullError: (QueueFullError.code, 500),
+}
+"""Code and status for these requests where they are not those of HTTP (protocol 2.6)."""
+
+TERM_TEXTS_MAX = 16_384
+"""Terms whose JSON is remembered: the same ones go out again and again."""
+TERM_CHARACTERS_MAX = 200
+"""Longer ones are not remembered, so that little memory is taken."""
+
+UPDATES_MAX = 10_000
+"""Members of one message ``updates``."""
+COMMAS_MAX = 1_000_000
+"""In one message ``updates``, in its texts or between its members, before its members are looked at one by one."""
+BESIDES_BYTES_MAX = 128 * 1024
+"""What a request has besides its text, as JSON: to build it holds the loop, and takes up to 60 times its size."""
+
+_read_message = msgspec.json.Decoder(_Message).decode
+_read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_text = msgspec.json.Decoder(_Text).decode
+_read_texts = msgspec.json.Decoder(list[_Text]).decode
+_read_any = msgspec.json.Decoder(msgspec.Raw).decode
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # begins with a scheme (RFC 3987, 2.2)
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
+    """The requests in one message: one, or several for ``updates``. A member that is wrong is an error in its place.
+
+    text: of a text frame, or the bytes of a binary one, which may hold the same. Errors carry the alias of their member
+    in the attribute ``alias``, since that is how clients find them.
+    """
+    try:
+        return _requests(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return [NotJsonError(f"the message is not JSON: {error}")]
+
+
+def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
+    """What nobody asks for is skipped and never built, so a message costs little more than its size."""
+    try:
+        message = _read_message(text)
+        for kind, struct in _KINDS.items():
+            member = getattr(message, kind)
+            if member is not msgspec.UNSET:
+                return [_request(member, struct, kind)]
+        if message.updates is not msgspec.UNSET:
+            return _updates(message.updates)
+    except msgspec.ValidationError:
+        _read_any(text)  # raises what is wrong with it if it is not JSON at all
+    return [UnsupportedRequestError(f"the message has none of the members {', '.join([*_KINDS, 'updates'])}")]
+
+
+def _updates(found: msgspec.Raw) -> list[WireRequest | GatewayError]:
+    if len(found) > COMMAS_MAX and bytes(found).count(b",") > COMMAS_MAX:
+        try:
+            _read_texts(found)  # ends at the first wrong one; millions that are shorter than a right one take long
+        except msgspec.ValidationError as error:
+            return [MalformedRequestError(f"updates: {error}")]
+    members = _read_list(found)
+    if len(members) > UPDATES_MAX:
+        return [LimitExceededError(f"updates: {len(members)} members are more than {UPDATES_MAX}")]
+    return [_request(member, UpdateRequest, "updates") for member in members]
+
+
+def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
+    if len(member) > BESIDES_BYTES_MAX and len(member) - _text_bytes(member) > BESIDES_BYTES_MAX:
+        return LimitExceededError(
+            f"{kind}: there are more than {BESIDES_BYTES_MAX} bytes besides the text in sparql; send less of it"
+        )
+    try:
+        return msgspec.json.decode(member, type=struct)
+    except msgspec.ValidationError as error:
+        refused = (SubscribeMemberError if struct in _SEPA else MalformedRequestError)(f"{kind}: {error}")
+        with suppress(msgspec.ValidationError):  # it is not even an object
+            known = msgspec.json.decode(member, type=_Known)
+            refused.alias = known.alias if isinstance(known.alias, str) else None
+            refused.authorization = known.authorization
+        return refused
+
+
+def _text_bytes(member: msgspec.Raw) -> int:
+    """Bytes of the text of a request as JSON, 0 where there is none."""
+    try:
+        return len(_read_text(member).sparql)
+    except msgspec.ValidationError:
+        return 0
+
+
+def graph_names(value: str | Sequence[str] | None) -> tuple[Term, ...] | None:
+    """The graphs that a protocol parameter names, one or several. Raises MalformedRequestError."""
+    if not value:
+        return None
+    try:
+        names = [value] if isinstance(value, str) else value
+        for name in names:
+            if not _ABSOLUTE.match(name):
+                raise ValueError(f"{name!r} is not an absolute IRI")
+        return tuple(iri(name) for name in names)
+    except ValueError as error:
+        raise MalformedRequestError(f"graph parameter: {error}") from error
+
+
+def dataset(
+    default: str | Sequence[str] | None, named: str | Sequence[str] | None
+) -> tuple[tuple[Term, ...] | None, tuple[Term, ...] | None]:
+    """The default and the named graphs that a request's parameters name, None and None when they name none.
+
+    Where only one of the two is given the other is empty (SPARQL 1.1 Protocol, 2.1.4; SPARQL 1.1, 13.2).
+    Raises MalformedRequestError.
+    """
+    default_graphs, named_graphs = graph_names(default), graph_names(named)
+    if default_graphs is None and named_graphs is None:
+        return None, None
+    return default_graphs or (), named_graphs or ()
+
+
+# --- messages ---------------------------------------------------------------------------------------
+
+
+class Results:
+    """The results of a notification, which become JSON when they are first asked for, and once for all subscribers."""
+
+    def __init__(self, added: Bag, removed: Bag) -> None:
+        self.added = added
+        self.removed = removed
+        self._members: bytes | None = None  # no cached_property, as in `Bag`
+
+    @property
+    def members(self) -> bytes:
+        if self._members is None:
+            text = f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}'
+            self._members = text.encode()
+        return self._members
+
+
+def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:
+    """A notification (protocol 2.3 and 2.4); the alias goes with the first one, sequence 0."""
+    return results_message(spuid, sequence, Results(added, removed), alias)
+
+
+def results_message(
+    spuid: str, sequence: int, results: Results, alias: str | None = None, spu_class: str | None = None
+) -> bytes:
+    """A notification whose results others are told, too; spu_class goes with the first one, if it was asked for."""
+    return members_message(spuid, sequence, results.members, alias, None if spu_class is None else {"class": spu_class})
+
+
+def members_message(
+    spuid: str, sequence: int, members: bytes, alias: str | None = None, more: dict[str, Any] | None = None
+) -> bytes:
+    """A notification whose results are JSON already; more: members that the first one has besides."""
+    named = b"" if alias is None else b'"alias":%b,' % _json(alias)
+    further = b"," + _json(more)[1:-1] if more else b""
+    return b'{"notification":{"spuid":%b,%b"sequence":%d,%b%b}}' % (_json(spuid), named, sequence, members, further)
+
+
+def first_message(
+    spuid: str,
+    results: Results,
+    alias: str | None,
+    spu_class: str | None = None,
+    keep: str | None = None,
+    reset: str | None = None,
+) -> bytes:
+    """The first notification. keep: how long the subscription waits for its client, if it does; reset: why it begins
+    anew though the client wanted to go on with another one."""
+    more: dict[str, Any] = {}
+    if spu_class is not None:
+        more["class"] = spu_class
+    if keep is not None:
+        more["resume"] = {"keep": keep}
+    if reset is not None:
+        more["reset"] = reset
+    return members_message(spuid, 0, results.members, alias, more)
+
+
+def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
+    """The answer to a subscription that goes on; sequence: the newest, up to which notifications follow at once."""
+    body: dict[str, Any] = {"spuid": spuid}
+    if alias is not None:
+        body["alias"] = alias
+    body["sequence"] = sequence
+    return msgspec.json.encode({"resumed": body})
+
+
+def write_results(bag: Bag) -> None:
+    """Makes the text of a large bag now; `results_text` has it at once then."""
+    bag.written = results_text(bag)
+
+
+def results_text(bag: Bag) -> str:
+    """`Bag.to_json` as JSON text: put together from the texts of the terms, which come again and again."""
+    if bag.written is not None:
+        return bag.written
+    head, rows = ",".join(map(_text, bag.variables)), bag.rows
+    if not rows:
+        return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[]}}}}'
+    names = [f"{_text(name)}:" for name in bag.variables]
+    row = "{" + ",".join([f"{name}%s" for name in names]) + "}"  # no variable has a % in its name
+    try:
+        texts = [row % tuple(map(_term_text, binding)) for binding in rows]  # type: ignore[arg-type]
+    except TypeError:  # a variable is unbound
+        texts = [_row_text(names, binding) for binding in rows]
+    return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[{",".join(texts)}]}}}}'
+
+
+def _row_text(names: Sequence[str], binding: Binding) -> str:
+    members = [f"{name}{_term_text(term)}" for name, term in zip(names, binding, strict=True) if term is not None]
+    return "{" + ",".join(members) + "}"
+
+
+_json = msgspec.json.Encoder().encode
+
+
+def _text(value: Any) -> str:
+    return _json(value).decode()
+
+
+def _uncached_term_text(term: Term) -> str:
+    if term[0] == "<" and term[1] != "<":
+        return f'{{"type":"uri","value":{_text(term[1:-1])}}}'
+    return _text(term_to_json(term))
+
+
+class _TermTexts(dict[Term, str]):
+    """Term -> JSON text, as far as it is remembered. Raises TypeError for None."""
+
+    def __missing__(self, term: Term) -> str:
+        text = _uncached_term_text(term)
+        if len(term) <= TERM_CHARACTERS_MAX:
+            if len(self) >= TERM_TEXTS_MAX:
+                self.clear()
+            self[term] = text
+        return text
+
+
+_term_text = _TermTexts().__getitem__
+
+
+def unsubscribed_message(spuid: str) -> bytes:
+    return msgspec.json.encode({"unsubscribed": {"spuid": spuid}})
+
+
+def updated_message(alias: str | None, sequence: int | None, delayed: str | None) -> bytes:
+    """The answer to an update over the socket: the commit's sequence, None for a client that is not told, and the id of
+    a delayed update."""
+    body: dict[str, Any] = {} if alias is None else {"alias": alias}
+    if sequence is not None:
+        body["sequence"] = sequence
+    if delayed is not None:
+        body["delayed"] = delayed
+    return msgspec.json.encode({"updated": body})
+
+
+def answer_message(alias: str | None, results: bytes) -> bytes:
+    """The answer to a query over the socket; results: a SPARQL results document as JSON text."""
+    body: dict[str, Any] = {} if alias is None else {"alias": alias}
+    return msgspec.json.encode({"answer": body | {"results": msgspec.Raw(results)}})
+
+
+def error_members(error: GatewayError) -> dict[str, Any]:
+    """The three members of every error, over HTTP and WebSocket (protocol 1.4)."""
+    return {"error": error.code, "status_code": error.status, "error_description": str(error)}
+
+
+def refusal_message(error: GatewayError, request: WireRequest | GatewayError) -> bytes:
+    """The answer to a request that failed, or was not even one."""
+    members = error_members(error)
+    if isinstance(request, _SEPA):
+        members["error"], members["status_code"] = _SEPA_CODES.get(type(error), (error.code, error.status))
+    if request.alias is not None:
+        members["alias"] = request.alias
+    return msgspec.json.encode(members)
+
+
+def error_message(error: GatewayError, alias: str | None, spuid: str | None = None) -> bytes:
+    """An error; spuid: the subscription that it ends."""
+    members = error_members(error)
+    if alias is not None:
+        members["alias"] = alias
+    if spuid is not None:
+        members["spuid"] = spuid
+    return msgspec.json.encode(members)

@@ -1,0 +1,170 @@
+"""Clauses put into SPARQL texts: VALUES for several bindings, FROM and USING for a profile's graphs.
+
+Texts are cut at their tokens, so that strings, comments and IRIs are left alone, and are not parsed: what is wrong
+with them is for the endpoint to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lamplighter.engine.errors import ForcedBindingError
+from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.lexer import Token, tokens
+from lamplighter.engine.terms import Term
+
+_DECLARATION = {"PREFIX": 3, "BASE": 2}  # tokens of each
+
+
+class Part(NamedTuple):
+    """A part of a request: one operation with the declarations before it. start, end: its place in the text."""
+
+    start: int
+    end: int
+    body: list[Token]
+
+    @property
+    def is_modify(self) -> bool:
+        """DELETE or INSERT with a template and a WHERE."""
+        return self._starts_with("WITH") or (self._starts_with("DELETE", "INSERT") and self.body[1].text == "{")
+
+    @property
+    def is_delete_where(self) -> bool:
+        return self._starts_with("DELETE") and self.body[1].is_word("WHERE")
+
+    def _starts_with(self, *words: str) -> bool:
+        return len(self.body) > 1 and self.body[0].is_word(*words)
+
+    def names_dataset(self) -> bool:
+        """Whether the text says which graphs it is about: FROM, WITH or USING."""
+        return any(token.is_word("FROM", "WITH", "USING") for token, depth in _with_depth(self.body) if not depth)
+
+    def where(self) -> Token | None:
+        """The brace that opens its WHERE; None if it has none that could hold more than triples."""
+        braces = [token for token, depth in _with_depth(self.body) if not depth and token.text == "{"]
+        if self._starts_with("CONSTRUCT"):
+            return braces[1] if len(braces) > 1 else None  # without a template, WHERE is a template itself
+        if self._starts_with("SELECT", "ASK", "DESCRIBE"):
+            return braces[0] if braces else None
+        return braces[-1] if self.is_modify and len(braces) > 1 else None
+
+
+def parts(text: str) -> list[Part]:
+    """The operations of an update, or the one part that a query is."""
+    found, result, position = list(tokens(text)), [], 0
+    while position < len(found):
+        start = position
+        while position < len(found) and found[position].text.upper() in _DECLARATION:
+            position += _DECLARATION[found[position].text.upper()]
+        begin = position = min(position, len(found))
+        depth = 0
+        while position < len(found) and (depth > 0 or found[position].text != ";"):
+            depth += {"{": 1, "}": -1}.get(found[position].text, 0)
+            position += 1
+        if position > start:
+            result.append(Part(found[start].start, found[position - 1].end, found[begin:position]))
+        position += 1
+    return result
+
+
+def with_rows(text: str, variables: Sequence[str], rows: Sequence[Sequence[Term | None]]) -> str:
+    """The text for several bindings at once: a VALUES block at the beginning of each WHERE that has one of the
+    variables.
+
+    Operations that cannot hold one (INSERT DATA, DELETE WHERE, CLEAR, ...) are repeated, once for each row. None:
+    undefined in that row. Raises ForcedBindingError for a query that cannot hold one.
+    """
+    pieces: list[str] = []
+    end = 0
+    for part in parts(text):
+        pieces.append(text[end : part.start])
+        end = part.end
+        brace = part.where()
+        if not any(token.kind == "variable" and token.text[1:] in variables for token in part.body):
+            pieces.append(text[part.start : part.end])
+        elif brace is not None:
+            pieces += [text[part.start : brace.end], " ", values_block(variables, rows), text[brace.end : part.end]]
+        elif part.body[0].is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"):
+            raise ForcedBindingError(
+                f"{part.body[0].text.upper()} without a WHERE of its own cannot take arrays; write WHERE {{ ... }}"
+            )
+        else:
+            operation = text[part.body[0].start : part.end]
+            given = [
+                {name: term for name, term in zip(variables, row, strict=True) if term is not None} for row in rows
+            ]
+            pieces += [text[part.start : part.body[0].start], " ;\n".join(bound(operation, row) for row in given)]
+    return "".join([*pieces, text[end:]])
+
+
+def listed(text: str) -> frozenset[str]:
+    """Variables that stand in a projection, a GROUP BY or an ORDER BY, where no term can take their places."""
+    names, listing, depth = set(), False, 0
+    for token in tokens(text):
+        if token.is_word("SELECT", "BY"):
+            listing, depth = True, 0
+        elif token.text in ("(", ")"):
+            depth += 1 if token.text == "(" else -1
+        elif depth == 0 and (token.text in ("{", "}") or token.is_word("WHERE", "FROM", "HAVING", "ORDER", "LIMIT")):
+            listing = False
+        elif listing and depth == 0 and token.kind == "variable":
+            names.add(token.text[1:])
+    return frozenset(names)
+
+
+def values_block(variables: Sequence[str], rows: Sequence[Sequence[Term | None]]) -> str:
+    """A block of inline data (SPARQL 1.1, 10.2). None: undefined."""
+    lines = " ".join(f"({' '.join(term or 'UNDEF' for term in row)})" for row in rows)
+    return f"VALUES ({' '.join(f'?{name}' for name in variables)}) {{ {lines} }} "
+
+
+def with_dataset(text: str, default: Sequence[Term], named: Sequence[Term]) -> str:
+    """A query with FROM and FROM NAMED, or an update with USING and USING NAMED in each operation that reads.
+
+    This says in the text what graph parameters say beside it (SPARQL 1.1 Protocol, 2.1.4 and 2.2.3). What the text
+    says itself is left as it is.
+    """
+    if not default and not named:
+        return text
+    pieces, end = [], 0
+    for place, piece, resume in _dataset_edits(text, default, named):
+        pieces += [text[end:place], piece]
+        end = resume
+    return "".join([*pieces, text[end:]])
+
+
+def _dataset_edits(text: str, default: Sequence[Term], named: Sequence[Term]) -> Iterator[tuple[int, str, int]]:
+    """(where it begins, what takes its place, where the text goes on)."""
+    for part in parts(text):
+        if not part.body or part.names_dataset():
+            continue
+        keyword = "USING" if part.is_modify or part.is_delete_where else "FROM"
+        clauses = " ".join(
+            [*(f"{keyword} {graph}" for graph in default), *(f"{keyword} NAMED {graph}" for graph in named)]
+        )
+        if part.is_delete_where:
+            pattern = text[part.body[2].start : part.end]
+            yield part.body[1].start, f"{pattern} {clauses} WHERE {pattern}", part.end
+            continue
+        brace = part.where()
+        if brace is None and part.body[0].is_word("CONSTRUCT"):
+            brace = next((token for token in part.body if token.text == "{"), None)
+        if brace is None:
+            if part.body[0].is_word("DESCRIBE"):
+                yield part.end, f" {clauses} ", part.end
+            continue  # it reads nothing
+        before = max((token for token in part.body if token.end <= brace.start), key=lambda token: token.start)
+        place = before.start if before.is_word("WHERE") else brace.start
+        yield place, f" {clauses} ", place
+
+
+def _with_depth(body: Sequence[Token]) -> Iterator[tuple[Token, int]]:
+    """Tokens, each with how many braces and brackets are open before it."""
+    depth = 0
+    for token in body:
+        if token.text in ("}", ")"):
+            depth -= 1
+        yield token, depth
+        if token.text in ("{", "("):
+            depth += 1

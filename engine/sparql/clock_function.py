@@ -1,0 +1,115 @@
+"""The clock function: the engine's time as a value in updates, queries and subscriptions (design 4.10).
+
+``<http://lamplighter.example/ns/gateway#clock>()`` is the time of the request in microseconds since 1970 (UTC),
+an xsd:integer, the same wherever it stands in one request. In the projection of a subscription,
+``SELECT ?x (gateway:clock() AS ?since)``, it is the time of the commit with which the row appeared, kept with
+the row until the row goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pyoxigraph as ox
+
+from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
+from lamplighter.engine.sparql.limits import outside_data
+from lamplighter.engine.terms import Term
+
+CLOCK = "<http://lamplighter.example/ns/gateway#clock>"
+FUNCTIONS: dict[ox.NamedNode, Callable[..., ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | None]] = {
+    ox.NamedNode(CLOCK[1:-1]): lambda: ox.Literal(0)
+}
+"""Lets the store's parser accept the function; it is never called."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(instant: datetime) -> int:
+    """Since 1970, of a time with a zone."""
+    since = instant - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def calls(prologue: str, found: Sequence[Token]) -> Iterator[int]:
+    """Where in the tokens the function is called: the positions of its name; its brackets follow.
+
+    Nowhere in a text that is not SPARQL: that is for its parser to say.
+    """
+    asked = [
+        position
+        for position, token in enumerate(found[:-2])
+        if token.kind in ("iri", "name")
+        and "clock" in token.text
+        and found[position + 1].text == "("
+        and found[position + 2].text == ")"
+    ]
+    if asked:
+        names = list({found[position].text for position in asked})
+        clocks = {name for name, full in zip(names, _full(prologue, names), strict=False) if full == CLOCK}
+        yield from (position for position in asked if found[position].text in clocks)
+
+
+def _full(prologue: str, names: Sequence[str]) -> list[Term]:
+    """The full names of all at once, since a prologue may be long; none of them if one cannot be read."""
+    scratch = ox.Store()
+    data = " ; ".join(f"<urn:{number}> {name}" for number, name in enumerate(names))
+    with suppress(SyntaxError):
+        scratch.update(f"{prologue} INSERT DATA {{ <urn:x> {data} }}")
+    found = {str(quad.predicate): str(quad.object) for quad in scratch}
+    return [found[f"<urn:{number}>"] for number in range(len(found))]
+
+
+def at_instant(text: str, prologue: str, found: Sequence[Token], instant: datetime) -> str:
+    """The text of the tokens with the time in the place of each call."""
+    parts, position = [], found[0].start
+    for call in calls(prologue, found):
+        parts += [text[position : found[call].start], str(microseconds(instant))]
+        position = found[call + 2].end
+    return "".join([*parts, text[position : found[-1].end]])
+
+
+def without_clock(
+    text: str, prologue: str, body: Sequence[Token], columns: Sequence[str]
+) -> tuple[list[Token], dict[int, str]]:
+    """A subscribed query's tokens without its clock columns, and these: index of the column -> its name.
+
+    Raises UnsupportedRequestError for a call anywhere else.
+    """
+    projection = next(index for index, token in enumerate(body) if token.text == "{" or token.is_word("WHERE", "FROM"))
+    gone: set[int] = set()
+    names: dict[int, str] = {}
+    for call in calls(prologue, body):
+        item = body[call - 1 : call + 6]
+        texts = [token.text for token in item]
+        if call > projection or len(item) < 7 or texts[0] != "(" or not item[4].is_word("AS") or texts[6] != ")":
+            line, column = line_and_column(text, body[call].start)
+            raise UnsupportedRequestError(
+                f"line {line}, column {column}: in a subscription the clock function stands alone in the projection, "
+                "as in SELECT ?x (gateway:clock() AS ?since); elsewhere let the update write the time and select that"
+            )
+        name = texts[5][1:]
+        if sum(token.kind == "variable" and token.text[1:] == name for token in body) > 1:
+            raise UnsupportedRequestError(f"?{name} is the time at which a row appears, and cannot be used elsewhere")
+        names[list(columns).index(name)] = name
+        gone |= set(range(call - 1, call + 6))
+    if names and len(names) == len(columns):
+        raise UnsupportedRequestError("SELECT something besides the clock, which tells when that appeared")
+    return [token for index, token in enumerate(body) if index not in gone], names
+
+
+def query_at(text: str, instant: datetime) -> str:
+    """A query with the time in the place of each call of the clock function."""
+    if "clock" not in text:
+        return text
+    found = list(outside_data(tokens(text)))
+    end = 0
+    while end < len(found) and found[end].is_word("PREFIX", "BASE", "VERSION"):
+        end += 3 if found[end].is_word("PREFIX") else 2
+    if end >= len(found):
+        return text  # it asks nothing, as its parser will say
+    prologue = text[: found[end].start]
+    return prologue + at_instant(text, prologue, found[end:], instant)

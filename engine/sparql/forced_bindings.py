@@ -1,0 +1,136 @@
+"""Values -> checked terms -> SPARQL text: forced bindings (SEPA protocol 4.4; Roffia 2018, 3.3).
+
+A variable is replaced where it stands as a token: not in strings, comments or IRIs, and not as a part of a
+longer name. Values are terms in N-Triples syntax, whose escapes are SPARQL's too, so no value can break
+out of its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+
+from lamplighter.engine.errors import ForcedBindingError, LimitExceededError
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.term_bounds import TERM_BYTES_MOST, check_term
+from lamplighter.engine.terms import XSD, Term, iri, is_blank, literal, term_from_json
+
+Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
+"""What a program gives for a variable: text or a number, read as its forced binding declares it, or a member of a
+SPARQL results document (``{"type": "uri", "value": ...}``), which says itself what it is."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_LEXICAL = {
+    "integer": re.compile(r"[+-]?[0-9]+"),
+    "decimal": re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"),
+    "double": re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|INF)|NaN"),
+    "boolean": re.compile(r"true|false|0|1"),
+    "dateTime": re.compile(
+        r"-?[0-9]{4,}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})?"
+    ),
+}
+_LEXICAL["float"] = _LEXICAL["double"]
+_LEXICAL["dateTimeStamp"] = re.compile(_LEXICAL["dateTime"].pattern.removesuffix("?"))
+"""How values of these datatypes of XML Schema look; what does not is a mistake of whoever gave it."""
+
+
+class ForcedBinding(msgspec.Struct, frozen=True):
+    """A variable that the caller may or must give. value: the default; empty: must be given; None: neither, the
+    variable remains one when nothing is given."""
+
+    type: Literal["uri", "literal", "bnode"] = "literal"
+    value: str | int | float | bool | None = None
+    datatype: str | None = None
+    language: str | None = None
+
+    def term(self, value: Value, expanded: Callable[[str], str]) -> Term:
+        """The term that a value is by this declaration. expanded: a prefixed name in full, anything else as it is.
+
+        Raises ValueError that says what is wrong with the value.
+        """
+        if isinstance(value, Mapping):
+            return _checked(term_from_json(value))
+        if self.type == "literal":
+            return _checked(self._literal(value, expanded))
+        if not isinstance(value, str):
+            raise ValueError(f"an IRI is wanted as text, not {value!r}")
+        if value.startswith("_:"):
+            return _checked(value)
+        name = expanded(value)
+        if not _SCHEME.match(name):
+            raise ValueError(f"{value!r} is neither an absolute IRI nor a name with a prefix of the profile")
+        return _checked(iri(name))
+
+    def _literal(self, value: Value, expanded: Callable[[str], str]) -> Term:
+        text, own = _text_and_datatype(value)
+        if self.language is not None and own is None:
+            return literal(text, language=self.language)
+        if own is None and self.value is not None and not isinstance(self.value, str):
+            own = _text_and_datatype(self.value)[1]  # a text in the place of a number is that number
+        datatype = own if self.datatype is None else expanded(self.datatype)
+        if datatype is not None and datatype.startswith(XSD):
+            name = datatype.removeprefix(XSD)
+            if name == "decimal" and isinstance(value, float):
+                text = format(Decimal(text), "f") if text not in ("NaN", "INF", "-INF") else text
+            form = _LEXICAL.get(name)
+            if form is not None and not form.fullmatch(text):
+                raise ValueError(f"{text!r} is not an xsd:{name}")
+        return literal(text, datatype=datatype)
+
+
+def _text_and_datatype(value: Value) -> tuple[str, str | None]:
+    """The lexical form of a value, and the datatype that it has by itself: none for text."""
+    if isinstance(value, str):
+        return value, None
+    if isinstance(value, bool):
+        return str(value).lower(), XSD + "boolean"
+    if isinstance(value, int):
+        return str(value), XSD + "integer"
+    if isinstance(value, float):
+        return {"nan": "NaN", "inf": "INF", "-inf": "-INF"}.get(text := repr(value), text), XSD + "double"
+    if isinstance(value, Decimal):
+        return format(value, "f"), XSD + "decimal"
+    if isinstance(value, datetime):
+        return value.isoformat(), XSD + "dateTime"
+    raise ValueError(f"a value is text, a number, a boolean or a time, not {type(value).__name__}")
+
+
+def _checked(term: Term) -> Term:
+    """Raises ValueError for what cannot be a value in a request."""
+    if is_blank(term):
+        raise ValueError(
+            f"{term} is a blank node, which in a request would stand for anything; give an IRI or a literal"
+        )
+    try:
+        term.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it has half of a surrogate pair at {error.start}, which is no character") from error
+    try:
+        check_term(term, TERM_BYTES_MOST)  # the gateway checks its own limit
+    except LimitExceededError as error:
+        raise ValueError(str(error)) from error
+    return term
+
+
+def bound(sparql: str, values: Mapping[str, Term]) -> str:
+    """The text with each ``?name`` and ``$name`` of `values` replaced by its term.
+
+    Raises ForcedBindingError for a blank node: in a request it would stand for anything.
+    """
+    for name, term in values.items():
+        try:
+            _checked(term)
+        except ValueError as error:
+            raise ForcedBindingError(f"?{name}: {error}") from error
+    parts, position = [], 0
+    for token in tokens(sparql):
+        if token.kind == "variable" and token.text[1:] in values:
+            # With blanks around it, since `?a<?b` must not become `<a><<b>`.
+            parts += [sparql[position : token.start], " ", values[token.text[1:]], " "]
+            position = token.end
+    return "".join([*parts, sparql[position:]])

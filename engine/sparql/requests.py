@@ -1,0 +1,484 @@
+"""SPARQL request text -> what the engine needs to know of it.
+
+The grammar is Oxigraph's: every text, or the first one of its shape, is given to its parser, and only what
+passes is cut up here. Updates are cut into operations by their tokens, so that each WHERE is evaluated once and
+its templates are instantiated from the solutions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+
+import pyoxigraph as ox
+
+from lamplighter.engine.access import Dataset, Graphs
+from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
+from lamplighter.engine.sparql.clock_function import FUNCTIONS, at_instant
+from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
+from lamplighter.engine.sparql.limits import outside_data
+from lamplighter.engine.store.quad_store import quad_from_native
+from lamplighter.engine.terms import Quad, Term
+
+REQUEST_BYTES_MAX = 16 * 1024 * 1024
+"""Longest request text. Larger data is loaded in parts, or by `Engine.load`."""
+
+_UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
+_PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # how many tokens each declaration has
+_EMPTY = ox.Store()
+_PLACE = re.compile(r"^error at (\d+):(\d+): (.*)$", re.S)
+
+
+# --- syntax -----------------------------------------------------------------------------------------
+
+
+def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int = 0) -> RequestSyntaxError:
+    """Oxigraph's error with the place in the text as it was sent; shift: characters put in at shift_at."""
+    found = _PLACE.match(str(error.msg))
+    if not found:
+        return RequestSyntaxError(str(error.msg))
+    line, column, message = int(found[1]), int(found[2]), found[3]
+    shift_line, shift_column = line_and_column(text, shift_at)
+    if line == shift_line and column > shift_column:
+        column = max(shift_column, column - shift)
+    if len(message) > 300:  # Oxigraph lists each character that would have fitted
+        message = message[:300].rsplit(",", 1)[0] + ", ..."
+    return RequestSyntaxError(message, line, column)
+
+
+def _checked(text: str) -> list[Token]:
+    """The tokens, without those inside of data, of a text that can be sent to a parser at all. Raises RequestError."""
+    if len(text) > REQUEST_BYTES_MAX:
+        raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line, column = line_and_column(text, error.start)
+        raise RequestSyntaxError("half of a surrogate pair is not a character", line, column) from error
+    return list(outside_data(_readable(text)))
+
+
+def _readable(text: str) -> Iterator[Token]:
+    """The tokens of a text, up to the first one that must not be there. Raises RequestError for that one."""
+    named: Token | None = None  # a name that asks elsewhere if a brace follows
+    before: Token | None = None
+    for token in tokens(text):
+        if named is not None and token.text == "{":
+            raise _asks_elsewhere(text, named)
+        named = None
+        if token.kind == "other":
+            line, column = line_and_column(text, token.start)
+            raise RequestSyntaxError(_UNREADABLE.get(token.text, f"{token.text!r} does not belong here"), line, column)
+        # Oxigraph needs no blank around a keyword, as in `trueSERVICESILENTex:a {`.
+        if token.kind == "word" and "SERVICE" in token.text.upper():
+            raise _asks_elsewhere(text, token)
+        if (
+            token.kind == "name"
+            and "SERVICE" in token.text.partition(":")[0].upper()
+            and not (before is not None and before.is_word("GRAPH", "FROM", "NAMED"))
+        ):
+            named = token
+        yield token
+        before = token
+
+
+def _asks_elsewhere(text: str, token: Token) -> UnsupportedRequestError:
+    line, column = line_and_column(text, token.start)
+    return UnsupportedRequestError(
+        f"line {line}, column {column}: SERVICE is refused: the gateway asks no other endpoint, "
+        "since an answer from elsewhere could not be kept true; query the endpoint yourself and send an update"
+    )
+
+
+_UNREADABLE = {
+    '"': "a string that begins here does not end",
+    "'": "a string that begins here does not end",
+    "<": "this < may compare or begin an IRI; put a blank behind it, or write the IRI with a prefix",
+}
+
+
+# --- queries ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE; columns: of a SELECT, as the store orders them."""
+
+    text: str
+    form: str
+    unrepeatable: str | None
+    """The first function in it whose value differs on each evaluation, if any."""
+    columns: tuple[str, ...] = ()
+
+
+def query_outline(text: str) -> Query:
+    """What the tokens of a query tell, for those who leave its parsing to another process.
+
+    Raises LimitExceededError, UnsupportedRequestError (SERVICE), and RequestSyntaxError for what is no text.
+    """
+    found = _checked(text)
+    forms = (token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
+    unrepeatable = (
+        token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("
+    )
+    return Query(text, next(forms, "SELECT"), next(unrepeatable, None))
+
+
+def parse_query(text: str) -> Query:
+    """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
+    query = query_outline(text)
+    try:
+        # Evaluation is lazy and the store empty: this is parser and planner alone.
+        answer = _EMPTY.query(text, custom_functions=FUNCTIONS)
+    except SyntaxError as error:
+        raise _syntax_error(error, text) from error
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedRequestError(str(error)) from error
+    kinds = {"SELECT": ox.QuerySolutions, "ASK": ox.QueryBoolean}
+    if not isinstance(answer, kinds.get(query.form, ox.QueryTriples)):
+        raise RequestSyntaxError(f"{_GLUED}: {text[:100]}")  # `DESCRIBEe:a`
+    if isinstance(answer, ox.QuerySolutions):
+        return replace(query, columns=tuple(variable.value for variable in answer.variables))
+    return query
+
+
+def subscribable(text: str) -> Query:
+    """Checks a query that somebody wants to subscribe to. Raises RequestError with the reason."""
+    query = parse_query(text)
+    if query.form != "SELECT":
+        raise UnsupportedRequestError(
+            f"a subscription is a SELECT query, not {query.form}; SELECT the variables that you want to be told of"
+        )
+    if query.unrepeatable:
+        raise UnsupportedRequestError(
+            f"{query.unrepeatable}() differs on each evaluation, so a subscription with it could not be kept true; "
+            "let the update write the value and select that"
+        )
+    return query
+
+
+def declarations_and_body(text: str) -> tuple[str, list[Token]]:
+    """The text of a query's declarations, and the tokens that follow them."""
+    [(declarations, body)] = _segments(list(tokens(text)), end="")
+    return _declared(text, declarations), body
+
+
+def _declared(text: str, declarations: Sequence[Token]) -> str:
+    return text[: declarations[-1].end] if declarations else ""
+
+
+def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
+    """The graphs that a query chooses by FROM and by FROM NAMED, None if it has neither. Raises RequestSyntaxError."""
+    [(declarations, body)] = _segments(list(outside_data(tokens(text))), end="")
+    prologue = _declared(text, declarations)
+    names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by whether NAMED stands before it
+    for index, token in enumerate(body):
+        if token.is_word("FROM"):
+            named = index + 1 < len(body) and body[index + 1].is_word("NAMED")
+            names[named]["".join(token.text for token in body[index + 1 + named : index + 2 + named])] = None
+    if not names[False] and not names[True]:
+        return None
+    try:
+        default, named_ones = (
+            tuple(quad.o for quad in data_quads(prologue, f"{{ <urn:x> <urn:x> {', '.join(raws)} }}")[0])
+            if raws
+            else ()
+            for raws in names.values()
+        )
+    except SyntaxError as error:
+        raise RequestSyntaxError("what follows FROM is no name of a graph") from error
+    return default, named_ones
+
+
+def dataset_of(
+    text: str,
+    default_graphs: Sequence[Term] | None,
+    named_graphs: Sequence[Term] | None,
+    visible: Graphs,
+    verb: str,
+) -> Dataset:
+    """What a query of a client is evaluated over, which sees some graphs only (SPARQL 1.1 Query, 13).
+
+    default_graphs, named_graphs: what the protocol chooses, which goes before the text; verb: what the client wants to
+    do to them. Raises AccessDeniedError for a chosen graph that is not visible, RequestSyntaxError.
+    """
+    if visible.every:
+        return Dataset(
+            None if default_graphs is None else tuple(default_graphs),
+            None if named_graphs is None else tuple(named_graphs),
+        )
+    default, named = chosen_graphs(text) or (None, None)
+    visible.check((*(default or ()), *(named or ()), *(default_graphs or ()), *(named_graphs or ())), verb)
+    return Dataset(
+        default if default_graphs is None else tuple(default_graphs),
+        named if named_graphs is None else tuple(named_graphs),
+        visible,
+    )
+
+
+# --- updates ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataOperation:
+    """INSERT DATA or DELETE DATA. data: the block with its braces."""
+
+    prologue: str
+    delete: bool
+    data: str
+
+
+@dataclass(frozen=True)
+class ModifyOperation:
+    """DELETE/INSERT WHERE in all its forms. Templates and where are blocks with their braces.
+
+    with_graph, using, using_named: graph names as written, to be resolved with the prologue.
+    """
+
+    prologue: str
+    delete: str | None
+    insert: str | None
+    where: str
+    with_graph: str | None = None
+    using: tuple[str, ...] = ()
+    using_named: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphOperation:
+    """CLEAR, DROP, CREATE (target only), COPY, MOVE, ADD (source and target).
+
+    source, target: DEFAULT, NAMED, ALL, or a graph's name as written.
+    """
+
+    prologue: str
+    verb: str
+    silent: bool
+    target: str
+    source: str = ""
+
+
+Operation = DataOperation | ModifyOperation | GraphOperation
+
+
+def parse_update(text: str, now: datetime) -> list[Operation]:
+    """The operations of an update request, in order.
+
+    now: what NOW() and the clock function stand for, one instant for the whole request.
+    Raises RequestSyntaxError with the place, UnsupportedRequestError (SERVICE, LOAD).
+    """
+    found = _checked(text)
+    segments = list(_segments(found))
+    _check_update(text, segments)
+    operations = []
+    prologue, repeated = "", 0
+    for declarations, body in segments:
+        if declarations:
+            prologue += text[declarations[0].start : declarations[-1].end] + "\n"
+        if body:
+            repeated += len(prologue)
+            if repeated > REQUEST_BYTES_MAX:  # each operation is read together with its declarations
+                raise LimitExceededError(
+                    f"the declarations before all operations have more than {REQUEST_BYTES_MAX} characters together; "
+                    "declare fewer prefixes or send the operations in several requests"
+                )
+            operations.append(_operation(text, prologue, body, now))
+    return operations
+
+
+def _segments(found: Sequence[Token], end: str = ";") -> Iterator[tuple[list[Token], list[Token]]]:
+    """(declarations, operation) for each part that ends with the sign `end` outside of braces, or with the text."""
+    position = 0
+    while position < len(found):
+        start = position
+        while position < len(found) and found[position].text.upper() in _PROLOGUE_WORDS:
+            position += _PROLOGUE_WORDS[found[position].text.upper()]
+        declarations, depth = list(found[start:position]), 0
+        start = position
+        while position < len(found) and (depth or found[position].text != end):
+            depth += {"{": 1, "}": -1}.get(found[position].text, 0)
+            position += 1
+        yield declarations, list(found[start:position])
+        position += 1
+
+
+def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]) -> None:
+    """Oxigraph's parser, without its evaluation: the first operation put in fails before any other runs.
+
+    Declarations after a semicolon are SPARQL 1.1 (production 29), but Oxigraph 0.5 does not take them: they are
+    moved to the front for the check, and blanked where they stood.
+    """
+    first = next((body[0] for _, body in segments if body), None)
+    if first is None:
+        try:
+            ox.Store().update(text)
+        except SyntaxError as error:
+            raise _syntax_error(error, text, len(text), 0) from error
+        return
+    parts: list[str] = []  # the text behind the place where something is put in
+    moved: list[str] = []
+    position = first.start
+    seen_operation = False
+    for declarations, body in segments:
+        if seen_operation and declarations:
+            start, end = declarations[0].start, declarations[-1].end
+            moved += [token.text for token in declarations]
+            parts += [text[position:start], re.sub(r"[^\n]", " ", text[start:end])]
+            position = end
+        seen_operation = seen_operation or bool(body)
+    put_in = f"{' '.join(moved)} DROP GRAPH <urn:x-lamplighter:parse-only>; "
+    try:
+        ox.Store().update("".join([text[: first.start], put_in, *parts, text[position:]]))
+    except SyntaxError as error:
+        raise _syntax_error(error, text, first.start, len(put_in)) from error
+    except RuntimeError:
+        return
+    raise AssertionError("the operation that was put in did not fail")
+
+
+def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -> Operation:
+    """Cuts up one operation, which the parser has accepted."""
+    words = [token.text.upper() for token in body]
+    if words[0] == "LOAD" and words[1] == "SILENT":
+        return DataOperation(prologue, delete=False, data="{}")  # with SILENT a failure is a success without effect
+    if words[0] == "LOAD":
+        line, column = line_and_column(text, body[0].start)
+        raise UnsupportedRequestError(
+            f"line {line}, column {column}: LOAD is refused: it would make the gateway fetch addresses for a client; "
+            "fetch the document yourself and send it as INSERT DATA"
+        )
+    if words[0] in ("CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD"):
+        return _graph_operation(prologue, body, words)
+    if len(words) < 2:
+        raise _glued(text, body[0])
+    if words[1] == "DATA":
+        return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
+    if words[1] == "WHERE":
+        block = text[body[2].start : body[-1].end]
+        return ModifyOperation(prologue, delete=block, insert=None, where=_without_signs(text, body[2:]))
+    with_graph, delete, insert = None, None, None
+    using: list[str] = []
+    using_named: list[str] = []
+    position = 0
+    while words[position] != "WHERE" and words[position] != "{":
+        if words[position] == "WITH":
+            with_graph = body[position + 1].text
+            position += 2
+        elif words[position] == "USING":
+            named = words[position + 1] == "NAMED"
+            position += 2 if named else 1
+            (using_named if named else using).append(body[position].text)
+            position += 1
+        elif words[position] not in ("DELETE", "INSERT"):
+            raise _glued(text, body[position])
+        else:
+            end = _block_end(body, position + 1)
+            block = text[body[position + 1].start : body[end].end]
+            if words[position] == "DELETE":
+                delete = block
+            else:
+                insert = block
+            position = end + 1
+    if words[position] == "WHERE":
+        position += 1
+    where = at_instant(text, prologue, body[position:], now)
+    where = _with_instant(where, list(outside_data(tokens(where))), now)
+    return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
+
+
+def _glued(text: str, token: Token) -> RequestSyntaxError:
+    line, column = line_and_column(text, token.start)
+    return RequestSyntaxError(f"{_GLUED}: {token.text[:100]}", line, column)
+
+
+def _without_signs(text: str, body: Sequence[Token]) -> str:
+    """Quad patterns with signed numbers written as typed literals: in a WHERE, ``:p +2`` is a path and a number."""
+    parts, position = [], body[0].start
+    for token, following in pairwise(body):
+        if token.text in ("+", "-") and following.kind == "number" and token.end == following.start:
+            parts += [text[position : token.start], canonical("", token.text + following.text)]
+            position = following.end
+    return "".join([*parts, text[position : body[-1].end]])
+
+
+def _graph_operation(prologue: str, body: Sequence[Token], words: Sequence[str]) -> GraphOperation:
+    silent = words[1] == "SILENT"
+    names = [
+        token.text if token.kind in ("iri", "name") else word
+        for token, word in zip(body, words, strict=True)
+        if word not in ("SILENT", "GRAPH", "TO")
+    ][1:]
+    if len(names) == 1:
+        return GraphOperation(prologue, words[0], silent, target=names[0])
+    return GraphOperation(prologue, words[0], silent, source=names[0], target=names[1])
+
+
+def _block_end(body: Sequence[Token], position: int) -> int:
+    """Index of the brace that closes the one at position."""
+    depth = 0
+    for index in range(position, len(body)):
+        depth += {"{": 1, "}": -1}.get(body[index].text, 0)
+        if depth == 0:
+            return index
+    raise AssertionError("braces that the parser accepted do not balance")
+
+
+def _with_instant(text: str, body: Sequence[Token], now: datetime) -> str:
+    """The text of the tokens with each NOW() replaced by the instant."""
+    instant = f'"{now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
+    parts, position = [], body[0].start
+    for index, token in enumerate(body):
+        if token.is_word("NOW"):
+            parts += [text[position : token.start], instant]
+            position = body[index + 2].end
+    return "".join([*parts, text[position : body[-1].end]])
+
+
+# --- templates --------------------------------------------------------------------------------------
+
+_GLUED = "two words stand together without a blank, or a name cannot be read alone"
+
+VARIABLE = "urn:x-lamplighter:variable:"
+"""A template's variable stands in the scratch store as an IRI with this prefix."""
+
+QuadPattern = Quad
+"""A quad whose terms may be variables: IRIs that begin with `VARIABLE`."""
+
+
+def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]]:
+    """The quads in a block of quad data in canonical terms with fresh blank nodes, and the graphs it names.
+
+    The work is done by the store itself: the block is inserted into an empty one and read back. Raises
+    RequestSyntaxError.
+    """
+    scratch = ox.Store()
+    try:
+        scratch.update(f"{prologue} INSERT DATA {block}")
+    except SyntaxError as error:
+        # Oxigraph reads `GRAPHx:g` as a keyword and a name, and cuts elsewhere than the lexer then.
+        raise RequestSyntaxError(f"{_GLUED}: {block[:100]}") from error
+    return [quad_from_native(quad) for quad in scratch], [str(name) for name in scratch.named_graphs()]
+
+
+def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[str, ...]]:
+    """The quad patterns of a template and the variables in it, sorted."""
+    parts, position = [], 0
+    variables = set()
+    for token in tokens(block):
+        if token.kind == "variable":
+            parts += [block[position : token.start], f"<{VARIABLE}{token.text[1:]}>"]
+            position = token.end
+            variables.add(token.text[1:])
+        elif token.kind == "iri" and VARIABLE in token.text:
+            raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
+    patterns, _ = data_quads(prologue, "".join([*parts, block[position:]]))
+    return tuple(patterns), tuple(sorted(variables))
+
+
+def canonical(prologue: str, raw: str) -> Term:
+    """The store's term for a constant as written. Raises RequestSyntaxError."""
+    patterns, _ = data_quads(prologue, f"{{ <urn:x> <urn:x> {raw} }}")
+    return patterns[0].o

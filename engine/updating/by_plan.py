@@ -1,0 +1,447 @@
+"""Update plans: the shapes of often used update requests, as functions from their constants to a quad delta.
+
+A plan evaluates each WHERE over the CTS and instantiates the templates from the solutions, as
+`engine.updating.by_store` does over the store. It is made when a skeleton comes for the second time: a text that comes
+once is not worth indexing what it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from lamplighter.engine.access import EVERY, Graphs
+from lamplighter.engine.delta import QuadDelta, compose
+from lamplighter.engine.matching.analysis import Unsupported, check, rewritten, with_equalities
+from lamplighter.engine.matching.codegen import Scope, Writer, tuple_text
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.slices import LONG, Slices, sliced
+from lamplighter.engine.sparql.algebra import (
+    Bgp,
+    Constant,
+    Expression,
+    Extend,
+    Function,
+    Group,
+    Node,
+    Part,
+    Pattern,
+    Variable,
+    certain,
+    walk,
+)
+from lamplighter.engine.sparql.clock_function import CLOCK
+from lamplighter.engine.sparql.grammar import Resolve, UnknownSyntaxError, UpdateReader, constant_spans
+from lamplighter.engine.sparql.lexer import Token
+from lamplighter.engine.sparql.skeletons import IRI, kind_of
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX, too_many_quads
+from lamplighter.engine.work import Meter, Work
+
+_new: Any = tuple.__new__
+"""Makes a named tuple of all its members in half the time."""
+
+Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term], int], None]
+"""(constants, deletes, inserts, new blank node, room): puts the quads of all solutions into the lists.
+
+room: how many they may be. Raises _TooManyQuads before there are more.
+"""
+
+_Function = tuple[Instantiate, bool, bool]
+"""One operation, compiled; whether all it deletes are quads that its WHERE has found; and whether it may make terms
+that are neither in the dataset nor in the text, which is short."""
+
+_GRAPH_VERBS = ("LOAD", "CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD")
+# Functions whose value depends on more than their operands: on the moment, on chance, on BASE.
+_DEPENDENT = ("NOW", "RAND", "UUID", "STRUUID", "BNODE", "IRI", "URI")
+
+
+class _TooManyQuads(Exception):
+    """The templates of a request make more quads than it may have."""
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """graph: that of WITH."""
+
+    delete: tuple[Pattern, ...]
+    insert: tuple[Pattern, ...]
+    where: Node
+    graph: Part | None = None
+
+
+class UpdatePlan:
+    """The operations of one shape. Raises Unsupported for requests that the store has to evaluate."""
+
+    def __init__(self, found: Sequence[Token], terms: Sequence[Term], resolve: Resolve, cts: Cts, work: Work) -> None:
+        """found: the tokens after the declarations; terms: the constants of this text; work: what it may cost."""
+        self._cts = cts
+        self._work = work
+        self._meter = Meter(work)
+        self._held: list[Term | None] = []
+        spans = constant_spans(found)
+        iris = {number for number, (start, end) in enumerate(spans) if kind_of(found[start].text) == IRI}
+        try:
+            operations = _Reader(found, resolve).operations()
+        except (UnknownSyntaxError, IndexError) as error:
+            raise Unsupported("syntax that only the store knows") from error
+        fixed = _fixed(operations)
+        self.fixed = tuple(sorted(fixed))
+        """Numbers of the constants with which the plan was made; it serves no others."""
+
+        def change(part: Any) -> Any:
+            if isinstance(part, Function):
+                if terms[part.number] == CLOCK:
+                    raise Unsupported("the clock function")
+                return terms[part.number]
+            return terms[part.number] if isinstance(part, Constant) and part.number in fixed else part
+
+        def named(part: Part) -> bool:
+            return part.number in iris if isinstance(part, Constant) else isinstance(part, str) and part[0] == "<"
+
+        self._reads: dict[Term | int | None, None] | None = {}
+        self._functions: list[_Function] = []
+        try:
+            for operation in operations:
+                changed = rewritten(operation, change)
+                check(changed.where)
+                self._note_reads(changed)
+                if any(isinstance(node, Group) for node in walk(changed.where)):
+                    raise Unsupported("an aggregate, which may depend on the order of the solutions")
+                where = with_equalities(changed.where, named)
+                self._functions.append((self._compiled(changed, where), _matched(changed), _makes(changed)))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the CTS."""
+        for predicate in self._held:
+            self._cts.release(predicate)
+        self._held.clear()
+
+    def _note_reads(self, operation: _Operation) -> None:
+        """Notes the graphs that an operation reads, a constant by its number; not known where a variable names one."""
+        found = [node.graph for node in walk(operation.where) if isinstance(node, Pattern)]
+        for graph in found if operation.graph is None else [operation.graph, *found]:
+            if isinstance(graph, Variable):
+                self._reads = None
+            elif self._reads is not None:
+                self._reads[graph.number if isinstance(graph, Constant) else graph] = None
+
+    def reads_within(self, read: Graphs, terms: Sequence[Term]) -> bool:
+        """Whether a request with these constants reads nothing but these graphs, so that it is all the same to it
+        what else there is."""
+        if read.every:
+            return True
+        return self._reads is not None and all(
+            (terms[graph] if isinstance(graph, int) else graph) in read for graph in self._reads
+        )
+
+    def delta(
+        self,
+        terms: Sequence[Term],
+        store: QuadStore,
+        new_blank_node: Callable[[], Term],
+        write: Graphs = EVERY,
+        quads_max: int = DELTA_QUADS_MAX,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
+    ) -> QuadDelta:
+        """The net effect on the dataset, which is left as it was.
+
+        write: the graphs that the client may write; quads_max: as in `engine.updating.by_store.quad_delta`. Raises
+        AccessDeniedError, LimitExceededError, TooMuchWork.
+        """
+        room = self._work.quads_max
+        if quads_max < room:
+            room = quads_max
+        try:
+            if len(self._functions) == 1:
+                return self._one(self._functions[0], terms, store, new_blank_node, write, room, slices)[0]
+            return self._composed(terms, store, new_blank_node, write, room, slices)
+        except _TooManyQuads as error:
+            raise (too_many_quads(quads_max) if room == quads_max else self._work.exceeded()) from error
+
+    def _composed(
+        self,
+        terms: Sequence[Term],
+        store: QuadStore,
+        new_blank_node: Callable[[], Term],
+        write: Graphs,
+        room: int,
+        slices: Slices,
+    ) -> QuadDelta:
+        """The effect of several operations."""
+        done: list[QuadDelta] = []
+        try:
+            for function in self._functions:
+                if done:
+                    # Later operations have to see the effect of earlier ones; nobody else may.
+                    store.stage(done[-1])
+                    self._cts.apply(done[-1])
+                delta, asked = self._one(function, terms, store, new_blank_node, write, room, slices)
+                done.append(delta)
+                room -= asked
+            for delta in reversed(store.staged):
+                self._cts.apply(delta.invert())
+            store.unstage()
+        except BaseException:
+            for delta in reversed(store.staged):
+                self._cts.apply(delta.invert())  # once more, or of what it does not have: that changes nothing
+            store.take_back()
+            raise
+        return compose(done, slices)
+
+    def _one(
+        self,
+        function: _Function,
+        terms: Sequence[Term],
+        store: QuadStore,
+        new_blank_node: Callable[[], Term],
+        write: Graphs,
+        room: int,
+        slices: Slices,
+    ) -> tuple[QuadDelta, int]:
+        """The effect of one operation, and how many quads its templates made."""
+        instantiate, matched, makes = function
+        deletes: list[Quad] = []
+        inserts: list[Quad] = []
+        small = room if room < LONG else LONG
+        try:
+            instantiate(terms, deletes, inserts, new_blank_node, small)
+        except _TooManyQuads:
+            if small == room:
+                raise
+            slices.begin(room)
+            deletes.clear()
+            inserts.clear()
+            with slices.beside():
+                instantiate(terms, deletes, inserts, new_blank_node, room)
+        if makes:
+            store.check(inserts)
+            store.check(deletes)
+        if write.names is not None:
+            write.check((quad.g for quads in (inserts, deletes) for quad in quads), "write")
+        asked = len(deletes) + len(inserts)
+        wanted: Any = inserts
+        unwanted: Any = deletes
+        if len(inserts) > 1:
+            wanted = dict.fromkeys(inserts)
+        if len(deletes) > 1:
+            unwanted = dict.fromkeys(deletes)
+        find = self._cts.find
+        removed: list[Quad] = []
+        added: list[Quad] = []
+        kept: list[Quad] = []
+        created: dict[Term, None] = {}
+        long = asked > LONG
+        for some in sliced(list(unwanted), slices) if long else (unwanted,):
+            if matched:
+                removed += [quad for quad in some if quad not in wanted]
+                continue
+            for quad in some:
+                if quad not in wanted:
+                    there = find(quad)
+                    if store.contains((quad,))[0] if there is None else there:
+                        removed.append(quad)
+        for some in sliced(list(wanted), slices) if long else (wanted,):
+            for quad in some:
+                there = find(quad)
+                if store.contains((quad,))[0] if there is None else there:
+                    kept.append(quad)
+                else:
+                    added.append(quad)
+                    g = quad[3]
+                    if g is not None and not store.has_graph(g):
+                        created[g] = None
+        names = tuple(created) if created else ()
+        return _new(QuadDelta, (tuple(removed), tuple(added), tuple(kept), names, ())), asked
+
+    # --- compiling ---
+
+    def _hold(self, predicate: Term | None, by_object: bool) -> None:
+        self._cts.hold(predicate, by_object=by_object)
+        self._held.append(predicate)
+
+    def _compiled(self, operation: _Operation, where: Node) -> Instantiate:
+        writer = Writer(self._cts, self._hold, None, self._meter, counted=("room",))
+        numbers = sorted({part.number for part in walk((operation, where)) for part in _constants(part)})
+
+        def body() -> None:
+            scope = Scope({}, {})
+            for number in numbers:
+                name = writer.name("c")
+                writer.emit(f"{name} = constants[{number}]")
+                scope = scope.binding(Constant(number), name)
+            writer.produce(where, scope, solution)
+
+        quads_each = len(operation.delete) + len(operation.insert)
+
+        def solution(scope: Scope) -> None:
+            if operation.where != Bgp(()):  # quad data is as long as its text
+                writer.emit(f"room -= {quads_each}")
+                with writer.block("if room < 0:"):
+                    writer.emit("raise TooManyQuads")
+            for patterns, target in ((operation.delete, "deletes"), (operation.insert, "inserts")):
+                fresh: dict[Variable | Constant, str] = {}
+                for pattern in patterns:
+                    for part in pattern:
+                        if isinstance(part, Variable) and part.name.startswith("_:") and part not in fresh:
+                            fresh[part] = writer.name("blank")
+                            writer.emit(f"{fresh[part]} = new_blank_node()")
+                for pattern in patterns:
+                    self._instance(writer, pattern, Scope({**scope.bound, **fresh}, scope.maybe), target, nodes)
+
+        nodes = _nodes(where)
+        self._share(writer)
+        return writer.compiled("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
+
+    @staticmethod
+    def _share(writer: Writer) -> None:
+        writer.space["Quad"] = Quad
+        writer.space["TooManyQuads"] = _TooManyQuads
+        writer.space["new"] = tuple.__new__
+
+    @staticmethod
+    def _instance(writer: Writer, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]) -> None:
+        """The quad of a template's pattern; one with an unbound or misplaced term is left out."""
+        tests: list[str] = []
+        for place, part in zip("spog", pattern, strict=True):
+            if not isinstance(part, Variable) or part.name.startswith("_:"):
+                continue
+            name = scope.name(part)
+            if part not in scope.bound and part not in scope.maybe:
+                return
+            if part not in scope.bound:
+                tests.append(f"{name} is not None")
+            if place == "p":
+                tests.append(f"{name}[0] == '<' and {name}[1] != '<'")
+            elif place in "sg" and part not in nodes:
+                tests.append(f"{name}[0] in '<_' and {name}[1] != '<'")
+        names = ["None" if part is None else writer.part(part, scope) for part in pattern]
+        line = f"{target}.append(new(Quad, {tuple_text(names)}))"
+        if tests:
+            with writer.block(f"if {' and '.join(dict.fromkeys(tests))}:"):
+                writer.emit(line)
+        else:
+            writer.emit(line)
+
+
+def _constants(node: Any) -> Iterable[Constant]:
+    if isinstance(node, Constant):
+        yield node
+    elif isinstance(node, Pattern):
+        yield from (part for part in node if isinstance(part, Constant))
+    elif isinstance(node, Expression):
+        yield from (part for part in node.parts if isinstance(part, Constant))
+
+
+def _matched(operation: _Operation) -> bool:
+    return isinstance(operation.where, Bgp) and set(operation.delete) <= set(operation.where.patterns)
+
+
+def _makes(operation: _Operation) -> bool:
+    return any(isinstance(node, Extend) and len(node.expression.parts) > 1 for node in walk(operation.where))
+
+
+def _nodes(where: Node) -> frozenset[Variable]:
+    """Variables that are never literals, since they stand for a subject or a graph in every solution."""
+    if not isinstance(where, Bgp):
+        return frozenset()
+    found = (part for pattern in where.patterns for part in (pattern.s, pattern.graph))
+    return frozenset(part for part in found if isinstance(part, Variable)) & certain(where)
+
+
+def _fixed(operations: Iterable[_Operation]) -> set[int]:
+    """Numbers of the constants that a plan is made with: predicates, tables of values, functions."""
+    free: set[int] = set()
+    fixed: set[int] = set()
+    for node in walk(tuple(operations)):
+        if isinstance(node, Pattern):
+            free |= {part.number for part in (node.s, node.o, node.graph) if isinstance(part, Constant)}
+            fixed |= {part.number for part in (node.p,) if isinstance(part, Constant)}
+        elif isinstance(node, Function):
+            fixed.add(node.number)
+    for node in walk(tuple(operation.where for operation in operations)):
+        if hasattr(node, "rows"):
+            fixed |= {part.number for row in node.rows for part in row if isinstance(part, Constant)}
+    return fixed
+
+
+class _Reader:
+    """Cuts a request into operations, as `engine.sparql.requests` does, down to their algebra."""
+
+    def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
+        self._found = found
+        self._reader = UpdateReader(found, resolve)
+
+    def operations(self) -> list[_Operation]:
+        found = []
+        position = 0
+        for token, following in pairwise(self._found):
+            if token.is_word(*_DEPENDENT) and following.text == "(":
+                raise Unsupported(f"{token.text.upper()}()")
+        while position < len(self._found):
+            if self._found[position].text == ";":
+                position += 1
+                continue
+            operation, position = self._operation(position)
+            found.append(operation)
+        if not found:
+            raise Unsupported("no operation")
+        return found
+
+    def _operation(self, position: int) -> tuple[_Operation, int]:
+        words = self._found
+        if words[position].is_word("PREFIX", "BASE", "VERSION"):
+            raise Unsupported("declarations between operations")
+        if words[position].is_word(*_GRAPH_VERBS):
+            raise Unsupported("graph management")
+        verb = words[position].text.upper()
+        if words[position + 1].is_word("DATA"):
+            patterns = self._reader.template(position + 2)
+            delete, insert = (patterns, ()) if verb == "DELETE" else ((), patterns)
+            return _Operation(delete, insert, Bgp(())), self._after(position + 2)
+        if words[position + 1].is_word("WHERE"):
+            patterns = self._reader.template(position + 2)
+            return _Operation(patterns, (), Bgp(patterns)), self._after(position + 2)
+        delete, insert = (), ()
+        graph: Part | None = None
+        default: Part | None = None
+        while not words[position].is_word("WHERE") and words[position].text != "{":
+            if words[position].is_word("WITH"):
+                graph = default = self._reader.name(position + 1)
+                position += 2
+            elif words[position].is_word("USING"):
+                raise Unsupported("USING")
+            else:
+                patterns = self._reader.template(position + 1)
+                if words[position].is_word("DELETE"):
+                    delete = patterns
+                else:
+                    insert = patterns
+                position = self._after(position + 1)
+        if words[position].is_word("WHERE"):
+            position += 1
+        where = self._reader.group(position, default)
+        end = self._after(position)
+        if graph is not None:
+            delete, insert = (_in_graph(patterns, graph) for patterns in (delete, insert))
+        return _Operation(delete, insert, where, graph), end
+
+    def _after(self, position: int) -> int:
+        """What follows the block whose brace is at position."""
+        depth = 0
+        for index in range(position, len(self._found)):
+            if self._found[index].kind == "sign":
+                depth += {"{": 1, "}": -1}.get(self._found[index].text, 0)
+            if depth == 0:
+                return index + 1
+        raise UnknownSyntaxError("braces that do not balance")
+
+
+def _in_graph(patterns: tuple[Pattern, ...], graph: Part) -> tuple[Pattern, ...]:
+    return tuple(pattern if pattern.graph is not None else pattern._replace(graph=graph) for pattern in patterns)

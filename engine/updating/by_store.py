@@ -1,0 +1,428 @@
+"""SPARQL update + store -> quad delta, without running the text on the store.
+
+Each operation's WHERE is evaluated once and its templates are instantiated from the solutions, so NOW(),
+RAND() and fresh blank nodes have one value, and the delta that is logged, applied and matched is one
+thing (design 4.3 and 4.4). Removed are the deletes that are not inserted again and were there, added the
+inserts that were not: SPARQL 1.1 Update, 3.1.3, deletes before inserts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from lamplighter.engine.access import FULL, Access, Dataset
+from lamplighter.engine.delta import QuadDelta, compose
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    LimitExceededError,
+    MalformedRequestError,
+    StoreError,
+)
+from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
+from lamplighter.engine.sparql.requests import (
+    VARIABLE,
+    DataOperation,
+    GraphOperation,
+    ModifyOperation,
+    Operation,
+    QuadPattern,
+    canonical,
+    data_quads,
+    parse_update,
+    template,
+)
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.term_bounds import check_term, checked
+from lamplighter.engine.terms import Bag, Quad, Term, is_blank, is_iri
+from lamplighter.engine.updating.graph_store import all_of
+
+DELTA_QUADS_MAX = 1_000_000
+"""Quads that the templates of one update request make at most, unless the caller says otherwise."""
+
+_PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
+
+
+@dataclass(frozen=True)
+class UsingGraphs:
+    """The protocol's using-graph-uri and using-named-graph-uri (SPARQL 1.1 Protocol, 2.2.3)."""
+
+    default: tuple[Term, ...] = ()
+    named: tuple[Term, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.default or self.named)
+
+
+def quad_delta(
+    text: str,
+    store: QuadStore,
+    *,
+    now: datetime,
+    new_blank_node: Callable[[], Term],
+    using: UsingGraphs = UsingGraphs(),  # frozen
+    access: Access = FULL,
+    quads_max: int = DELTA_QUADS_MAX,
+    operations: Iterable[Resolved] | None = None,
+    slices: Slices = Slices(),  # noqa: B008 - it has no state
+) -> QuadDelta:
+    """The net effect that an update request would have on the store, which is left as it was.
+
+    now: the time of the request, UTC. access: what the client may read and write, judged before anything is looked up,
+    by the quads that the operations name. quads_max: how many quads the templates of all operations together may make.
+    Raises RequestSyntaxError, UnsupportedRequestError, MalformedRequestError (graphs named both in the text and by the
+    protocol), AccessDeniedError, LimitExceededError and StoreError (an operation fails, for instance CREATE of an
+    existing graph); the whole request then has no effect.
+    """
+    operations = resolved(text, now) if operations is None else list(operations)
+    if using and any(isinstance(operation, Modification) and operation.chooses for operation in operations):
+        raise MalformedRequestError(
+            "using-graph-uri and using-named-graph-uri cannot go with USING, USING NAMED or WITH in the text"
+        )
+    done: list[QuadDelta] = []
+    context = _Context(store, new_blank_node, using, access, quads_max, quads_max, slices)
+    try:
+        for operation in operations:
+            if done:
+                store.stage(done[-1])  # later operations have to see the effect of earlier ones; nobody else may
+            done.append(_operation_delta(operation, context))
+        store.unstage()
+    except BaseException:
+        store.take_back()
+        raise
+    return compose(done, slices)
+
+
+@dataclass(frozen=True)
+class QuadData:
+    """INSERT DATA or DELETE DATA with its quads, canonical, and the graphs it names."""
+
+    delete: bool
+    quads: Sequence[Quad]
+    graphs: Sequence[Term]
+
+
+@dataclass(frozen=True)
+class Modification:
+    """DELETE/INSERT WHERE with its templates.
+
+    variables: of both templates, sorted; query: for the solutions, with these variables; chooses: whether the text
+    says what the WHERE is about, by WITH or USING: with_graph, default_graphs, named_graphs, None where it does not.
+    """
+
+    deletes: Sequence[QuadPattern]
+    inserts: Sequence[QuadPattern]
+    variables: Sequence[str]
+    query: str
+    chooses: bool
+    with_graph: Term | None
+    default_graphs: tuple[Term | None, ...] | None
+    named_graphs: tuple[Term, ...] | None
+
+
+Resolved = QuadData | Modification | GraphOperation
+"""An operation whose names and terms need no looking up any more. It says the same for every dataset."""
+
+
+def resolved(text: str, now: datetime) -> list[Resolved]:
+    """The operations of a request. Raises as `quad_delta`, but for what depends on the store and on access."""
+    return [_resolved(operation) for operation in parse_update(text, now)]
+
+
+def _resolved(operation: Operation) -> Resolved:
+    match operation:
+        case DataOperation():
+            return QuadData(operation.delete, *data_quads(operation.prologue, operation.data))
+        case ModifyOperation():
+            prologue = operation.prologue
+            deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
+            inserts, insert_variables = template(prologue, operation.insert) if operation.insert else ((), ())
+            variables = sorted({*delete_variables, *insert_variables})
+            return Modification(
+                deletes,
+                inserts,
+                variables,
+                _solutions_query(operation, variables),
+                bool(operation.with_graph or operation.using or operation.using_named),
+                *_chosen(operation),
+            )
+        case GraphOperation():
+            return operation
+
+
+@dataclass
+class _Context:
+    """What the operations of a request have in common. left: how many quads their templates may still make."""
+
+    store: QuadStore
+    new_blank_node: Callable[[], Term]
+    using: UsingGraphs
+    access: Access
+    quads_max: int
+    left: int
+    slices: Slices
+
+
+def _operation_delta(operation: Resolved, context: _Context) -> QuadDelta:
+    match operation:
+        case QuadData(delete, quads, graphs):
+            return _delta(context, quads, (), ()) if delete else _delta(context, (), quads, graphs)
+        case Modification():
+            return _modify_delta(operation, context)
+        case GraphOperation():
+            return _graph_delta(operation, context)
+
+
+def check_access(operations: Iterable[Resolved], access: Access) -> None:
+    """Judges the graphs that operations name, before anything is looked up or waited for.
+
+    What their variables stand for is judged when they are evaluated. Raises AccessDeniedError, and RequestSyntaxError
+    for a name that is none.
+    """
+    if access.write.names == frozenset():
+        raise AccessDeniedError("this client may not write any graph; the operator of the gateway can permit it")
+    for operation in operations:
+        match operation:
+            case QuadData(_, quads, graphs):
+                access.write.check((*graphs, *(quad.g for quad in quads)), "write")
+            case Modification():
+                access.read.check((*(operation.default_graphs or ()), *(operation.named_graphs or ())), "read")
+                found = [quad.g for quad in (*operation.deletes, *operation.inserts)]
+                written = [operation.with_graph if graph is None else graph for graph in found]
+                access.write.check(
+                    (graph for graph in written if not (graph or "").startswith(f"<{VARIABLE}")), "write"
+                )
+            case GraphOperation():
+                _check_graphs(operation, access)
+
+
+def too_many_quads(quads_max: int) -> LimitExceededError:
+    """The error for templates that make more quads than one update may."""
+    return LimitExceededError(
+        f"the update deletes and inserts more than limits.delta_quads_max = {quads_max} quads by its templates; "
+        "restrict its WHERE, or send it in parts"
+    )
+
+
+def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
+    """The net delta of the quads that one operation deletes and inserts, and the graphs it brings about."""
+    store, write, slices = context.store, context.access.write, context.slices
+    for name in graphs:
+        check_term(name, store.term_bytes_max)
+    # Each quad is looked at as it is made: all of them may be far more than what is allowed.
+    asked_inserts, asked_deletes = (
+        _asked(checked(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
+    )
+    if not write.every:  # before anything is looked up: what is refused is refused whatever the dataset holds
+        write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")
+    removed: list[Quad] = []
+    added: list[Quad] = []
+    kept: list[Quad] = []
+    for wanted in sliced(list(asked_inserts), slices):
+        for quad, there in zip(wanted, store.contains(wanted), strict=True):
+            (kept if there else added).append(quad)
+    for some in sliced(list(asked_deletes), slices):
+        unwanted = [quad for quad in some if quad not in asked_inserts]
+        removed += [quad for quad, there in zip(unwanted, store.contains(unwanted), strict=True) if there]
+    names = dict.fromkeys([*graphs, *(quad.g for quad in added if quad.g is not None)])
+    return QuadDelta(
+        removed=tuple(removed),
+        added=tuple(added),
+        kept=tuple(kept),
+        created=tuple(name for name in names if not store.has_graph(name)),
+    )
+
+
+def _asked(quads: Iterable[Quad], slices: Slices) -> dict[Quad, None]:
+    """The quads, each once and in their order."""
+    found: dict[Quad, None] = {}
+    rest = iter(quads)
+    while some := list(islice(rest, SLICE)):
+        found.update(dict.fromkeys(some))
+        if len(found) > LONG:
+            slices.begin(len(found))
+            slices.pause()
+    return found
+
+
+# --- DELETE/INSERT WHERE ----------------------------------------------------------------------------
+
+
+def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
+    store, using, read = context.store, context.using, context.access.read
+    deletes, inserts, variables = operation.deletes, operation.inserts, operation.variables
+    with_graph = operation.with_graph
+    default_graphs: tuple[Term | None, ...] | None = operation.default_graphs
+    named_graphs = operation.named_graphs
+    if using:
+        default_graphs, named_graphs = using.default, using.named
+    if not read.every:
+        read.check((*(default_graphs or ()), *(named_graphs or ())), "read")
+        default_graphs, named_graphs = Dataset(default_graphs, named_graphs, read).graphs(store.has_graph)
+    quads_each = len(deletes) + len(inserts)
+    solutions_max = context.left // max(1, quads_each)
+    # One more than are allowed, so that a product of patterns is given up while it is small.
+    text = f"{operation.query} LIMIT {solutions_max + 1}"
+    if len(store) > LONG:
+        context.slices.begin(len(store))
+    solutions = store.select(text, default_graphs, named_graphs)
+    if len(solutions) > solutions_max:
+        raise too_many_quads(context.quads_max)
+    context.left -= quads_each * len(solutions)
+    return _delta(
+        context,
+        _instances(deletes, variables, solutions, with_graph, context.new_blank_node),
+        _instances(inserts, variables, solutions, with_graph, context.new_blank_node),
+        (),
+    )
+
+
+def _chosen(
+    operation: ModifyOperation,
+) -> tuple[Term | None, tuple[Term | None, ...] | None, tuple[Term, ...] | None]:
+    """(graph of WITH, default graphs, named graphs of the WHERE); None where the text does not choose."""
+    prologue = operation.prologue
+    with_graph = None if operation.with_graph is None else canonical(prologue, operation.with_graph)
+    if operation.using or operation.using_named:
+        default, named = (
+            tuple(canonical(prologue, name) for name in names) for names in (operation.using, operation.using_named)
+        )
+        return with_graph, default, named
+    return with_graph, None if with_graph is None else (with_graph,), None
+
+
+def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> str:
+    """The query for the solutions of an operation's WHERE, with the variables of its templates."""
+    # Without variables the number of solutions still counts: each makes blank nodes of its own.
+    projection = " ".join(f"?{name}" for name in variables) or "*"
+    return f"{operation.prologue} SELECT {projection} WHERE {operation.where}"
+
+
+def _instances(
+    patterns: Sequence[QuadPattern],
+    variables: Sequence[str],
+    solutions: Bag,
+    with_graph: Term | None,
+    new_blank_node: Callable[[], Term],
+) -> Iterable[Quad]:
+    """The quads of a template for each solution; those with an unbound or misplaced term are left out."""
+    if not patterns:
+        return
+    for row in solutions:
+        values: dict[str, Term | None] = dict(zip(variables, row, strict=False))
+        fresh: dict[Term, Term] = {}
+        for pattern in patterns:
+            terms = [None if part is None else _instance(part, values, fresh, new_blank_node) for part in pattern]
+            s, p, o, g = terms
+            if s is None or p is None or o is None or (pattern.g is not None and g is None):
+                continue
+            if pattern.g is None:
+                g = with_graph
+            if not is_iri(p) or not (is_iri(s) or is_blank(s)) or (g is not None and not (is_iri(g) or is_blank(g))):
+                continue
+            yield Quad(s, p, o, g)
+
+
+def _instance(
+    part: Term, values: dict[str, Term | None], fresh: dict[Term, Term], new_blank_node: Callable[[], Term]
+) -> Term | None:
+    if part.startswith(f"<{VARIABLE}"):
+        return values.get(part[len(VARIABLE) + 1 : -1])
+    if is_blank(part):
+        if part not in fresh:
+            fresh[part] = new_blank_node()
+        return fresh[part]
+    if part.startswith("<<("):
+        unbound = False
+
+        def substitute(found: re.Match[str]) -> str:
+            nonlocal unbound
+            term = _instance(found.group(), values, fresh, new_blank_node)
+            unbound = unbound or term is None
+            return term or ""
+
+        text = _PLACEHOLDER.sub(substitute, part)
+        return None if unbound or '<<( "' in text else text
+    return part
+
+
+# --- graph management -------------------------------------------------------------------------------
+
+
+def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
+    store, verb = context.store, operation.verb
+    target, source = _check_graphs(operation, context.access)
+    check_term(target or "", store.term_bytes_max)
+    # Whether there is a graph is told to nobody who may not read it.
+    silent = operation.silent or target not in context.access.read
+    if verb == "CREATE":
+        assert isinstance(target, str)
+        if store.has_graph(target):
+            if silent:
+                return QuadDelta()
+            raise StoreError(f"the graph {target} already exists; use CREATE SILENT if that is no matter")
+        return QuadDelta(created=(target,))
+    if verb in ("CLEAR", "DROP"):
+        return _clear_delta(context, operation.target.upper(), target, drop=verb == "DROP", silent=silent)
+    if source == target:
+        return QuadDelta()
+    parts = [] if verb == "ADD" else [_clear_delta(context, "", target, drop=True, silent=True)]
+    moved = [quad._replace(g=target) for quad in all_of(store, source, context.slices)]
+    if parts:
+        # The target is empty by now, so everything is new there, and it exists again if anything comes in.
+        created = (target,) if moved and target is not None else ()
+        parts.append(QuadDelta(added=tuple(moved), created=created))
+    else:
+        parts.append(_delta(context, (), moved, ()))
+    if verb == "MOVE":
+        parts.append(_clear_delta(context, "", source, drop=True, silent=operation.silent))
+    return compose(parts, context.slices)
+
+
+def _check_graphs(operation: GraphOperation, access: Access) -> tuple[Term | None, Term | None]:
+    """(target, source), which the client may write and read. Raises AccessDeniedError."""
+    target = _graph(operation.prologue, operation.target)
+    source = _graph(operation.prologue, operation.source) if operation.source else None
+    if operation.target.upper() in ("NAMED", "ALL") and not access.write.every:
+        raise AccessDeniedError(
+            f"this client may not write every graph, so it may not {operation.verb} {operation.target.upper()}; "
+            "name the graph"
+        )
+    access.write.check((target,), "write")
+    if operation.source:
+        access.read.check((source,), "read")
+        if operation.verb == "MOVE":
+            access.write.check((source,), "write")
+    return target, source
+
+
+def _graph(prologue: str, reference: str) -> Term | None:
+    """A graph's full name; None for the default graph, and for NAMED and ALL, which are no graph."""
+    return None if reference.upper() in ("DEFAULT", "NAMED", "ALL") else canonical(prologue, reference)
+
+
+def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: bool, silent: bool) -> QuadDelta:
+    """CLEAR or DROP of one graph, or of those that a keyword (DEFAULT, NAMED, ALL) stands for."""
+    store = context.store
+    if keyword in ("NAMED", "ALL"):
+        graphs: list[Term | None] = list(store.graphs())
+        if keyword == "ALL":
+            graphs.append(None)
+    else:
+        graphs = [graph]
+        if graph is not None and not store.has_graph(graph):
+            if silent:
+                return QuadDelta()
+            raise StoreError(f"the graph {graph} does not exist; use SILENT if that is no matter")
+    if len(graphs) > LONG:
+        context.slices.begin(len(graphs))
+    removed: list[Quad] = []
+    for some in sliced(graphs, context.slices):
+        removed += [quad for name in some for quad in all_of(store, name, context.slices)]
+    return QuadDelta(
+        removed=tuple(removed),
+        dropped=tuple(name for name in graphs if name is not None) if drop else (),
+    )

@@ -1,0 +1,69 @@
+"""Where a running gateway is found: URLs, and the Unix sockets of secure mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lamplighter.gateway.settings import Settings
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a running gateway is to be found.
+
+    What has a default is there in secure mode only. fingerprint: of the authority's certificate; http_here,
+    subscribe_here: the Unix sockets for processes of this machine.
+    """
+
+    query: str
+    update: str
+    subscribe: str
+    delayed: str
+    health: str
+    register: str = ""
+    token: str = ""
+    authority: str = ""
+    fingerprint: str = ""
+    http_here: str = ""
+    subscribe_here: str = ""
+
+    @property
+    def here(self) -> str:
+        """The address to subscribe at for processes of this machine."""
+        return self.subscribe_here or self.subscribe
+
+    def table(self) -> str:
+        """One address a line, to copy from."""
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        width = max(10, *(len(name) for name, value in shown.items() if value))
+        return "".join(f"  {name.replace('_', ' '):<{width}} {value}\n" for name, value in shown.items() if value)
+
+
+def plain_addresses(settings: Settings, http_port: int, websocket_port: int) -> Addresses:
+    http = f"http://{in_url(settings.http.host)}:{http_port}"
+    return Addresses(
+        query=f"{http}{settings.http.query_path}",
+        update=f"{http}{settings.http.update_path}",
+        subscribe=f"ws://{in_url(settings.websocket.host)}:{websocket_port}{settings.websocket.path}",
+        delayed=f"{http}/delayed",
+        health=f"{http}/health",
+    )
+
+
+def in_url(host: str) -> str:
+    """A host as URLs have it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def socket_paths(settings: Settings, data: Path) -> tuple[Path, Path]:
+    """The Unix sockets of secure mode, for HTTP and for WebSocket."""
+    return local_sockets(data, settings.security.socket_folder)
+
+
+def local_sockets(data: Path, socket_folder: str) -> tuple[Path, Path]:
+    """The Unix sockets of secure mode, for HTTP and for WebSocket."""
+    folder = (data / socket_folder).resolve()
+    return folder / "http.sock", folder / "ws.sock"

@@ -1,0 +1,417 @@
+"""Commands of a client: `query`, `update`, `subscribe`, and `register`, at this machine's gateway or at another
+endpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from lamplighter.engine.client import EngineClient, Notification, Tokens
+from lamplighter.engine.client.messages import graph_members
+from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.sparql.clauses import parts
+from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
+from lamplighter.gateway.addresses import plain_addresses, socket_paths
+from lamplighter.gateway.cli.commands import settings_and_data, table
+from lamplighter.gateway.gates.local_call import local_url
+from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
+
+if TYPE_CHECKING:
+    from lamplighter.engine.client import SparqlEndpoint
+    from lamplighter.engine.protocol.jsap import Jsap
+
+_JSON = "application/sparql-results+json"
+_FORMATS = {
+    "table": f"{_JSON}, text/turtle;q=0.9",
+    "json": f"{_JSON}, application/ld+json;q=0.9",
+    "csv": "text/csv",
+    "tsv": "text/tab-separated-values",
+    "turtle": "text/turtle",
+}
+"""What is asked for; the second choice is for queries that give graphs."""
+_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
+_FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
+"""What is meant as the name of a file; no SPARQL looks like that."""
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+
+Adder = Callable[..., argparse.ArgumentParser]
+
+
+def add_client_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    query = command("query", "ask a gateway or another SPARQL endpoint", _query)
+    _add_request(query, "query")
+    query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, else json")
+    update = command("update", "change a dataset by SPARQL, or, given FILE.raucb, the system of an appliance", _update)
+    _add_request(update, "update")
+    update.add_argument("--delay", metavar="PT30S", help="execute it so much later (a gateway's delayed update)")
+    subscribe = command(
+        "subscribe", "print what comes (+) and goes (-) in the answer of a query, as it happens", _subscribe
+    )
+    _add_request(subscribe, "query")
+    subscribe.add_argument("--json", action="store_true", help="one JSON object a line for each notification")
+    subscribe.add_argument("--keep", metavar="PT10M", help="have the gateway retain what a broken connection misses")
+    subscribe.add_argument("--count", type=int, metavar="N", help="end by itself after so many notifications")
+    register = command("register", "become a client of a gateway in secure mode", _register)
+    register.add_argument("identity", help="who this client is")
+    register.add_argument("file", type=Path, help="where to put the credentials; nobody else will be able to read it")
+    register.add_argument("--url", required=True, help="https://HOST:8443")
+    register.add_argument("--code", help="the one-time code that the gateway's operator gave")
+    register.add_argument("--ca", type=Path, help="certificates to trust instead of the machine's")
+
+
+def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
+    parser.add_argument("sparql", help=f"the {kind}: text, a file, or - for standard input; with --jsap its name there")
+    parser.add_argument("--jsap", metavar="FILE", help="application profile (file or address) to take the text from")
+    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", help="a forced binding")
+    parser.add_argument("--set", action="append", default=[], metavar="MEMBER=VALUE", help="sparql11protocol.port=8001")
+    parser.add_argument("--url", help="http(s)://HOST:PORT or ws(s)://HOST:PORT; else the profile's, or this machine's")
+    parser.add_argument("--client", type=Path, metavar="FILE", help="credentials that `lamplighter register` wrote")
+    parser.add_argument("--token", type=Path, metavar="FILE", help="file with a bearer token")
+    parser.add_argument("--ca", type=Path, help="certificates to trust instead of the machine's")
+    graphs = ("default-graph", "named-graph") if kind == "query" else ("using-graph", "using-named-graph")
+    for name in graphs:
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="IRI", help="a graph that it is about")
+
+
+# --- where to ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Addresses:
+    """unix: path of the Unix socket that HTTP goes through. token: where tokens are to be had."""
+
+    query: str
+    update: str
+    subscribe: str
+    token: str = ""
+    unix: Path | None = None
+
+
+def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> _Addresses:
+    """Those of --url, else the profile's, else those of the gateway that runs with this configuration."""
+    if options.url:
+        return _addresses_at(options.url)
+    if profile is not None and profile.host and options.config is None:
+        token = profile.oauth.token_url or ""
+        if kind == "update":
+            return _Addresses("", profile.update_address(options.sparql).url, "", token)
+        query = profile.query_address(options.sparql).url
+        return _Addresses(query, "", profile.subscribe_url(options.sparql), token)
+    settings, data = settings_and_data(options)
+    if settings.security.enabled:
+        query, update = (f"http://localhost{path}" for path in (settings.http.query_path, settings.http.update_path))
+        return _Addresses(query, update, local_url(settings, data), unix=socket_paths(settings, data)[0])
+    here = plain_addresses(settings, settings.http.port, settings.websocket.port)
+    return _Addresses(here.query, here.update, here.subscribe)
+
+
+def _addresses_at(url: str) -> _Addresses:
+    """The classic layout (SEPA protocol 1.1) around an address of either gate: their ports are 1000 apart."""
+    place = urlsplit(url)
+    if place.scheme not in _PORTS or not place.hostname:
+        raise ConfigurationError(f"--url: {url!r} is no address; it looks like http://HOST:8000 or wss://HOST:9443")
+    host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
+    try:
+        port = place.port or _PORTS[place.scheme]
+    except ValueError as error:
+        raise ConfigurationError(f"--url: {url!r}: {error}") from error
+    secure = place.scheme in ("https", "wss")
+    is_socket = place.scheme in ("ws", "wss")
+    http = f"{'https' if secure else 'http'}://{host}:{port - 1000 if is_socket else port}"
+    socket = f"{'wss' if secure else 'ws'}://{host}:{port if is_socket else port + 1000}"
+    path = place.path.rstrip("/")
+    if is_socket:
+        return _Addresses(f"{http}/query", f"{http}/update", f"{socket}{path or '/subscribe'}", f"{http}/oauth/token")
+    if path:  # another endpoint's, for both
+        return _Addresses(f"{http}{path}", f"{http}{path}", f"{socket}/subscribe", f"{http}/oauth/token")
+    return _Addresses(f"{http}/query", f"{http}/update", f"{socket}/subscribe", f"{http}/oauth/token")
+
+
+@dataclass(frozen=True)
+class _OneToken:
+    """A token that somebody else got."""
+
+    value: str
+
+    async def token(self) -> str:
+        return self.value
+
+    def expired(self, token: str) -> None:
+        pass
+
+
+def _tokens(options: argparse.Namespace, addresses: _Addresses) -> Tokens | None:
+    if options.token is not None:
+        try:
+            return _OneToken(options.token.read_text().strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"--token: {options.token}: {error}") from error
+    if options.client is None:
+        return None
+    from lamplighter.engine.client import Credentials, OAuth
+
+    return OAuth(addresses.token, Credentials.load(options.client), ca=options.ca)
+
+
+def _endpoint(options: argparse.Namespace, addresses: _Addresses) -> SparqlEndpoint:
+    from lamplighter.engine.client import SparqlEndpoint
+
+    return SparqlEndpoint(
+        query_url=addresses.query,
+        update_url=addresses.update,
+        unix=addresses.unix,
+        tokens=_tokens(options, addresses),
+        ca=options.ca,
+    )
+
+
+# --- what ----------------------------------------------------------------------------------------------------
+
+
+def _request(options: argparse.Namespace, kind: str) -> tuple[Jsap | None, str]:
+    """The profile, if one is used, and the text. Raises JsapError, ForcedBindingError, ConfigurationError."""
+    if options.jsap is None:
+        if options.bind or options.set:
+            raise ConfigurationError("--bind and --set are about an application profile; name it with --jsap")
+        return None, _text(options.sparql)
+    from lamplighter.engine.client import load_profile
+
+    profile = load_profile(options.jsap, options.set, ca=options.ca)
+    values: dict[str, Any] = {}
+    for binding in options.bind:
+        name, sign, value = binding.partition("=")
+        if not sign:
+            raise ConfigurationError(f"--bind: {binding!r} is no binding; it looks like name=value")
+        values[name] = (
+            [*values[name], value]
+            if isinstance(values.get(name), list)
+            else ([values[name], value] if name in values else value)
+        )
+    text = (profile.update_text if kind == "update" else profile.query_text)(options.sparql, {}, values)
+    return profile, text
+
+
+def _text(given: str) -> str:
+    try:
+        if given == "-":
+            return sys.stdin.read()
+        if "\n" not in given and "{" not in given and Path(given).is_file():
+            return Path(given).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{given}: {error}; name a file with SPARQL text") from error
+    if _FILE_NAME.fullmatch(given):
+        raise ConfigurationError(f"there is no file {given}, and it is no SPARQL either")
+    return given
+
+
+def _graphs(options: argparse.Namespace, profile: Jsap | None) -> tuple[list[str], list[str]]:
+    if profile is None or options.default_graph or options.named_graph:
+        return options.default_graph, options.named_graph
+    graphs = profile.graphs_of(profile.query(options.sparql))
+    return list(graphs.default), list(graphs.named)
+
+
+# --- query ---------------------------------------------------------------------------------------------------
+
+
+def _query(options: argparse.Namespace) -> int:
+    profile, text = _request(options, "query")
+    addresses = _addresses(options, profile, "query")
+    shape = options.format or ("table" if sys.stdout.isatty() else "json")
+
+    async def ask() -> None:
+        graphs = graph_members(*_graphs(options, profile))
+        async with _endpoint(options, addresses) as endpoint:
+            if shape == "table":
+                media_type, data = await endpoint.answer(text, _FORMATS[shape], graphs)
+                _write(_shown(media_type, data).encode())
+                return
+            async with endpoint.stream(text, _FORMATS[shape], graphs) as (_, chunks):
+                async for chunk in chunks:
+                    _write(chunk)
+            if shape == "json":
+                _write(b"\n")
+
+    try:
+        asyncio.run(ask())
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+
+
+def _shown(media_type: str, data: bytes) -> str:
+    """An answer as people read it."""
+    if media_type in GRAPH_MEDIA_TYPES:
+        return "".join(sign if sign in "\n\t" or sign.isprintable() else printable(sign) for sign in data.decode())
+    try:
+        document = msgspec.json.decode(data)
+        if "boolean" in document:
+            return f"{'yes' if document['boolean'] else 'no'}\n"
+        return _shown_bag(Bag.from_json(document))
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
+        raise UpstreamError(f"the endpoint answered with {media_type}, which cannot be shown: {error}") from error
+
+
+def _shown_bag(bag: Bag) -> str:
+    """Columns under their names, and how many rows there are."""
+    names = bag.variables
+    rows = [tuple(cell(term) for term in row) for row in bag]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    ruled = table([names, tuple("-" * width for width in widths), *rows])
+    return f"{ruled}({len(rows)} row{'' if len(rows) == 1 else 's'})\n"
+
+
+def cell(term: Term | None) -> str:
+    """A term as people write it, without what a terminal might take for a command."""
+    if term is None:
+        return ""
+    if is_blank(term):
+        return printable(term)
+    text = lexical(term) if term[:2] != "<<" else term
+    if is_literal(term):
+        after = term.rpartition('"')[2]
+        if after.startswith("@"):
+            text += after
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
+
+
+# --- update --------------------------------------------------------------------------------------------------
+
+
+def _update(options: argparse.Namespace) -> int:
+    if options.sparql.endswith(SUFFIX):  # no SPARQL text ends so
+        return install_bundle(Path(options.sparql))
+    profile, text = _request(options, "update")
+    addresses = _addresses(options, profile, "update")
+    using, using_named = options.using_graph, options.using_named_graph
+    extensions = {} if options.delay is None else {"delay": options.delay}
+    if profile is not None:
+        entry = profile.update(options.sparql)
+        told = {"delay": options.delay or entry.delay, "at": entry.at, "missed": entry.missed}
+        extensions = {name: value for name, value in told.items() if value is not None}
+        if not using and not using_named and not any(part.names_dataset() for part in parts(text)):
+            graphs = profile.graphs_of(entry)
+            using, using_named = list(graphs.using), list(graphs.using_named)
+
+    async def send() -> str:
+        async with _endpoint(options, addresses) as endpoint:
+            answer = await endpoint.update(
+                text, using_graphs=using, using_named_graphs=using_named, extensions=extensions
+            )
+        if answer is None:
+            return "done"
+        return f"record {answer.sequence}" if answer.delayed is None else f"delayed update {answer.delayed} is kept"
+
+    print(asyncio.run(send()))
+    return 0
+
+
+# --- subscribe -----------------------------------------------------------------------------------------------
+
+
+def _subscribe(options: argparse.Namespace) -> int:
+    profile, text = _request(options, "query")
+    addresses = _addresses(options, profile, "subscribe")
+    printed = _Rows(colours=sys.stdout.isatty())
+    lines = _json_lines if options.json else printed.lines
+
+    async def follow() -> None:
+        default, named = _graphs(options, profile)
+        tokens = _tokens(options, addresses)
+        async with (
+            EngineClient(addresses.subscribe, name="subscribe", tokens=tokens, ca=options.ca) as client,
+            aclosing(
+                client.subscribe(text, keep=options.keep, default_graphs=default, named_graphs=named)
+            ) as notifications,
+        ):
+            told = 0
+            async for notification in notifications:
+                for line in lines(notification):
+                    print(line)
+                sys.stdout.flush()
+                told += 1
+                if options.count is not None and told >= options.count:
+                    return
+
+    try:
+        asyncio.run(follow())
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _json_lines(notification: Notification) -> Iterator[str]:
+    told = {
+        "spuid": notification.spuid,
+        "sequence": notification.sequence,
+        "addedResults": notification.added.to_json(),
+        "removedResults": notification.removed.to_json(),
+    }
+    yield msgspec.json.encode(told).decode()
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip()
+
+
+class _Rows:
+    """Notifications as lines of columns, which become wider when they have to. A whole result has its names above
+    it.
+    """
+
+    def __init__(self, *, colours: bool) -> None:
+        self._colours = colours
+        self._widths: list[int] = []
+
+    def lines(self, notification: Notification) -> Iterator[str]:
+        added, removed = notification.added, notification.removed
+        if notification.sequence == 0:
+            self._widths = [len(name) for name in added.variables]
+        rows = [("-", row) for row in removed] + [("+", row) for row in added]
+        cells = [(sign, [cell(term) for term in row]) for sign, row in rows]
+        for _, row in cells:
+            self._widths = [max(width, len(text)) for width, text in zip(self._widths, row, strict=True)]
+        if notification.sequence == 0:
+            yield f"  {_line(added.variables, self._widths)}"
+        for sign, row in cells:
+            line = f"{sign} {_line(row, self._widths)}"
+            colour = _GREEN if sign == "+" else _RED
+            yield f"{colour}{line}{_PLAIN}" if self._colours else line
+
+
+# --- register ------------------------------------------------------------------------------------------------
+
+
+def _register(options: argparse.Namespace) -> int:
+    from lamplighter.engine.client.oauth import register
+
+    if options.file.exists():
+        raise ConfigurationError(f"{options.file} is there already; name another file, or remove this one")
+    url = f"{options.url.rstrip('/')}/oauth/register"
+    credentials = asyncio.run(register(url, options.identity, code=options.code, ca=options.ca))
+    credentials.save(options.file)
+    print(f"client {printable(credentials.client_id)}: its credentials are in {options.file}")
+    return 0

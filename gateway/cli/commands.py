@@ -1,0 +1,427 @@
+"""Commands on what a gateway has written: `verify`, `log`, `backup`, `restore`, and on how it does: `status`.
+
+All of them work on the data folder while the gateway runs or does not, and change nothing in it; `restore` asks the
+running gateway to, and `status` asks it for its figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from lamplighter.engine.change_log import Record, encode
+from lamplighter.engine.change_log.rdf_patch import patches
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.terms import Quad, Term, is_iri, lexical
+from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.gates.local_call import call
+from lamplighter.gateway.history import backup
+from lamplighter.gateway.history.records import History
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.log.snapshots import Place, place_of, shown
+from lamplighter.gateway.settings import Settings, read_settings
+from lamplighter.gateway.state.delayed import at_moment
+from lamplighter.gateway.state.resumption import shown as shown_spuid
+from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
+
+DEFAULT_CONFIG = Path("lamplighter.toml")
+SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
+"""Where the package and `lamplighter install` put things; what is installed there finds its settings there."""
+
+TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
+"""The types of records in the log."""
+_LINES_MAX = 20
+_LITERAL_CHARACTERS_MAX = 120
+_TEXT_CHARACTERS_MAX = 100
+_CHUNK = 64 * 1024
+_SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
+
+Adder = Callable[..., argparse.ArgumentParser]
+"""Makes a command: of its name, its text and its function."""
+
+
+def add_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    status = command("status", "how a running gateway does: up-time, requests, subscriptions, average times", _status)
+    status.add_argument("--json", action="store_true", help="print what GET /figures answers")
+    command("verify", "read everything in the data folder and say what is wrong", _verify)
+    command(
+        "backup", "write everything that matters into one file, while the gateway runs or not", _backup
+    ).add_argument("file", type=Path, help="such as home.ndjson.zst")
+    restore = command("restore", "make a running gateway's dataset and delayed updates those of a backup", _restore)
+    restore.add_argument("file", type=Path, help="what `lamplighter backup` wrote")
+    add_confirmation(restore)
+    log = command("log", "read the change log", _show)
+    modes = log.add_subparsers(title="what to do", required=True, dest="mode")
+
+    show = add_mode(modes, "show", "print records for people", _show)
+    _range(show)
+    show.add_argument("--type", help=f"only these types, with commas between them: {', '.join(TYPES)}")
+    show.add_argument("--last", type=int, metavar="N", help="the last N only")
+    show.add_argument("--json", action="store_true", help="the lines as they are in the log")
+
+    export = add_mode(modes, "export", "write records for programs", _export)
+    export.add_argument("--format", choices=("rdfpatch", "ndjson"), required=True)
+    _range(export)
+    export.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of printing them")
+
+    restore_at = add_mode(modes, "restore", "write the dataset as it was at a record into a file", _restore_at)
+    restore_at.add_argument(
+        "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
+    )
+    restore_at.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="FILE.nq or FILE.trig")
+
+
+def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.ArgumentParser:
+    """Declares a command within a command, such as `log show`."""
+    parser: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
+    for option in ("--config", "--data"):  # they may stand before the mode, too
+        parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as of all commands")
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _range(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", dest="begin", metavar="SEQ", help="the first record, such as 17 or 1/17")
+    parser.add_argument("--to", dest="end", metavar="SEQ", help="the last record")
+
+
+def config_file(options: argparse.Namespace) -> Path | None:
+    """The settings' file, None for the defaults."""
+    named: Path | None = options.config
+    if named is not None:
+        return named
+    if sys.prefix == SYSTEM_PREFIX and SYSTEM_CONFIG.exists():
+        return SYSTEM_CONFIG
+    return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
+
+
+def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
+    """The settings, and where the data folder is; nothing else of the configuration. Raises ConfigurationError."""
+    config = config_file(options)
+    settings = read_settings(config)
+    return settings, options.data or (config.parent if config else Path()) / settings.gateway.data
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, two spaces between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
+
+
+def _history(options: argparse.Namespace) -> tuple[History, Settings]:
+    settings, data = settings_and_data(options)
+    return History(data, MachineClock(settings.gateway.clock_trusted)), settings
+
+
+def _say(text: str) -> None:
+    print(f"lamplighter: {text}", file=sys.stderr)
+
+
+# --- status ---------------------------------------------------------------------------------------------
+
+
+def _status(options: argparse.Namespace) -> int:
+    settings, data = settings_and_data(options)
+    with call(settings, data, "GET", "/figures") as answer:
+        text = answer.read().decode()
+    if options.json:
+        print(text)
+        return 0
+    found = json.loads(text)
+    engine, subscriptions = found["engine"], found["spu_manager"]
+    print(f"Lamplighter {engine['version']}, {engine['gateway']}: {engine['status']}")
+    for problem in engine["problems"]:
+        print(f"PROBLEM    {problem}")
+    used = [(name, most) for name, most in found["quotas"].items() if most]
+    # The seven lines of the paper's table 1 (Roffia 2018, 6), and what of it all is limited.
+    rows = [
+        ("up-time", _up_time(engine["up_time_s"])),
+        ("processed requests", f"{found['scheduler']['requests']:,}"),
+        ("subscriptions", f"{subscriptions['subscribers']:,}, at most {subscriptions['max_subscribers']:,}"),
+        ("store query", _average(found["queries"]["store_ms"])),
+        ("store update", _average(found["updates"]["store_ms"])),
+        ("update processing", _average(found["updates"]["processing_ms"])),
+        ("SPU manager", _average(subscriptions["processing_ms"])),
+        ("loop held", _average(engine["loop_held_ms"])),
+        ("most of a quota", ", ".join(f"{name} {most:,}" for name, most in used) or "none used"),
+    ]
+    for name, value in rows:
+        print(f"{name:<20}{value}")
+    return 0
+
+
+def _up_time(seconds: float) -> str:
+    days, clock = divmod(int(seconds), 86_400)
+    return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+
+
+def _average(timing: dict[str, Any]) -> str:
+    if not timing["count"]:
+        return "none yet"
+    return f"{timing['average']:.3f} ms on average, {timing['min']:.3f} to {timing['max']:.3f} ms"
+
+
+# --- verify ---------------------------------------------------------------------------------------------
+
+
+def _verify(options: argparse.Namespace) -> int:
+    settings, data = settings_and_data(options)
+    terminal = sys.stderr.isatty()
+
+    def progress(name: str, done: int, total: int) -> None:
+        percent = f"{min(100, 100 * done // max(total, 1)):3} %  " if terminal else ""
+        print(f"{percent}{name}", file=sys.stderr)
+
+    report = verify(data, MachineClock(settings.gateway.clock_trusted), progress)
+    span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
+    print(f"gateway    {report.gateway}")
+    print(f"log        {report.records} records in {report.segments} segments, {report.sealed} of them sealed{span}")
+    print(f"snapshots  {', '.join(map(shown, report.snapshots)) or 'none'}")
+    print(f"replay     {report.replayed} records lead to {report.quads} quads")
+    for note in report.notes:
+        print(f"note       {note}")
+    for problem in report.problems:
+        print(f"PROBLEM    {problem}")
+    count = len(report.problems)
+    print("verdict    good" if not count else f"verdict    {count} {'problem' if count == 1 else 'problems'}")
+    return 1 if count else 0
+
+
+# --- log show -------------------------------------------------------------------------------------------
+
+
+def _show(options: argparse.Namespace) -> int:
+    history, settings = _history(options)
+    types = set(TYPES if options.type is None else options.type.split(","))
+    if not types <= set(TYPES):
+        raise ConfigurationError(f"--type {options.type}: the types are {', '.join(TYPES)}")
+    if options.last is not None and options.last < 1:
+        raise ConfigurationError(f"--last {options.last}: it begins with 1")
+    after, to = _bounds(history, options)
+
+    def wanted(record: Record) -> bool:
+        return record.type in types
+
+    found: Iterable[Record]
+    if options.last is not None:
+        found = history.newest(options.last, wanted, after, to)
+    else:
+        found = filter(wanted, history.records(after, to))
+    names = _Names(settings.gateway.base_iri)
+    with _output(None) as out:
+        for record in found:
+            out.write(encode(record) if options.json else names.record(record).encode())
+    return 0
+
+
+def _bounds(history: History, options: argparse.Namespace) -> tuple[Place | None, Place | None]:
+    """What --from and --to say, as `History.records` wants it."""
+    after = None
+    if options.begin is not None:
+        epoch, sequence = history.place(options.begin)
+        after = epoch, sequence - 1
+    return after, None if options.end is None else history.place(options.end)
+
+
+class _Names:
+    """Writes records for people. base: the IRI under which the gateway's own things are, written ``:post/1``."""
+
+    def __init__(self, base: str) -> None:
+        self._prefixes = sorted([(iri, name) for name, iri in PREFIXES.items()] + [(base, "")], reverse=True)
+
+    def record(self, record: Record) -> str:
+        cause = record.cause
+        parts = [
+            shown(place_of(record)),
+            record.ts[:23].replace("T", " ") + ("" if record.trusted else " (clock not synchronised)"),
+            record.type,
+            *([] if cause is None else [_plain(f"by {cause.kind} {cause.id}")]),
+            *([] if cause is None or cause.seq is None else [f"after {cause.seq}"]),
+            *([] if record.request is None else [_plain(f"request {record.request}")]),
+        ]
+        return "".join(f"{line}\n" for line in ("  ".join(parts), *(f"    {line}" for line in self._details(record))))
+
+    def _details(self, record: Record) -> Iterator[str]:
+        delta = record.delta
+        for name in delta.dropped:
+            yield f"- graph {self._term(name)}"
+        for sign, quads in (("-", delta.removed), ("+", delta.added), ("=", delta.kept)):
+            for quad in quads[:_LINES_MAX]:
+                yield f"{sign} {self._quad(quad)}"
+            if len(quads) > _LINES_MAX:
+                yield f"{sign} and {len(quads) - _LINES_MAX} more"
+        for name in delta.created:
+            yield f"+ graph {self._term(name)}"
+        if record.timer is not None:
+            timer = record.timer
+            due = f"at {timer.at}" if timer.delay_us is None else f"in {timer.delay_us / 1e6:g} s"
+            yield f"{timer.id} {due}: {_plain(timer.update)}"
+        if record.cancel is not None:
+            yield record.cancel
+        if record.subscribe is not None:
+            yield f"{shown_spuid(record.subscribe.spuid)}: {_plain(record.subscribe.sparql)}"
+        if record.unsubscribe is not None:
+            yield shown_spuid(record.unsubscribe)
+        if record.gap is not None:
+            gap = record.gap
+            last = "on" if gap.last is None else f"to {gap.epoch}/{gap.last}"
+            yield _plain(f"the records from {gap.epoch}/{gap.first} {last} are lost: {gap.reason}")
+
+    def _quad(self, quad: Quad) -> str:
+        text = f"{self._term(quad.s)} {'a' if quad.p == f'<{RDF_TYPE}>' else self._term(quad.p)} {self._term(quad.o)}"
+        return text if quad.g is None else f"{text}  in {self._term(quad.g)}"
+
+    def _term(self, term: Term) -> str:
+        if is_iri(term):
+            return _printable(self._iri(term[1:-1]))
+        if not term.startswith('"'):
+            return _printable(term)
+        value, _, datatype = term.rpartition("^^")
+        if not value or not datatype.endswith(">"):
+            return _printable(_cut(term, _LITERAL_CHARACTERS_MAX))
+        name = self._iri(datatype[1:-1])
+        if name in ("xsd:integer", "xsd:decimal", "xsd:boolean"):
+            return _printable(lexical(term))
+        return _printable(f"{_cut(value, _LITERAL_CHARACTERS_MAX)}^^{name}")
+
+    def _iri(self, iri: str) -> str:
+        for prefix, name in self._prefixes:
+            if iri.startswith(prefix) and iri != prefix:
+                return f"{name}:{iri[len(prefix) :]}"
+        return f"<{iri}>"
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+
+
+def _plain(text: str) -> str:
+    """A text that anybody may have written, on one line."""
+    return _printable(_cut(" ".join(text.split()), _TEXT_CHARACTERS_MAX))
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal might take for a command."""
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
+
+
+# --- log export, log restore ------------------------------------------------------------------------------
+
+
+def _export(options: argparse.Namespace) -> int:
+    history, _ = _history(options)
+    records = history.records(*_bounds(history, options))
+    if options.format == "rdfpatch":
+        parts: Iterable[bytes] = (text.encode() for text in patches(records))
+    else:
+        parts = map(encode, records)
+    with _output(options.output, history) as out:
+        for part in parts:
+            out.write(part)
+    return 0
+
+
+def _restore_at(options: argparse.Namespace) -> int:
+    history, _ = _history(options)
+    media_type = _SYNTAXES.get(options.output.suffix)
+    if media_type is None:
+        raise ConfigurationError(
+            f"{options.output}: its name must end in {' or '.join(_SYNTAXES)}, for N-Quads or TriG"
+        )
+    if "T" in options.at:
+        found = history.at(at_moment(options.at))
+        place = found.place
+        if found.doubt:
+            _say(f"record {shown(place)} says that it is of {found.ts}, but {found.doubt}")
+    else:
+        place = history.place(options.at)
+    replay = history.replay(place, lambda error: _say(str(error)))
+    empty = set(replay.engine.store.graphs()) - {quad.g for batch in replay.engine.snapshot() for quad in batch}
+    with _output(options.output, history) as out:
+        out.write(replay.engine.dump(media_type))
+    if empty:
+        _say(f"{len(empty)} named graphs without quads are not in the file, which cannot say so")
+    print(f"{replay.engine.quad_count} quads as of record {shown(place)} are in {options.output}")
+    return 0
+
+
+@contextmanager
+def _output(path: Path | None, history: History | None = None) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that is there when it is whole. Raises ConfigurationError."""
+    if path is None:
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever reads has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    if history is not None and history.data.resolve() in path.resolve().parents:
+        raise ConfigurationError(f"{path}: it is in the data folder, where only the gateway writes; name another file")
+    disk = Disk()
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        with temporary.open("wb") as out:
+            yield out
+            out.flush()
+            disk.sync(out.fileno())
+        disk.rename(temporary, path)
+        disk.sync_folder(path.parent)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}; name a file that can be written") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# --- backup, restore --------------------------------------------------------------------------------------
+
+
+def _backup(options: argparse.Namespace) -> int:
+    settings, data = settings_and_data(options)
+    try:
+        answer = call(settings, data, "GET", "/backup")
+    except UpstreamError as error:
+        _say(f"{error}; the backup is made from {data}")
+        clock = MachineClock(settings.gateway.clock_trusted)
+        made = backup.save(options.file, backup.offline(data, clock, _say))
+    else:
+        with answer:
+            made = backup.save(options.file, _chunks(answer))
+    print(f"backup of {made.place}: {made.quads} quads, {made.timers} delayed updates, {made.bytes} bytes, checked")
+    return 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    settings, data = settings_and_data(options)
+    made = backup.checked(options.file)
+    what = f"backup of {made.place} from {made.ts[:19]}Z: {made.quads} quads, {made.timers} delayed updates"
+    print(what)
+    if not confirmed("Shall it take the place of the gateway's dataset and delayed updates?", yes=options.yes):
+        return 1
+    headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
+    with options.file.open("rb") as content, call(settings, data, "POST", "/restore", content, headers) as answer:
+        done = json.load(answer)
+    print(
+        f"restored by record {done['sequence']}: {done['removed']} quads removed, {done['added']} added, "
+        f"{done['cancelled']} delayed updates cancelled, {done['delayed']} set"
+    )
+    return 0
+
+
+def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    try:
+        while chunk := answer.read(_CHUNK):
+            yield chunk
+    except (OSError, http.client.HTTPException) as error:
+        raise UpstreamError(f"the backup broke off: {error!r}; try again") from error

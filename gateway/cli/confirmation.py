@@ -1,0 +1,32 @@
+"""What a command asks before it destroys something that nobody can bring back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from lamplighter.engine.errors import ConfigurationError
+
+
+def add_confirmation(parser: argparse.ArgumentParser) -> None:
+    """Declares `--yes`."""
+    parser.add_argument("--yes", action="store_true", help="do not ask; without a terminal nothing is done else")
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Whether to go on: with `--yes`, or when the person at the terminal types y or yes.
+
+    A pipe is nobody who could be asked, whatever comes through it. Raises ConfigurationError there.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{question} There is no terminal to ask at: add --yes if that is what you want")
+    try:
+        agreed = input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # control and D
+        print()
+        agreed = False
+    if not agreed:
+        print("nothing was changed")
+    return agreed

@@ -1,0 +1,149 @@
+"""`lamplighter clients` and `lamplighter keys`: the operator's side of security, asked of the running gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from shlex import quote as quoted
+from typing import Any
+from urllib.parse import quote
+
+from lamplighter.gateway.cli.commands import Adder, add_mode, settings_and_data, table
+from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.gates.local_call import call
+
+_KINDS = ("read", "write", "subscribe")
+
+
+def add_security_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    clients = command("clients", "list, add, permit and remove the clients of a gateway in secure mode", _list)
+    modes = clients.add_subparsers(title="what to do", required=True, dest="mode")
+    listed = add_mode(modes, "list", "who has registered or may register, and what each may do", _list)
+    listed.add_argument("--json", action="store_true", help="print what GET /clients answers")
+    add = add_mode(modes, "add", "list a client of that name, which then registers itself, once", _add)
+    _permissions(add)
+    add.add_argument("--register", action="store_true", help="register it at once, and print its secret")
+    code = add_mode(modes, "code", "print a one-time code with which a client of that name can register", _code)
+    _permissions(code)
+    permit = add_mode(modes, "permit", "change what a client may do; what is not given stays as it is", _permit)
+    _permissions(permit)
+    permit.add_argument("--no-operate", action="store_true", help="no operator any more")
+    remove = add_mode(modes, "remove", "end a client's subscriptions and refuse its tokens at once", _remove)
+    for parser in (add, code, permit, remove):
+        parser.add_argument("name", help="the client_identity that it registers with")
+
+    keys = command("keys", "the keys that tokens are signed with", _rotate)
+    key_modes = keys.add_subparsers(title="what to do", required=True, dest="mode")
+    rotate = add_mode(key_modes, "rotate", "sign with a new key; tokens that were given stay good", _rotate)
+    rotate.add_argument("--revoke", action="store_true", help="no token that was given before is good any more")
+    for parser in (remove, rotate):
+        add_confirmation(parser)
+
+
+def _permissions(parser: argparse.ArgumentParser) -> None:
+    for kind in _KINDS:
+        parser.add_argument(
+            f"--{kind}",
+            action="append",
+            metavar="GRAPH",
+            help=f"what it may {kind}: the IRI of a graph, default, or * for all; may be given again; none: nothing",
+        )
+    parser.add_argument("--operate", action="store_true", help="all that concerns the gateway and other clients, too")
+
+
+def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> tuple[str, Any]:
+    """The answer as text, and what it says. Raises UpstreamError, RefusedError."""
+    settings, data = settings_and_data(options)
+    content = None if members is None else json.dumps(members).encode()
+    headers = {} if content is None else {"Content-Type": "application/json"}
+    with call(settings, data, method, path, content, headers) as answer:
+        text = answer.read().decode()
+    return text, json.loads(text)
+
+
+def _list(options: argparse.Namespace) -> int:
+    text, answer = _ask(options, "GET", "/clients")
+    if options.json:
+        print(text)
+        return 0
+    rows = [("NAME", "STATE", "SINCE", "READ", "WRITE", "SUBSCRIBE", "OPERATE")]
+    for client in answer["clients"]:
+        graphs = (" ".join(client[kind]) or "-" for kind in _KINDS)
+        operate = "yes" if client["operate"] else "-"
+        rows.append((client["name"], client["state"], client["since"][:19], *graphs, operate))
+    print(table(rows), end="")
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool]:
+    """The permissions on the command line, those alone that were given."""
+    given: dict[str, list[str] | bool] = {}
+    for kind in _KINDS:
+        graphs = getattr(options, kind)
+        if graphs is not None:
+            given[kind] = [] if graphs == ["none"] else graphs
+    if options.operate:
+        given["operate"] = True
+    return given
+
+
+def _new(options: argparse.Namespace, how: str) -> Any:
+    members: dict[str, Any] = {"name": options.name, "how": how}
+    given = _asked(options)
+    if given:
+        members["permissions"] = given
+    return _ask(options, "POST", "/clients", members)[1]
+
+
+def _add(options: argparse.Namespace) -> int:
+    if options.register:
+        answer = _new(options, "register")
+        print(f"client_id      {answer['name']}\nclient_secret  {answer['client_secret']}")
+        print("The secret is shown this once; the gateway does not keep it.")
+    else:
+        answer = _new(options, "list")
+        if answer["needs_code"]:
+            print(
+                f"{options.name} is listed, and registers with a code: lamplighter clients code {quoted(options.name)}"
+            )
+        else:
+            print(f"{options.name} may register now, once; whoever asks first under that name is it")
+    return 0
+
+
+def _code(options: argparse.Namespace) -> int:
+    answer = _new(options, "code")
+    print(f"{answer['code']}  for {answer['name']}, good for {answer['life_s']} s")
+    print(f"A client that cannot send a code registers as {answer['name']}#{answer['code']}")
+    return 0
+
+
+def _permit(options: argparse.Namespace) -> int:
+    clients = _ask(options, "GET", "/clients")[1]["clients"]
+    before: dict[str, Any] = next((client for client in clients if client["name"] == options.name), {})
+    kept = {kind: before.get(kind, []) for kind in _KINDS} | {"operate": before.get("operate", False)}
+    if options.no_operate:
+        kept["operate"] = False
+    _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))
+    print(f"the permissions of {options.name} are changed; subscriptions that see other graphs now were ended")
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    question = f"Shall the client {options.name} be removed, with its secret, subscriptions and delayed updates?"
+    if not confirmed(question, yes=options.yes):
+        return 1
+    _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
+    print(f"{options.name} is removed; its tokens are refused and its subscriptions ended")
+    return 0
+
+
+def _rotate(options: argparse.Namespace) -> int:
+    if options.revoke and not confirmed("Shall all tokens that were given be refused from now on?", yes=options.yes):
+        return 1
+    answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})[1]
+    print(f"tokens are signed with the key {answer['kid']} from now on")
+    if options.revoke:
+        print("all that were given before are refused; clients fetch new ones by themselves")
+    return 0

@@ -1,0 +1,109 @@
+"""What goes back: JSON, errors in the three-member form (SEPA protocol 1.4), and answers that are streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from lamplighter.engine.errors import GatewayError, QueueFullError, UnauthorizedError
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+
+
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+
+
+class Refusal(Response):
+    """An error in the three-member form. code: its member `error`."""
+
+    def __init__(self, code: str, status: int, description: str, headers: Mapping[str, str] | None = None) -> None:
+        self.code = code
+        members = {"error": code, "status_code": status, "error_description": description}
+        super().__init__(msgspec.json.encode(members), status, headers, media_type=JSON)
+
+
+def error_answer(error: GatewayError) -> Refusal:
+    headers = {}
+    if isinstance(error, UnauthorizedError) and error.status == 401:
+        headers["WWW-Authenticate"] = f'{error.scheme} realm="lamplighter", error="{error.code}"'
+    if isinstance(error, QueueFullError):
+        headers["Retry-After"] = str(error.retry_after_s)
+    return Refusal(error.code, error.status, str(error), headers)
+
+
+async def streamed(
+    request: Request,
+    chunks: AsyncGenerator[bytes, None],
+    media_type: str,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An answer in chunks, whose first one has come: it decides between an answer and an error.
+
+    The iteration is ended when the answer has been sent, or when the client goes away before that. Raises whatever
+    the first chunk raises, and ClientDisconnect.
+    """
+    gone = asyncio.ensure_future(_gone(request.receive))
+    first = asyncio.ensure_future(anext(chunks, b""))
+    try:
+        await asyncio.wait({first, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            raise ClientDisconnect
+        return _Streamed(first.result(), chunks, gone, media_type, headers)
+    except BaseException:
+        gone.cancel()
+        first.cancel()
+        await asyncio.wait({first})
+        await chunks.aclose()
+        raise
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has gone, or has its whole answer."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Streamed(Response):
+    def __init__(
+        self,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        gone: asyncio.Future[None],
+        media_type: str,
+        headers: Mapping[str, str] | None,
+    ) -> None:
+        super().__init__(None, 200, headers, media_type)
+        del self.headers["content-length"]
+        self._first = first
+        self._rest = rest
+        self._gone = gone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def put(body: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] != "HEAD":
+                await put(self._first)
+                async for chunk in self._rest:
+                    if self._gone.done():
+                        return
+                    await put(chunk)
+            await put(b"", more=False)
+        except GatewayError as error:
+            # What was sent cannot be taken back. The server closes the connection, since the answer has no end.
+            logger.warning("answer broke off path=%s reason=%s", scope["path"], error)
+        finally:
+            self._gone.cancel()
+            await self._rest.aclose()

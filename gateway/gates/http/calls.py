@@ -1,0 +1,186 @@
+"""Reads queries and updates from requests, by the SPARQL 1.1 Protocol, 2.1 and 2.2."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import parse_qs, unquote_to_bytes
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, QueueFullError
+from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX
+from lamplighter.gateway.gates.http.places import Handler
+from lamplighter.gateway.security.callers import Caller
+
+FORM = "application/x-www-form-urlencoded"
+FIELDS_MAX = 1000
+"""Fields of a form or a URL."""
+BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
+"""Bodies of requests that are not answered yet, all together."""
+_PIECE_BYTES = 64 * 1024
+_HELD = "lamplighter.held"
+"""Bytes of a request's body, in its scope."""
+_THREAD_BYTES = 256 * 1024
+"""A larger form is decoded beside the loop."""
+
+Operation = Literal["query", "update"]
+QUERY: tuple[Operation, ...] = ("query",)
+UPDATE: tuple[Operation, ...] = ("update",)
+EITHER = QUERY + UPDATE
+TEXTS: Mapping[str, Operation] = {"application/sparql-query": "query", "application/sparql-update": "update"}
+"""Media types of bodies that are a text of SPARQL."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a protocol request says, wherever in the request it says it. parameters: each name with its values."""
+
+    operation: Operation
+    sparql: str
+    parameters: Mapping[str, list[str]]
+
+    def one(self, name: str) -> str | None:
+        values = self.parameters.get(name, [])
+        if len(values) > 1:
+            raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
+        return values[0] if values else None
+
+
+class Bodies:
+    """Receives bodies, so that what many clients send at once stays within bounds too."""
+
+    def __init__(self) -> None:
+        self._held = 0  # bytes
+
+    def holding(self, handler: Handler) -> Handler:
+        """A handler for whose requests bodies may be read: what was read counts until it has answered."""
+
+        async def answer(request: Request, caller: Caller) -> Response:
+            try:
+                return await handler(request, caller)
+            finally:
+                self._held -= request.scope.pop(_HELD, 0)
+
+        return answer
+
+    async def read(self, request: Request) -> bytes:
+        """The whole body. Raises LimitExceededError, and QueueFullError when too much is held already."""
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            self._held += len(part)
+            request.scope[_HELD] = size
+            if size > REQUEST_BYTES_MAX:
+                raise LimitExceededError(f"a request has {REQUEST_BYTES_MAX} bytes at most; send it in parts")
+            if self._held > BODIES_BYTES_MAX:
+                raise QueueFullError("too many large requests at once; try a little later")
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def call(self, request: Request, operations: Sequence[Operation]) -> Call:
+        """The query or update in a request. operations: what is served at this path. Raises RequestError."""
+        parameters = fields(request.scope["query_string"])
+        if request.method in ("GET", "HEAD") and "query" in operations:
+            return Call("query", _text(parameters, "query"), parameters)
+        if request.method != "POST":
+            raise MalformedRequestError(f"{request.method} is no way to {' or '.join(operations)}; use POST")
+        media_type = content_type(request)
+        operation = TEXTS.get(media_type)
+        if media_type != FORM and operation not in operations:
+            texts = [name for name, serves in TEXTS.items() if serves in operations]
+            raise MalformedRequestError(
+                f"Content-Type is {media_type or 'missing'}; {' or '.join([*texts, FORM])} is understood here"
+            )
+        body = await self.read(request)
+        if operation is not None:
+            if operation in parameters:
+                raise MalformedRequestError(f"the {operation} is the body; take it out of the URL")
+            try:
+                return Call(operation, body.decode(), parameters)
+            except UnicodeDecodeError as error:
+                raise MalformedRequestError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error
+        form = fields(body) if len(body) < _THREAD_BYTES else await asyncio.to_thread(fields, body)
+        form = {name: parameters.get(name, []) + form.get(name, []) for name in {**parameters, **form}}
+        named = [name for name in operations if name in form]
+        if len(named) > 1:
+            raise MalformedRequestError("a request is a query or an update; send them one after the other")
+        meant = named[0] if named else operations[0]
+        return Call(meant, _text(form, meant), form)
+
+
+async def small_body(request: Request, bytes_max: int) -> bytes:
+    """The whole body of a request that has no reason to be large. Raises LimitExceededError."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > bytes_max:
+            raise LimitExceededError(f"the body of this request has {bytes_max} bytes at most")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def content_type(request: Request) -> str:
+    """The media type of a body, in lower case; "" where none is said.
+
+    Raises MalformedRequestError for several, and for an encoding other than UTF-8.
+    """
+    headers = [value for name, value in request.scope["headers"] if name == b"content-type"]
+    if len(headers) > 1:
+        raise MalformedRequestError(f"{len(headers)} headers Content-Type; send one")
+    if not headers:
+        return ""
+    text: str = headers[0].decode("latin-1")
+    name, *options = text.lower().split(";")
+    for option in options:
+        key, _, value = option.strip().partition("=")
+        if key == "charset" and value.strip('"') not in ("utf-8", "utf8", "us-ascii"):
+            raise MalformedRequestError(f"charset={value} is not understood; send UTF-8")
+    return name.strip()
+
+
+def fields(text: bytes) -> dict[str, list[str]]:
+    """The fields of a URL's query or of a form. Raises MalformedRequestError."""
+    if not text:
+        return {}
+    try:
+        if len(text) > _THREAD_BYTES:
+            return _large_fields(text)
+        return parse_qs(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"a parameter is not UTF-8: {error.reason}") from error
+    except ValueError as error:
+        raise MalformedRequestError(f"there are more than {FIELDS_MAX} parameters") from error
+
+
+def _large_fields(text: bytes) -> dict[str, list[str]]:
+    """As `parse_qs`, which keeps all other threads waiting for a second while it takes 16 MiB apart."""
+    if text.count(b"&") >= FIELDS_MAX:
+        raise ValueError
+    found: dict[str, list[str]] = {}
+    for field in filter(None, text.split(b"&")):
+        name, _, value = field.partition(b"=")
+        found.setdefault(_unquoted(name), []).append(_unquoted(value))
+    return found
+
+
+def _unquoted(text: bytes) -> str:
+    """Raises UnicodeDecodeError."""
+    parts, start = [], 0
+    while start < len(text):
+        end = start + _PIECE_BYTES
+        if (cut := text.find(b"%", end - 2, end)) >= 0:  # what it stands for is not torn apart
+            end = cut
+        parts.append(unquote_to_bytes(text[start:end].replace(b"+", b" ")))
+        start = end
+    return b"".join(parts).decode()
+
+
+def _text(found: Mapping[str, list[str]], operation: str) -> str:
+    texts = found.get(operation, [])
+    if len(texts) != 1:
+        raise MalformedRequestError(f"{len(texts)} parameters are called {operation}; there must be one")
+    return texts[0]

@@ -1,0 +1,143 @@
+"""The operator's side of security, for `lamplighter clients` and `lamplighter keys`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
+from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.security.audit import audit
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.permissions import Permissions
+from lamplighter.gateway.security.registry import Client, check_name
+
+if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
+    from lamplighter.gateway.security.authorization import Authorization
+
+BODY_BYTES_MAX = 1024 * 1024
+
+
+class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """permissions: None for those of the settings, or what they are. how: what to do with the name: ``list`` it, to
+    register itself; ``register`` it at once; give out a ``code`` for it."""
+
+    name: str
+    how: str = "list"
+    permissions: Permissions | None = None
+
+
+class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """revoke: no token that was given before is good any more."""
+
+    revoke: bool = False
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class Clients:
+    """The handlers; all need an operator. grant: what a new client may do where the operator does not say.
+    authorization: None in plain mode."""
+
+    def __init__(self, authorization: Authorization | None, grant: Permissions, code_life_s: int) -> None:
+        self._authorization = authorization
+        self._grant = grant
+        self._code_life_s = code_life_s
+
+    def places(self) -> Iterator[Place]:
+        yield Place("/clients", self.clients, Need.OPERATOR, frozenset({"GET", "POST"}))
+        yield Place("/clients/", self.client, Need.OPERATOR, frozenset({"PUT", "DELETE"}))
+        yield Place("/keys/rotate", self.rotate, Need.OPERATOR, frozenset({"POST"}))
+
+    async def clients(self, request: Request, caller: Caller) -> Response:
+        registry = self._configured().registry
+        if request.method == "GET":
+            coded = self._configured().registration == "code"
+            found = [_shown(client, coded) for client in registry.all()]
+            return json_answer({"total": len(found), "clients": found})
+        wanted = await _body(request, _Wanted)
+        permissions = _checked(wanted.permissions)
+        check_name(wanted.name)
+        answer: dict[str, object] = {"name": wanted.name}
+        if wanted.how == "code":
+            answer |= {"code": await registry.code(wanted.name, permissions, self._grant), "life_s": self._code_life_s}
+        elif wanted.how == "register":
+            answer["client_secret"] = await registry.add_registered(wanted.name, permissions or self._grant)
+        elif wanted.how == "list":
+            await registry.add(wanted.name, permissions or self._grant)
+            answer["needs_code"] = self._configured().registration == "code"
+        else:
+            raise MalformedRequestError(f"how: {wanted.how!r}; it is list, register or code")
+        audit("client_added", client=wanted.name, how=wanted.how, by=_who(caller), **_audited(permissions))
+        return json_answer(answer, 201)
+
+    async def client(self, request: Request, caller: Caller) -> Response:
+        registry = self._configured().registry
+        name = request.scope["below"]
+        if request.method == "DELETE":
+            await registry.remove(name)
+            audit("client_removed", client=name, by=_who(caller))
+        else:
+            permissions = _checked(await _body(request, Permissions))
+            assert permissions is not None
+            await registry.permit(name, permissions)
+            audit("client_permitted", client=name, by=_who(caller), **_audited(permissions))
+        return json_answer({"name": name})
+
+    async def rotate(self, request: Request, caller: Caller) -> Response:
+        tokens = self._configured().tokens
+        revoke = (await _body(request, _Rotation)).revoke
+        await tokens.rotate(revoke=revoke)
+        audit("keys_rotated", key=tokens.jwk["kid"], revoked=revoke, by=_who(caller))
+        return json_answer({"kid": tokens.jwk["kid"], "revoked": revoke})
+
+    def _configured(self) -> Authorization:
+        if self._authorization is None:
+            raise UnauthorizedError(
+                "dependability_not_configured",
+                "this gateway is in plain mode and has no clients; set security.enabled in lamplighter.toml",
+                500,
+            )
+        return self._authorization
+
+
+def _shown(client: Client, coded: bool) -> dict[str, object]:
+    """coded: whether all need a code."""
+    state = "registered" if client.registration else "needs a code" if client.coded or coded else "listed"
+    return {"name": client.name, "state": state, "since": client.since} | msgspec.structs.asdict(client.permissions)
+
+
+def _audited(permissions: Permissions | None) -> dict[str, object]:
+    if permissions is None:
+        return {}
+    lists = {name: ",".join(getattr(permissions, name)) or "-" for name in ("read", "write", "subscribe")}
+    return {**lists, "operate": permissions.operate}
+
+
+def _who(caller: Caller) -> str:
+    return caller.name or "local"
+
+
+def _checked(permissions: Permissions | None) -> Permissions | None:
+    """Raises MalformedRequestError for graphs that are none."""
+    try:
+        if permissions is not None:
+            _ = permissions.access
+    except ConfigurationError as error:
+        raise MalformedRequestError(str(error)) from error
+    return permissions
+
+
+async def _body(request: Request, struct: type[_T]) -> _T:
+    body = await small_body(request, BODY_BYTES_MAX)
+    try:
+        return msgspec.json.decode(body, type=struct)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequestError(f"the body: {error}") from error

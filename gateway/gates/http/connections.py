@@ -1,0 +1,178 @@
+"""One HTTP connection: uvicorn's protocol, with the limits that it does not have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from math import inf
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.gateway.gates.http.answers import JSON
+from lamplighter.gateway.gates.listeners import Listener
+from lamplighter.gateway.settings import HttpSettings
+from lamplighter.gateway.state.quotas import Held
+
+logger = logging.getLogger(__name__)
+
+HEAD_BYTES_MAX = 64 * 1024
+"""Request line and headers, beyond what comes with the packet that ends them."""
+PIPELINE_MAX = 16
+"""Requests that may wait behind the one that is being answered."""
+DISCARDED_BYTES_MAX = 16 * 1024 * 1024
+"""What is read after a request was refused: a client that still writes would not see why."""
+RATE_BYTES_S = 1024
+"""A body has to come at least that fast."""
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that ends when its client does not get on.
+
+    A head has to be there `http.idle_s` after it began, or after the connection did; a body may take as long and a
+    second more for each KiB; so long may a client also not read, and leave the connection open between requests.
+    """
+
+    def __init__(
+        self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: Held
+    ) -> None:
+        super().__init__(config, state, {})
+        self._held = held
+        self._settings = settings
+        self._listener = listener
+        self._reads_by = inf  # loop time by which the rest of a head or body has to be there
+        self._takes_by = inf  # the same for the room in the send buffer
+        self._in_head = True
+        self._messages = 0
+        self._refused = False
+        self._head = self._body = self._framing = self._discarded = 0  # bytes
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # However many there are on the network, the machine's own processes get through.
+        if len(self.connections) > self._settings.connections_max and not self._listener.local:
+            self.connections.discard(self)
+            logger.warning("connection refused connections_max=%d", self._settings.connections_max)
+            self._refuse(503, "too_many_connections", "too many connections are open; try a little later")
+            transport.close()
+            return
+        connected, address = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+        try:
+            self._held.by_origin(
+                connected, address[0] if isinstance(address, tuple) else "", plain=self._listener.tls is None
+            )
+        except LimitExceededError as error:
+            self.connections.discard(self)
+            self._refuse(error.status, error.code, str(error))
+            transport.close()
+            return
+        # For whoever wants to know who is at the other end; uvicorn copies it into each request.
+        self.app_state = {"socket": connected, "listener": self._listener, "held": self._held}
+        self._reads_by = self.loop.time() + self._settings.idle_s
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._reads_by = self._takes_by = inf
+        self._held.end()
+        # A request that is not answered knows its connection; if that knew it still, its body would stay until the
+        # garbage collector comes by, who counts objects and not bytes.
+        self.pipeline.clear()
+        self.cycle = None  # type: ignore[assignment]  # as before the first one
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            self._discard(len(data))
+            return
+        if self._in_head and self._reads_by == inf:
+            self._reads_by = self.loop.time() + self._settings.idle_s
+        in_body, body, messages = not self._in_head, self._body, self._messages
+        super().data_received(data)
+        if self._messages != messages:
+            return  # what is left of the data is less than a packet
+        if self._in_head:
+            self._head += len(data)
+            if self._head > HEAD_BYTES_MAX:
+                self._refuse(431, "headers_too_large", f"the headers have more than {HEAD_BYTES_MAX} bytes")
+        elif in_body:
+            self._framing += len(data) - (self._body - body)
+            if self._framing > HEAD_BYTES_MAX + 16 * self._body:
+                self.transport.abort()  # chunks without content, or trailers without end
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()  # raises where the request line cannot be read, and then there is no request
+        self._in_head = False
+        self._head = self._body = self._framing = self._discarded = 0
+        self._reads_by = self.loop.time() + self._settings.idle_s
+        if len(self.pipeline) > PIPELINE_MAX:
+            self.transport.abort()
+            raise ValueError("too many requests at once")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # trailers are of no use to anybody
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        self._reads_by += len(body) / RATE_BYTES_S
+        if self.cycle.response_complete:
+            self._discard(len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        self._messages += 1
+        self._reads_by = inf
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        self._takes_by = self.loop.time() + self._settings.idle_s
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._takes_by = inf
+        super().resume_writing()
+
+    def check(self, now: float) -> None:
+        """Ends the connection if its time is up; called every second or so."""
+        if self.flow.read_paused:
+            self._reads_by = max(self._reads_by, now + self._settings.idle_s)  # it is we who do not read
+        if self.transport.is_closing():
+            self._takes_by = min(self._takes_by, now + self._settings.idle_s)  # what was not sent yet may go out still
+        if now < min(self._reads_by, self._takes_by):
+            return
+        logger.debug("connection ended peer=%s reason=%s", self.client, "idle" if now >= self._reads_by else "stuck")
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "http", "this is no HTTP request that can be read")
+
+    def _refuse(self, status: int, code: str, description: str) -> None:
+        """Says why, outside of any request. What still comes is not parsed, but it is read for a while: a client whose
+        data nobody reads may never see the answer."""
+        if self._refused:
+            return  # the same data may be wrong in two ways
+        if self.pipeline and not self._in_head:
+            self.transport.abort()  # others are to be answered before it
+            return
+        self._refused = True
+        self._reads_by = self.loop.time() + self._settings.idle_s
+        if self.cycle is not None and not self.cycle.response_complete:
+            if self._in_head:
+                self.cycle.keep_alive = False  # what cannot be read follows a request whose answer is the last then
+                return
+            self.cycle.disconnected = True  # this is its answer
+            self.cycle.message_event.set()
+        body = f'{{"error":"{code}","status_code":{status},"error_description":"{description}"}}'
+        head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        self.transport.write((head + body).encode())
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > DISCARDED_BYTES_MAX:
+            self.transport.abort()

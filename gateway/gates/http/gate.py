@@ -1,0 +1,154 @@
+"""Serves the HTTP gate: uvicorn's protocol behind listeners of our own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from lamplighter.gateway.gates.http.calls import Bodies
+from lamplighter.gateway.gates.http.connections import Connection
+from lamplighter.gateway.gates.http.cors import VARY, Cors
+from lamplighter.gateway.gates.http.description import Description
+from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
+from lamplighter.gateway.gates.http.operations import Operations
+from lamplighter.gateway.gates.http.places import Application, Need, Place, by_path
+from lamplighter.gateway.gates.http.sparql import Sparql
+from lamplighter.gateway.gates.listeners import BACKLOG, Listener
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.gatekeeper import Gatekeeper
+from lamplighter.gateway.settings import HttpSettings
+from lamplighter.gateway.state.quotas import Held
+
+_WATCH_S = 1.0
+_CLOSING_S = 1.0
+"""How long requests that are under way may take to end when the gate closes."""
+
+
+def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: str) -> Iterator[Place]:
+    bodies = Bodies()
+    paths = (settings.query_path, settings.update_path, settings.graph_store_path)
+    sparql = Sparql(runner, bodies, Description(*paths, subscribe_at))
+    graphs = GraphStore(runner, bodies)
+    operations = Operations(runner, about)
+    read = frozenset({"GET", "HEAD"})
+    yield Place("/", operations.index, Need.NOTHING)
+    if settings.query_path == settings.update_path:
+        yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, methods=None)
+    else:
+        yield Place(settings.query_path, bodies.holding(sparql.query), Need.CALLER, methods=None)
+        yield Place(settings.update_path, bodies.holding(sparql.update), Need.CALLER, methods=None)
+    for path in (settings.graph_store_path, f"{settings.graph_store_path}/"):
+        yield Place(path, bodies.holding(graphs.answer), Need.CALLER, METHODS)
+    yield Place("/echo", operations.echo, Need.NOTHING, methods=None)
+    yield Place("/delayed", operations.delayed, Need.CALLER, read)
+    yield Place("/delayed/", operations.cancel, Need.CALLER, frozenset({"DELETE"}))
+    yield Place("/health", operations.health, Need.CALLER, read)
+    yield Place("/ready", operations.ready, Need.NOTHING, read)
+    yield Place("/figures", operations.figures, Need.OPERATOR, read)
+    yield Place("/metrics", operations.metrics, Need.OPERATOR, read)
+    yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read)
+    yield Place("/backup", operations.backup, Need.OPERATOR, read)
+    yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))
+
+
+def check_paths(settings: HttpSettings, places: Iterable[Place], prefix: str) -> None:
+    """Raises ConfigurationError for settings with which `http_gate` would have two places with one path."""
+    nobody: Any = None  # only where they are is looked at, and none of them answers
+    by_path([*_places(nobody, settings, "", ""), *places], prefix)
+
+
+@asynccontextmanager
+async def http_gate(
+    runner: Runner,
+    settings: HttpSettings,
+    about: str,
+    listeners: Sequence[Listener],
+    gatekeeper: Gatekeeper,
+    browsers: Browsers,
+    subscribe_at: str,
+    places: Iterable[Place] = (),
+    prefix: str = "",
+) -> AsyncIterator[None]:
+    """Serves until left, on all listeners at once.
+
+    about: the text page at ``/``; subscribe_at: URL of subscriptions, whose host is replaced by that of a request;
+    places: what is served besides, such as registration; prefix: what may stand before every path too, such as
+    ``/secure``.
+    """
+    counters = runner.figures.http
+    served = [*_places(runner, settings, about, subscribe_at), *places]
+    application = Application(served, gatekeeper, prefix, counters, runner.timings.http)
+    app = Cors(application, browsers, _links(settings, prefix), counters)
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who asks is who is connected, whatever a header says
+        timeout_keep_alive=settings.idle_s,
+    )
+    config.load()
+    state = ServerState()
+    usage = runner.figures.http_connections
+    servers = [
+        await _server(listener, config, state, settings, lambda: Held(usage, runner.quotas)) for listener in listeners
+    ]
+    watch = asyncio.create_task(_watch(state), name="HTTP connections")
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.close()
+        watch.cancel()
+        await _close(state)
+
+
+def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
+    """Paths that links may lead to: the text page, the service description, and whether all is well."""
+    paths = ("/", settings.query_path, "/health", "/ready")
+    return frozenset({*paths, *(prefix + path for path in paths)})
+
+
+async def _server(
+    listener: Listener, config: uvicorn.Config, state: ServerState, settings: HttpSettings, held: Callable[[], Held]
+) -> asyncio.Server:
+    return await asyncio.get_running_loop().create_server(
+        lambda: Connection(config, state, settings, listener, held()),
+        sock=listener.socket,
+        backlog=BACKLOG,
+        ssl=listener.tls,
+        ssl_handshake_timeout=None if listener.tls is None else settings.idle_s,
+    )
+
+
+async def _watch(state: ServerState) -> None:
+    """Ends connections that are stuck, and keeps the headers that all answers carry."""
+    loop = asyncio.get_running_loop()
+    while True:
+        state.default_headers = [(b"date", formatdate(usegmt=True).encode()), VARY]
+        for connection in list(state.connections):
+            assert isinstance(connection, Connection)
+            connection.check(loop.time())
+        await asyncio.sleep(_WATCH_S)
+
+
+async def _close(state: ServerState) -> None:
+    """Lets the requests that are under way end, and ends those that do not."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        _, late = await asyncio.wait(set(state.tasks), timeout=_CLOSING_S)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+    for connection in list(state.connections):
+        connection.transport.abort()

@@ -1,0 +1,86 @@
+"""Graphs as resources (SPARQL 1.1 Graph Store HTTP Protocol).
+
+A write is one commit with the net change, so subscribers are told of it and the log has it.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import MalformedRequestError, RequestError
+from lamplighter.engine.protocol import graph_names
+from lamplighter.engine.terms import Term, lexical
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
+from lamplighter.gateway.gates.http.answers import streamed
+from lamplighter.gateway.gates.http.calls import Bodies, content_type, fields
+from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
+
+METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+
+
+class UnsupportedMediaTypeError(RequestError):
+    """A body in a format that is not read here."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class GraphStore:
+    """The handler of the graph store's path and of what is below it."""
+
+    def __init__(self, runner: Runner, bodies: Bodies) -> None:
+        self._runner = runner
+        self._bodies = bodies
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        if request.method in ("GET", "HEAD"):
+            return await self._read(request, caller)
+        if request.method == "DELETE":
+            write = GraphWrite(GraphVerb.DROP, _named(request))
+            await self._runner.write_graph(write, cause(request, caller), caller)
+            return Response(status_code=204)
+        verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
+        to_store = verb is GraphVerb.ADD and "below" not in request.scope and not request.scope["query_string"]
+        # What is sent to the store itself becomes a new graph (5.5).
+        new = f"{request_iri(request).rstrip('/')}/{uuid.uuid4()}" if to_store else None
+        graph = _named(request) if new is None else f"<{new}>"
+        media_type = content_type(request)
+        if media_type not in GRAPH_FORMATS:
+            raise UnsupportedMediaTypeError(
+                f"Content-Type is {media_type or 'missing'}; send one of {', '.join(GRAPH_FORMATS)}"
+            )
+        # Before anything is read; it is judged once more in its turn, when the permissions may be others.
+        caller.access.write.check([graph], "write")
+        body = await self._bodies.read(request)
+        base = request_iri(request) if graph is None else lexical(graph)
+        quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base)
+        created = await self._runner.write_graph(GraphWrite(verb, graph, quads), cause(request, caller), caller)
+        return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
+
+    async def _read(self, request: Request, caller: Caller) -> Response:
+        found = accepted(request, GRAPH_FORMATS)
+        answer = await self._runner.graph(_named(request), found.format, caller)
+        return await streamed(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
+
+
+def _named(request: Request) -> Term | None:
+    """The graph that a request is about, None for the default one. Raises MalformedRequestError."""
+    parameters = fields(request.scope["query_string"])
+    default, names = "default" in parameters, parameters.get("graph", [])
+    if "below" in request.scope and not parameters:
+        names = [request_iri(request)]
+    if default + len(names) != 1:
+        raise MalformedRequestError("name one graph: ?graph=<its IRI, percent-encoded>, or ?default")
+    if default:
+        return None
+    found = graph_names(names)
+    if found is None or not names[0]:
+        raise MalformedRequestError("graph parameter: it is empty; give an absolute IRI")
+    return found[0]

@@ -1,0 +1,102 @@
+"""Which media type to answer with (RFC 9110, 12.5.1), and which IRI was asked (7.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from lamplighter.engine.errors import MalformedRequestError, RequestError
+from lamplighter.engine.sparql.requests import Query
+from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, SOLUTION_FORMATS
+
+_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+
+ALSO: Mapping[str, tuple[str, ...]] = {
+    "application/sparql-results+json": ("application/json",),
+    "application/sparql-results+xml": ("application/xml", "text/xml"),
+    "application/ld+json": ("application/json",),
+    "application/rdf+xml": ("application/xml", "text/xml"),
+    "application/n-triples": ("text/plain",),
+}
+"""Other names by which people ask for a media type; SEPA's clients ask for application/json (SEPA protocol 1.3)."""
+
+
+class NotAcceptableError(RequestError):
+    """Nothing that the client accepts can be given."""
+
+    code = "not_acceptable"
+    status = 406
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The format to answer in, and the Content-Type that the client wants it to be called."""
+
+    format: str
+    media_type: str
+
+
+def for_query(request: Request, query: Query) -> Accepted:
+    """What to answer a query with. Raises NotAcceptableError."""
+    return accepted(request, SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS)
+
+
+def accepted(request: Request, offered: Collection[str]) -> Accepted:
+    """The best of what is offered, by quality, then by how exactly it was named, then by who named it first.
+
+    offered: in the order that counts where the client does not care. Raises NotAcceptableError.
+    """
+    ranges = _ranges(request)
+    best, found = (0.0, 0, 0), None
+    for name in offered:
+        own = _rank(name, ranges)
+        rank, called = own, name
+        for other in ALSO.get(name, ()):
+            if other in ranges and _rank(other, ranges) > rank:
+                rank, called = _rank(other, ranges), name if own[0] > 0 else other
+        if rank[0] > 0 and rank > best:
+            best, found = rank, Accepted(name, called)
+    if found is None:
+        raise NotAcceptableError(f"nothing that is accepted can be given; accept one of {', '.join(offered)}")
+    return found
+
+
+def names_one_of(request: Request, offered: Collection[str]) -> bool:
+    """Whether Accept has one of the media types by its own name, so that it was not sent without thought."""
+    return any(name in offered and quality > 0 for name, (quality, _) in _ranges(request).items())
+
+
+def request_iri(request: Request) -> str:
+    """The IRI that a request was sent to, without its parameters, as its client wrote it. Raises
+    MalformedRequestError."""
+    host = request.headers.get("host", "localhost")
+    if not _HOST.fullmatch(host):
+        raise MalformedRequestError(f"Host is {host!r}; send a name or an address, and a port")
+    return f"{request.scope['scheme']}://{host}{request.scope['raw_path'].decode('ascii')}"
+
+
+def _ranges(request: Request) -> dict[str, tuple[float, int]]:
+    """Each media range of Accept with its quality and its place, the first one as 0. Everything, where none is said."""
+    found: dict[str, tuple[float, int]] = {}
+    for value in request.headers.getlist("accept"):
+        for item in value.lower().split(","):
+            name, *options = (part.strip() for part in item.split(";"))
+            quality = next((option[2:] for option in options if option.startswith("q=")), "1")
+            try:
+                found.setdefault("*/*" if name == "*" else name, (min(float(quality), 1.0), len(found)))
+            except ValueError:
+                continue
+    found.pop("", None)
+    return found or {"*/*": (1.0, 0)}
+
+
+def _rank(name: str, ranges: Mapping[str, tuple[float, int]]) -> tuple[float, int, int]:
+    """Quality, exactness, and minus the place of the most exact range that a media type is in."""
+    for exactness, wanted in ((3, name), (2, f"{name.partition('/')[0]}/*"), (1, "*/*")):
+        if wanted in ranges:
+            quality, place = ranges[wanted]
+            return quality, exactness, -place
+    return 0.0, 0, 0

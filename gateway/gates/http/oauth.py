@@ -1,0 +1,170 @@
+"""Registration and tokens (SEPA protocol, 3.1, 3.2 and 3.6; RFC 6749, 4.4), and the authority's certificate."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import MalformedRequestError, UnauthorizedError
+from lamplighter.gateway.gates.http.answers import JSON, json_answer
+from lamplighter.gateway.gates.http.calls import FORM, fields, small_body
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.security.callers import Caller
+
+if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
+    from lamplighter.gateway.security.authorization import Authorization
+
+BODY_BYTES_MAX = 128 * 1024
+"""Of a registration: nobody is known yet, and some clients put certificates into it."""
+_GRANT = "client_credentials"
+_POST = frozenset({"POST"})
+_NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, 5.1
+
+
+class OAuth:
+    """The handlers. authorization: None in plain mode. authority: the certificate to give away, if there is one."""
+
+    def __init__(self, authorization: Authorization | None, authority: bytes | None) -> None:
+        self._authorization = authorization
+        self._authority = authority
+
+    def places(self) -> Iterator[Place]:
+        yield Place("/oauth/register", self.register, Need.NOTHING, _POST)
+        yield Place("/oauth/token", self.token, Need.NOTHING, _POST)
+        if self._authority is not None:
+            yield Place("/ca.pem", self.certificate, Need.NOTHING)
+
+    async def certificate(self, request: Request, caller: Caller) -> Response:
+        return Response(self._authority, media_type="application/x-pem-file")
+
+    async def register(self, request: Request, caller: Caller) -> Response:
+        authorization = self._configured()
+        _check_json(request)
+        identity, code = _registration(await small_body(request, BODY_BYTES_MAX))
+        credentials = await authorization.register(identity, code, _address(request))
+        members = {
+            "client_id": credentials.client_id,
+            "client_secret": credentials.client_secret,
+            "signature": authorization.tokens.jwk,
+        }
+        return json_answer({"credentials": members}, 201, _NO_STORE)
+
+    async def token(self, request: Request, caller: Caller) -> Response:
+        authorization = self._configured()
+        address = _address(request)
+        try:
+            if _media_type(request.headers.getlist("content-type")) == FORM:
+                client, secret = await _form_credentials(request)
+                status = 200  # RFC 6749, 5.1; the protocol's own request is answered as its clients insist
+            else:
+                _check_json(request)
+                client, secret = _basic(request.headers.getlist("authorization"))
+                status = 201
+        except UnauthorizedError as error:
+            error.scheme = "Basic"
+            if error.status == 401:
+                authorization.refuse(address, "token_refused", error)
+            raise
+        given = authorization.token(client, secret, address)
+        # Flat for standard clients and the Java one, wrapped for sepa-js and sepy.
+        members = {"access_token": given.token, "token_type": "bearer", "expires_in": given.life_s}
+        return json_answer(members | {"token": members}, status, _NO_STORE)
+
+    def _configured(self) -> Authorization:
+        if self._authorization is None:
+            raise UnauthorizedError(
+                "dependability_not_configured", "this gateway asks nobody for a token; leave it out", 500
+            )
+        return self._authorization
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "local"
+
+
+def _media_type(headers: list[str]) -> str:
+    """The one media type without its parameters; "" for none or several."""
+    return headers[0].partition(";")[0].strip().lower() if len(headers) == 1 else ""
+
+
+def _check_json(request: Request) -> None:
+    """Raises UnauthorizedError unless both headers are there, once each, and name JSON."""
+    if _media_type(request.headers.getlist("content-type")) != JSON:
+        raise UnauthorizedError("content_type_error", f"there must be one Content-Type, {JSON}", 400)
+    accepted = request.headers.getlist("accept")
+    if len(accepted) != 1 or JSON not in [_media_type([one]) for one in accepted[0].split(",")]:
+        raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400)
+
+
+def _registration(body: bytes) -> tuple[str, str | None]:
+    """Identity and one-time code; members that are not asked for are ignored. Raises UnauthorizedError."""
+    try:
+        document: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _invalid("the body is not JSON") from error
+    wanted = document.get("register") if isinstance(document, dict) else None
+    if not isinstance(wanted, dict):
+        raise _invalid("the member register is missing, or no object")
+    identity, grants = wanted.get("client_identity"), wanted.get("grant_types")
+    if not isinstance(identity, str):
+        raise _invalid("the member register.client_identity is missing, or no string")
+    if not isinstance(grants, list):
+        raise _invalid("the member register.grant_types is missing, or no array")
+    if _GRANT not in grants:
+        raise UnauthorizedError("invalid_grant", f"register.grant_types must have {_GRANT}", 400)
+    # Some clients can add members beside `register` only.
+    code = wanted.get("code", document.get("code"))
+    if code is not None and not isinstance(code, str):
+        raise _invalid("the member code is no string")
+    return identity, code
+
+
+def _invalid(description: str) -> UnauthorizedError:
+    return UnauthorizedError("invalid_request", description, 400)
+
+
+def _basic(headers: list[str]) -> tuple[str, str]:
+    """Client id, which may have colons, and secret. Raises UnauthorizedError."""
+    scheme, _, encoded = headers[0].strip().partition(" ") if len(headers) == 1 else ("", "", "")
+    if scheme.lower() != "basic":
+        raise UnauthorizedError(
+            "unauthorized_client", "there must be one Authorization, Basic with client_id:client_secret in base64"
+        )
+    try:
+        pair = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError) as error:
+        raise UnauthorizedError("invalid_request", "the credentials are not base64 of UTF-8") from error
+    client, colon, secret = pair.rpartition(":")
+    if not colon:
+        raise UnauthorizedError("invalid_client", "the credentials have no colon between client_id and client_secret")
+    return client, secret
+
+
+async def _form_credentials(request: Request) -> tuple[str, str]:
+    """Those of a standard request (RFC 6749, 2.3.1 and 4.4.2). Raises RequestError."""
+    form = fields(await small_body(request, BODY_BYTES_MAX))
+
+    def one(name: str) -> str | None:
+        values = form.get(name, [])
+        if len(values) > 1:
+            raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
+        return values[0] if values else None
+
+    if one("grant_type") != _GRANT:
+        raise UnauthorizedError("unsupported_grant_type", f"grant_type must be {_GRANT}", 400)
+    headers = request.headers.getlist("authorization")
+    if headers:
+        client, secret = _basic(headers)
+        # Both were form-encoded before, so that a colon in the id does no harm.
+        return unquote_plus(client), unquote_plus(secret)
+    named, told = one("client_id"), one("client_secret")
+    if named is None or told is None:
+        raise UnauthorizedError("unauthorized_client", "client_id and client_secret are missing")
+    return named, told

@@ -1,0 +1,113 @@
+"""What operators and programs that watch ask for: health, figures, timers, subscriptions, backup and restore."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.change_log import SUFFIX
+from lamplighter.engine.errors import QueueFullError
+from lamplighter.gateway.gates.http.answers import json_answer, streamed
+from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.history.restoring import Restored, difference, received
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.monitoring.metrics import MEDIA_TYPE, prometheus_text
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
+
+ECHO_BYTES_MAX = 64 * 1024
+
+
+class Operations:
+    """The handlers of what is not SPARQL. about: the text page at ``/``."""
+
+    def __init__(self, runner: Runner, about: str) -> None:
+        self._runner = runner
+        self._about = about
+        self._backing_up = False
+
+    async def index(self, request: Request, caller: Caller) -> Response:
+        return Response(self._about, media_type="text/plain")
+
+    async def echo(self, request: Request, caller: Caller) -> Response:
+        """The request as it came (SEPA protocol 1.1), so that a client sees what it sends, but no credentials."""
+        body = await small_body(request, ECHO_BYTES_MAX)
+        headers = {name: value for name, value in request.headers.items() if name != "authorization"}
+        return json_answer(
+            {"method": request.method, "protocol": "HTTP", "headers": headers, "body": body.decode(errors="replace")}
+        )
+
+    async def delayed(self, request: Request, caller: Caller) -> Response:
+        return json_answer(
+            {"total": self._runner.delayed_count_of(caller), "delayed": self._runner.delayed_updates(caller)}
+        )
+
+    async def cancel(self, request: Request, caller: Caller) -> Response:
+        name = request.scope["below"]
+        await self._runner.cancel(name, cause(request, caller), caller)
+        return json_answer({"cancelled": name})
+
+    async def health(self, request: Request, caller: Caller) -> Response:
+        """State and figures; for those who are no operators the state alone."""
+        status = self._runner.figures.status()
+        told = status if caller.operator else {"status": status["status"]}
+        return json_answer(told, 200 if status["status"] == "ok" else 503)
+
+    async def figures(self, request: Request, caller: Caller) -> Response:
+        return json_answer(self._runner.figures.monitoring())
+
+    async def ready(self, request: Request, caller: Caller) -> Response:
+        """Whether updates are taken: the log was recovered, which it is once anything is served, and can be written."""
+        log = self._runner.log
+        ready = not log.refusing and log.broken is None
+        return json_answer({"ready": ready}, 200 if ready else 503)
+
+    async def metrics(self, request: Request, caller: Caller) -> Response:
+        return Response(prometheus_text(self._runner.figures), media_type=MEDIA_TYPE)
+
+    async def subscriptions(self, request: Request, caller: Caller) -> Response:
+        return json_answer(self._runner.figures.subscriptions())
+
+    async def backup(self, request: Request, caller: Caller) -> Response:
+        if self._backing_up:
+            raise QueueFullError("another backup is under way; try a little later")
+        self._backing_up = True
+        try:
+            return await again_if_stuck(lambda: self._begun_backup(request))
+        except BaseException:
+            self._backing_up = False
+            raise
+
+    async def _begun_backup(self, request: Request) -> Response:
+        taken = await self._runner.take_snapshot()
+        head = taken.head
+        name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return await streamed(request, self._backup(taken.content), "application/zstd", headers)
+
+    async def _backup(self, answer: Answer) -> AsyncGenerator[bytes, None]:
+        async with aclosing(answer.chunks()) as chunks:
+            first = await anext(chunks, b"")  # without it there is no answer yet, and `backup` goes on
+            try:
+                yield first
+                async for chunk in chunks:
+                    yield chunk
+            finally:
+                self._backing_up = False
+
+    async def restore(self, request: Request, caller: Caller) -> Response:
+        log = self._runner.log
+        async with received(log.disk, log.data / "snapshots", request.stream()) as path:
+            return json_answer(await again_if_stuck(lambda: self._restored(path)))
+
+    async def _restored(self, path: Path) -> Restored:
+        answer = await self._runner.begin_restore(path)
+        try:
+            return await self._runner.restore(await difference(answer))
+        finally:
+            self._runner.end_restore()

@@ -1,0 +1,143 @@
+"""What is served where: paths, their methods, and what a caller must be. The one way to a handler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from time import perf_counter
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from lamplighter.engine.access import Access, Graphs
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    GatewayError,
+    LimitExceededError,
+    bare,
+)
+from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.monitoring.figures import HttpCounters
+from lamplighter.gateway.monitoring.timings import Timing
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.gatekeeper import Gatekeeper
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+
+_NOTHING = Graphs(frozenset())
+NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, registered=False)
+"""The caller where nobody is asked who he is."""
+
+
+class Need(Enum):
+    """What a place asks of whoever calls."""
+
+    NOTHING = auto()
+    CALLER = auto()
+    OPERATOR = auto()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path and what answers there. A path that ends with a slash serves what is below it; `request.scope["below"]`
+    is the rest. methods: None leaves it to the handler."""
+
+    path: str
+    handler: Handler
+    need: Need
+    methods: frozenset[str] | None = frozenset({"GET", "HEAD"})
+
+
+def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dict[str, Place]]:
+    """The places by their paths: those that serve just theirs, and those that serve what is below.
+
+    prefix: what may stand before every path. Raises ConfigurationError for two places with one path.
+    """
+    exact: dict[str, Place] = {}
+    below: dict[str, Place] = {}
+    for place in places:
+        served = below if place.path.endswith("/") and place.path != "/" else exact
+        for path in dict.fromkeys((place.path, prefix + place.path)):
+            if path in served:
+                raise ConfigurationError(
+                    f"two things are to be served at {path}; give http.query_path, http.update_path and "
+                    "http.graph_store_path paths that nothing else has"
+                )
+            served[path] = place
+    return exact, below
+
+
+class Application:
+    """The ASGI application: finds the place, asks who calls, has it answered. Errors get the three members.
+
+    prefix: what may stand before every path. counters, took: are told of each request. Raises ConfigurationError for
+    two places with one path.
+    """
+
+    def __init__(
+        self, places: Iterable[Place], gatekeeper: Gatekeeper, prefix: str, counters: HttpCounters, took: Timing
+    ) -> None:
+        self._gatekeeper = gatekeeper
+        self._counters = counters
+        self._handling = took
+        self._exact, self._below = by_path(places, prefix)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = perf_counter()
+        self._counters.requests += 1
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except GatewayError as error:
+            response = error_answer(bare(error))
+        except ClientDisconnect:
+            response = Response(status_code=400)  # nobody reads it
+        except Exception:
+            logger.exception("request failed method=%s path=%s", request.method, scope["path"])
+            response = Refusal("internal", 500, "the gateway failed; its log says more")
+        if isinstance(response, Refusal):
+            self._counters.errors[response.code] += 1
+        await response(scope, receive, send)
+        self._handling.took(perf_counter() - begun)
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.scope["path"]
+        place = self._exact.get(path)
+        if place is None:
+            above = next((above for above in self._below if path.startswith(above)), None)
+            if above is None:
+                return Refusal("not_found", 404, f"{path} is not served here; GET / lists what is")
+            place = self._below[above]
+            request.scope["below"] = path.removeprefix(above)
+        if place.methods is not None and request.method not in place.methods:
+            allowed = ", ".join(sorted(place.methods))
+            return Refusal(
+                "method_not_allowed", 405, f"{request.method} is not served at {path}; {allowed} is", {"Allow": allowed}
+            )
+        # Who calls is known before anything of the request is read or parsed.
+        caller = NOBODY
+        if place.need is not Need.NOTHING:
+            caller = self._gatekeeper.http_caller(request)
+            connection = request.scope["state"]
+            try:
+                if caller.registered:
+                    connection["held"].by_caller(caller)
+            except LimitExceededError as error:
+                response = error_answer(bare(error))
+                response.headers["Connection"] = "close"
+                return response
+            connection["listener"].trust(connection["socket"].fileno())
+        try:
+            if place.need is Need.OPERATOR:
+                caller.require_operator(f"use {place.path}")
+            return await place.handler(request, caller)
+        except AccessDeniedError as error:
+            self._gatekeeper.denied(caller, place.path.strip("/"), error)
+            raise

@@ -1,0 +1,119 @@
+"""Queries and updates (SPARQL 1.1 Protocol; SEPA protocol 1.2 and 1.3; delayed updates)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.errors import RequestSyntaxError
+from lamplighter.engine.protocol import dataset, graph_names
+from lamplighter.engine.updating.by_store import UsingGraphs
+from lamplighter.gateway.gates.http.answers import json_answer, streamed
+from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
+from lamplighter.gateway.gates.http.description import Description, wanted
+from lamplighter.gateway.gates.http.negotiation import for_query, request_iri
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.state.delayed import missed_policy
+from lamplighter.gateway.state.request_ids import Accepted
+
+_RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
+_SEARCHED = 1024 * 1024
+"""Characters that are searched at a time, 30 ms at most."""
+_RELATIVE_MAX = 64 * 1024
+"""Characters of the longest relative IRI that is looked for beyond these."""
+_T = TypeVar("_T")
+
+
+def cause(request: Request, caller: Caller) -> Cause:
+    """Where the record says that an update came from, and from which client where clients have names."""
+    client = request.scope.get("client")
+    address = f"{client[0]}:{client[1]}" if client else "local"
+    return Cause("http", f"{caller.name}@{address}" if caller.name else address)
+
+
+class Sparql:
+    """The handlers of the query path, the update path, and of one path for both."""
+
+    def __init__(self, runner: Runner, bodies: Bodies, description: Description) -> None:
+        self._runner = runner
+        self._bodies = bodies
+        self._description = description
+
+    async def query(self, request: Request, caller: Caller) -> Response:
+        if wanted(request):
+            return self._description.answer(request)
+        return await self._query(request, caller, await self._bodies.call(request, QUERY))
+
+    async def update(self, request: Request, caller: Caller) -> Response:
+        return await self._update(request, caller, await self._bodies.call(request, UPDATE))
+
+    async def either(self, request: Request, caller: Caller) -> Response:
+        if wanted(request):
+            return self._description.answer(request)
+        call = await self._bodies.call(request, EITHER)
+        return await (self._query if call.operation == "query" else self._update)(request, caller, call)
+
+    async def _query(self, request: Request, caller: Caller, call: Call) -> Response:
+        graphs = dataset(call.parameters.get("default-graph-uri"), call.parameters.get("named-graph-uri"))
+
+        async def answer(sparql: str) -> Response:
+            query = self._runner.outline(sparql)
+            accepted = for_query(request, query)
+            found = await self._runner.query(query, accepted.format, *graphs, caller=caller)
+            return await streamed(request, found.chunks(), accepted.media_type, {"Vary": "Accept"})
+
+        return await _resolved(request, call.sparql, answer)
+
+    async def _update(self, request: Request, caller: Caller, call: Call) -> Response:
+        using = UsingGraphs(
+            graph_names(call.parameters.get("using-graph-uri")) or (),
+            graph_names(call.parameters.get("using-named-graph-uri")) or (),
+        )
+        request_id, delay, at = call.one("request_id"), call.one("delay"), call.one("at")
+        missed, came_from = missed_policy(call.one("missed")), cause(request, caller)
+
+        async def outcome(sparql: str) -> Accepted:
+            return await self._runner.update(
+                UpdateCall(sparql, came_from, using or None, request_id, delay, at, missed, caller=caller)
+            )
+
+        accepted = await _resolved(request, call.sparql, outcome)
+        body: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
+        if accepted.delayed is not None:
+            return json_answer(body | {"delayed": accepted.delayed}, 202)
+        # Its clients look at the status only; both historic spellings are there (protocol 1.3).
+        return json_answer({"response": {"body": "", "isJson": False, "isJsonBody": False}} | body)
+
+
+async def _resolved(request: Request, sparql: str, run: Callable[[str], Awaitable[_T]]) -> _T:
+    """Runs a text; relative IRIs in it are those of the request's own IRI where it has no BASE (RFC 3986, 5.1.3).
+
+    The parser takes none without a BASE, so only a text that failed is looked at again.
+    """
+    try:
+        return await run(sparql)
+    except RequestSyntaxError as error:
+        if not await _has_relative(sparql):
+            raise
+        failure = error
+    try:
+        return await run(f"BASE <{request_iri(request)}> {sparql}")
+    except RequestSyntaxError:
+        raise failure from None  # whose place is that in the text as it was sent
+
+
+async def _has_relative(sparql: str) -> bool:
+    """Whether something in a text looks like a relative IRI; others go on meanwhile."""
+    for start in range(0, len(sparql), _SEARCHED):
+        if start:
+            await asyncio.sleep(0)
+        if _RELATIVE.search(sparql, start, start + _SEARCHED + _RELATIVE_MAX):
+            return True
+    return False

@@ -1,0 +1,157 @@
+"""Sockets that a gate can be reached by: TCP, TCP with TLS, a Unix socket."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.security.rates import network
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 256
+"""Connections that wait to be accepted. asyncio listens again on what it serves, with 100 unless it is told."""
+HANDSHAKES_MAX = 100
+"""Connections beside those that a gate may have: they are in their handshake, or are told that there are too many."""
+
+
+@dataclass(eq=False)
+class _Accepted:
+    """A connection. network: where it comes from; trusted: whether it has shown good credentials; ended: it had to
+    make room."""
+
+    socket: socket.socket
+    network: str
+    trusted: bool = False
+    ended: bool = False
+
+
+class _Bounded(socket.socket):
+    """A listening socket that knows its connections, and has no more of them than a gate may have and some beside.
+
+    A gate knows a connection when its TLS handshake is over. Before that, whoever opens thousands and says nothing
+    would take all files of the process, and nobody else could connect, on the machine's own sockets neither.
+
+    fair: a connection that comes when there are `connections_max` ends the oldest that is not trusted of the network
+    that has most of those, if its own has fewer. So whoever opens many without credentials keeps nobody out.
+    """
+
+    def __init__(self, listening: socket.socket, connections_max: int, *, fair: bool) -> None:
+        super().__init__(fileno=listening.detach())
+        self._connections_max = connections_max
+        self._fair = fair
+        self._accepted: dict[int, _Accepted] = {}  # by the number of the file, the oldest first
+        self._full = False
+
+    def trust(self, number: int) -> None:
+        """A connection has shown good credentials. number: of its file."""
+        if number in self._accepted:
+            self._accepted[number].trusted = True
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises ConnectionAbortedError for one too many, which asyncio passes over."""
+        connection, address = super().accept()
+        one = _Accepted(connection, network(str(address[0])))
+        if len(self._accepted) >= self._connections_max:
+            self._accepted = {
+                number: known for number, known in self._accepted.items() if known.socket.fileno() == number
+            }
+            if self._fair and sum(not known.ended for known in self._accepted.values()) >= self._connections_max:
+                self._make_room(one.network)
+            full = len(self._accepted) >= self._connections_max + HANDSHAKES_MAX
+            if full and not self._full:
+                logger.warning("connections are refused port=%d open=%d", self.getsockname()[1], len(self._accepted))
+            self._full = full
+            if full:
+                connection.close()
+                raise ConnectionAbortedError
+        self._accepted.pop(connection.fileno(), None)  # one that was closed
+        self._accepted[connection.fileno()] = one
+        return connection, address
+
+    def _make_room(self, newcomer: str) -> None:
+        unknown = [known for known in self._accepted.values() if not known.trusted and not known.ended]
+        counts = Counter(known.network for known in unknown)
+        most = max(counts.values(), default=0)
+        if most > counts[newcomer]:
+            oldest = next(known for known in unknown if counts[known.network] == most)
+            oldest.ended = True
+            with suppress(OSError):  # it has just gone
+                oldest.socket.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A bound socket that listens, and what its connections are wrapped in. local: whether it is a Unix socket, whose
+    peers are processes of this machine."""
+
+    socket: socket.socket
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def local(self) -> bool:
+        return self.socket.family == socket.AF_UNIX
+
+    def trust(self, number: int) -> None:
+        """A connection has shown good credentials, and needs to make room for nobody. number: of its file."""
+        if isinstance(self.socket, _Bounded):
+            self.socket.trust(number)
+
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+        return int(self.socket.getsockname()[1])
+
+
+def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ssl.SSLContext | None = None) -> Listener:
+    """Listens on host and port; 0 takes a free one. table: where the settings have them; connections_max: how many the
+    gate may have, `HANDSHAKES_MAX` more are accepted. Raises ConfigurationError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Connections inherit it. asyncio does not set it for them: it looks at `proto`, which is 0 here, and an answer
+        # in two parts would wait 40 ms for the client's delayed acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Listener(_Bounded(listener, connections_max, fair=tls is not None), tls)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{table}: cannot listen on {host}:{port}: {error.strerror}; name another port"
+        ) from error
+
+
+def passed_listener(
+    listening: socket.socket, connections_max: int, tls: ssl.SSLContext | None = None, mode: int = 0o660
+) -> Listener:
+    """Serves a socket that somebody else listens on for this process, and goes on to when it ends, so that a restart
+    refuses no connection. mode: of a Unix socket. The other arguments are those of `tcp_listener`."""
+    if listening.family == socket.AF_UNIX:
+        Path(listening.getsockname()).chmod(mode)
+        return Listener(listening)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Listener(_Bounded(listening, connections_max, fair=tls is not None), tls)
+
+
+def unix_listener(path: Path, mode: int = 0o660) -> Listener:
+    """Listens on a Unix socket, in the place of one that a process left behind which is gone. mode: who of the machine
+    may connect. Raises ConfigurationError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            path.unlink()  # the data folder is locked, so nobody listens on it
+        listener.bind(str(path))
+        path.chmod(mode)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen on {path}: {error.strerror or error}; name a shorter or writable folder"
+        ) from error
+    return Listener(listener)

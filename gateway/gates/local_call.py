@@ -1,0 +1,101 @@
+"""How commands reach the gateway that runs with the same configuration: by its Unix socket in secure mode, or plain."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import IO, Any
+
+from lamplighter.engine.client.addresses import UNIX
+from lamplighter.engine.errors import RefusedError, UpstreamError
+from lamplighter.gateway.addresses import plain_addresses, socket_paths
+from lamplighter.gateway.settings import Settings
+
+_ANSWER_S = 600
+"""Longest wait for the next bytes: a large backup takes its time to be compared."""
+_CHECK_S = 20
+
+
+def local_url(settings: Settings, data: Path) -> str:
+    """Where processes of this machine subscribe."""
+    if settings.security.enabled:
+        return f"{UNIX}{socket_paths(settings, data)[1]}"
+    return plain_addresses(settings, settings.http.port, settings.websocket.port).subscribe
+
+
+def call(
+    settings: Settings,
+    data: Path,
+    method: str,
+    path: str,
+    content: IO[bytes] | bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> http.client.HTTPResponse:
+    """The answer of the running gateway, to be read and closed. path: ``/backup``.
+
+    Raises UpstreamError when nobody answers, RefusedError.
+    """
+    connection: http.client.HTTPConnection
+    if settings.security.enabled:
+        there = socket_paths(settings, data)[0]
+        connection, place = _UnixConnection(there), str(there)
+    else:
+        connection = http.client.HTTPConnection(settings.http.host, settings.http.port, timeout=_ANSWER_S)
+        place = f"http://{settings.http.host}:{settings.http.port}"
+    try:
+        connection.request(method, path, content, {"Connection": "close", **(headers or {})})
+        answer = connection.getresponse()
+        if answer.status < 400:
+            return answer
+        with answer:
+            members = _members(answer.read())
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UpstreamError(
+            f"no gateway answers at {place}{path}: {reason}; is it running, and with this configuration?"
+        ) from error
+    raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
+
+
+def check_answer(place: str, path: str) -> None:
+    """Asks for a path over HTTP. place: a Unix socket, or host and port.
+
+    Raises UpstreamError when nobody answers in time, RefusedError.
+    """
+    connection: http.client.HTTPConnection
+    if place.startswith("/"):
+        connection = _UnixConnection(Path(place), _CHECK_S)
+    else:
+        connection = http.client.HTTPConnection(place, timeout=_CHECK_S)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        members = _members(answer.read())
+    except (OSError, http.client.HTTPException) as error:
+        raise UpstreamError(f"nobody answers at {place}: {error}") from error
+    finally:
+        connection.close()
+    if answer.status >= 400:
+        raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout_s: float = _ANSWER_S) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _members(body: bytes) -> dict[str, Any]:
+    try:
+        members = json.loads(body)
+    except ValueError:
+        return {}
+    return members if isinstance(members, dict) else {}

@@ -1,0 +1,326 @@
+"""Which listeners a gateway opens, who may come through them, and where they are to be found.
+
+Plain mode: HTTP and WebSocket on loopback, for everybody. Secure mode: both with TLS on the network, for clients with a
+token, and both on Unix sockets, for processes of this machine.
+
+What systemd listens on for the gateway is served in place of what it would open itself at the same address.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.client.addresses import UNIX, is_loopback
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.addresses import Addresses, in_url, plain_addresses, socket_paths
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.http.clients import Clients
+from lamplighter.gateway.gates.http.gate import check_paths
+from lamplighter.gateway.gates.http.oauth import OAuth
+from lamplighter.gateway.gates.http.places import Place
+from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
+from lamplighter.gateway.security.peers import trusted_users
+from lamplighter.gateway.security.permissions import Permissions
+from lamplighter.gateway.security.registry import Changed, Registry
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.systemd import Passed
+
+if TYPE_CHECKING:
+    from lamplighter.gateway.security.authorization import Authorization
+    from lamplighter.gateway.security.certificates import Identity
+
+PREFIX = "/secure"
+"""May stand before every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1)."""
+FOLDER = "security"
+"""Of keys, certificates and clients, in the data folder."""
+HTTP, WEBSOCKET = "http", "ws"
+"""What systemd calls the sockets that it listens on for the gates (`FileDescriptorName=`)."""
+_ADDRESS_BYTES_MAX = 107
+"""Of a Unix socket: sun_path of unix(7), without the zero at its end."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What the gates are made of. browsers: whose pages may use them; places: served over HTTP besides; prefix: may
+    stand before every path."""
+
+    http: Sequence[Listener]
+    websocket: Sequence[Listener]
+    gatekeeper: Gatekeeper
+    browsers: Browsers
+    places: Sequence[Place]
+    prefix: str
+    addresses: Addresses
+
+
+class Protection:
+    """Who may come in, known before anything is opened. authorization: None in plain mode."""
+
+    def __init__(self, settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> None:
+        """folder: of the configuration file. Raises ConfigurationError for settings and files that cannot be used."""
+        check_protection(settings, folder, data)  # a file that may not be read is refused below, where it is needed
+        self._settings = settings
+        self._data = data
+        self._clock = clock
+        security = settings.security
+        self.authorization: Authorization | None = None
+        self._identity: Identity | None = None
+        self._users: frozenset[int] = frozenset()
+        self._open_gatekeeper = OpenGatekeeper(clock, security.plain_requests_per_s)
+        self._browsers = Browsers(security, (settings.http.host, settings.websocket.host))
+        if security.enabled:
+            self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
+            self._users = trusted_users(security.local_users)
+        authority = None if self._identity is None else self._identity.authority
+        self._places = [*_places(security, self.authorization, authority)]
+
+    @property
+    def access_of(self) -> Callable[[str], Access | None]:
+        """What a client may do now, by its name; None for one that is not registered (any more)."""
+        return _everything if self.authorization is None else self.authorization.access_of
+
+    def when_changed(self, changed: Changed) -> None:
+        """Tells from now on whose permissions have changed, or who was removed."""
+        if self.authorization is not None:
+            self.authorization.registry.changed.append(changed)
+
+    def apply(self, settings: Settings) -> None:
+        """Takes up what of other settings holds from the next request on (`gateway.service.reload`)."""
+        self._open_gatekeeper.allow(settings.security.plain_requests_per_s)
+        self._browsers.apply(settings.security)
+        if self.authorization is not None:
+            self.authorization.apply(settings.security)
+
+    def open(self, passed: Sequence[Passed] = ()) -> Gates:
+        """Opens the listeners. passed: those that systemd has opened. Raises ConfigurationError when one cannot be had;
+        none is open then."""
+        opened: list[Listener] = []
+        strange = [one for one in passed if one.name not in (HTTP, WEBSOCKET)]
+        for one in strange:
+            logger.warning("socket is not served, it needs FileDescriptorName=http or ws at=%s", one.place)
+            one.socket.close()
+        passed = [one for one in passed if one not in strange]
+        try:
+            if self._identity is None:
+                gates = self._open_plain(opened, passed)
+            else:
+                gates = self._open_secure(self._identity, opened, passed)
+        except BaseException:
+            for listener in opened:
+                listener.socket.close()
+            raise
+        self._browsers.page_port = gates.http[0].port
+        return gates
+
+    def _listeners(
+        self,
+        opened: list[Listener],
+        passed: Sequence[Passed],
+        place: tuple[str, str, int],
+        connections_max: int,
+        tls: ssl.SSLContext | None,
+        mode: int,
+    ) -> list[Listener]:
+        """The listeners of a gate, that of its settings first. place: where those have it: table, host and port."""
+        table, host, port = place
+        listeners, covered = [], False
+        for one in passed:
+            at = one.place
+            listener = passed_listener(one.socket, connections_max, tls, mode)
+            opened.append(listener)
+            if listener.local:
+                listeners.append(listener)
+            elif listener.port == port and _reaches(listener.socket.getsockname()[0], host):
+                listeners.insert(0, listener)
+                covered = True
+            else:
+                logger.warning("systemd listens elsewhere than %s says, and both are served at=%s", table, at)
+                listeners.append(listener)
+        if not covered:
+            own = tcp_listener(table, host, port, connections_max, tls)
+            opened.append(own)
+            listeners.insert(0, own)
+        return listeners
+
+    def _open_plain(self, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
+        settings = self._settings
+        for one in passed:
+            at = one.socket.getsockname()
+            if isinstance(at, tuple) and not settings.security.plain_on_network and not is_loopback(at[0]):
+                raise ConfigurationError(
+                    f"security.enabled is false, and systemd listens at {one.place}, which other machines reach; set "
+                    "security.enabled, or `systemctl disable --now lamplighter-http.socket lamplighter-ws.socket`"
+                )
+        at_http, at_websocket = settings.http, settings.websocket
+        http = self._listeners(
+            opened, _named(passed, HTTP), ("http", at_http.host, at_http.port), at_http.connections_max, None, 0o660
+        )
+        websocket = self._listeners(
+            opened,
+            _named(passed, WEBSOCKET),
+            ("websocket", at_websocket.host, at_websocket.port),
+            at_websocket.connections_max,
+            None,
+            0o660,
+        )
+        addresses = plain_addresses(settings, http[0].port, websocket[0].port)
+        return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._places, "", addresses)
+
+    def _open_secure(self, identity: Identity, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
+        assert self.authorization is not None
+        settings, security = self._settings, self._settings.security
+        http_socket, websocket_socket = socket_paths(settings, self._data)
+        mode = 0o666 if security.local_users else 0o600  # who may do what is asked of the kernel, for each connection
+        both = []
+        for name, port, path, connections_max in (
+            (HTTP, security.https_port, http_socket, settings.http.connections_max),
+            (WEBSOCKET, security.wss_port, websocket_socket, settings.websocket.connections_max),
+        ):
+            place = "security", security.host, port
+            listeners = self._listeners(opened, _named(passed, name), place, connections_max, identity.tls, mode)
+            if not any(listener.local and _is_at(listener, path) for listener in listeners):
+                opened.append(unix_listener(path, mode))
+                listeners.append(opened[-1])
+            both.append(listeners)
+        http, websocket = both
+        name = in_url(security.host)
+        if security.host in ("0.0.0.0", "::"):
+            machine = socket.gethostname()
+            name = machine if "." in machine else f"{machine}.local"
+        https, wss = f"https://{name}:{http[0].port}", f"wss://{name}:{websocket[0].port}"
+        addresses = Addresses(
+            query=f"{https}{PREFIX}{settings.http.query_path}",
+            update=f"{https}{PREFIX}{settings.http.update_path}",
+            subscribe=f"{wss}{PREFIX}{settings.websocket.path}",
+            delayed=f"{https}/delayed",
+            health=f"{https}/health",
+            register=f"{https}/oauth/register",
+            token=f"{https}/oauth/token",
+            authority=f"{https}/ca.pem" if identity.authority is not None else "",
+            fingerprint=f"SHA-256 {identity.fingerprint}",
+            http_here=str(http_socket),
+            subscribe_here=f"{UNIX}{websocket_socket}",
+        )
+        gatekeeper = TokenGatekeeper(self.authorization, self._users)
+        return Gates(http, websocket, gatekeeper, self._browsers, self._places, PREFIX, addresses)
+
+
+def check_protection(settings: Settings, folder: Path, data: Path) -> str:
+    """Looks at all that a start would refuse about protection and gates, by the settings and the files that they name.
+
+    No socket is opened and nothing is written. Returns which file was not looked at since this process may not read it,
+    empty if all were: whoever checks need not be the gateway's user. Raises ConfigurationError.
+    """
+    security = settings.security
+    try:
+        _ = _grant(security).access
+    except ConfigurationError as error:
+        raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
+    own_certificate = security.enabled and not security.certificate_file
+    check_paths(
+        settings.http, _places(security, None, b"" if own_certificate else None), PREFIX if security.enabled else ""
+    )
+    if not security.enabled:
+        _check_plain_hosts(settings)
+        return ""
+    trusted_users(security.local_users)
+    for path in socket_paths(settings, data):
+        if len(os.fsencode(path)) > _ADDRESS_BYTES_MAX:
+            raise ConfigurationError(
+                f"cannot listen on {path}: a Unix socket's address has {_ADDRESS_BYTES_MAX} bytes at most; "
+                "name a shorter security.socket_folder"
+            )
+    # Not above: they load cryptography, 9 MB that whoever does not need it does without.
+    if security.certificate_file:
+        from lamplighter.gateway.security.certificates import users_identity
+
+        try:
+            users_identity(folder / security.certificate_file, folder / security.key_file, None)
+        except ConfigurationError as error:
+            if isinstance(error.__cause__, PermissionError):
+                return str(error)
+            raise
+    elif security.names:
+        from lamplighter.gateway.security.certificates import check_names
+
+        check_names(security.names)
+    return ""
+
+
+def _grant(security: SecuritySettings) -> Permissions:
+    """What a new client may do."""
+    return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
+
+
+def _places(
+    security: SecuritySettings, authorization: Authorization | None, authority: bytes | None
+) -> Iterator[Place]:
+    """What is served about clients and their tokens."""
+    yield from OAuth(authorization, authority).places()
+    yield from Clients(authorization, _grant(security), security.code_life_s).places()
+
+
+def _check_plain_hosts(settings: Settings) -> None:
+    """Raises ConfigurationError for gates without protection that other machines reach, unless that is asked for."""
+    for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
+        if not settings.security.plain_on_network and not is_loopback(host):
+            raise ConfigurationError(
+                f"{table}.host = {host!r} is reached from other machines, without any protection; set "
+                "security.enabled for TLS and tokens, or security.plain_on_network if that is what you want"
+            )
+
+
+def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> tuple[Identity, Authorization]:
+    """What secure mode needs from the data folder. Raises ConfigurationError."""
+    # Not above: they load cryptography, 9 MB that plain mode does without.
+    from lamplighter.gateway.security.authorization import Authorization
+    from lamplighter.gateway.security.certificates import own_identity, users_identity
+    from lamplighter.gateway.security.tokens import Tokens
+
+    security, keys = settings.security, data / FOLDER
+    try:
+        disk.make_folder(keys)
+        disk.sync_folder(data)  # clients will know the authority by what is in there
+        keys.chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"{keys}: {error.strerror}; the keys are kept there") from error
+    if security.certificate_file:
+        identity = users_identity(folder / security.certificate_file, folder / security.key_file, clock)
+    else:
+        identity = own_identity(keys, security.names, disk)
+    registry = Registry(keys, clock, disk, security.clients_max, security.code_life_s)
+    tokens = Tokens(keys, clock, disk, security.token_life_s)
+    return identity, Authorization(security, clock, registry, tokens)
+
+
+def _everything(client: str) -> Access | None:
+    """In plain mode everybody may do everything, so what was begun under a name may, too."""
+    return FULL
+
+
+def _named(passed: Sequence[Passed], name: str) -> list[Passed]:
+    return [one for one in passed if one.name == name]
+
+
+def _is_at(listener: Listener, path: Path) -> bool:
+    return Path(listener.socket.getsockname()).resolve() == path
+
+
+def _reaches(listening: str, host: str) -> bool:
+    """Whether listening there is what a setting asks for; every address of the machine is as good as each."""
+    everywhere = ("0.0.0.0", "::")
+    return listening == host or (listening in everywhere and host in everywhere) or host == "localhost"

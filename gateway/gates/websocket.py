@@ -1,0 +1,558 @@
+"""WebSocket gate: SPARQL 1.1 SE protocol, subscriptions (SEPA protocol, section 2), and our updates and queries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    ForeignRequestError,
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+    UnknownSpuidError,
+    bare,
+)
+from lamplighter.engine.protocol import (
+    DeclaredCause,
+    QueryRequest,
+    Results,
+    SubscribeRequest,
+    UnsubscribeRequest,
+    UpdateRequest,
+    WireRequest,
+    answer_message,
+    dataset,
+    error_message,
+    first_message,
+    refusal_message,
+    requests,
+    results_message,
+    resumed_message,
+    unsubscribed_message,
+    updated_message,
+)
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
+from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
+from lamplighter.gateway.gates.outbox import Numbering, Outbox
+from lamplighter.gateway.loop.runner import Batch, Lane, Runner, UpdateCall
+from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.gatekeeper import Gatekeeper, socket_address
+from lamplighter.gateway.settings import WebsocketSettings
+from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.request_ids import Accepted
+from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.workers.ad_hoc import Answer
+
+logger = logging.getLogger(__name__)
+
+QUEUED_MESSAGES_MAX = 4
+"""Messages of one client that are received and not looked at yet."""
+UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
+"""Texts of one client's requests that wait to be answered; nothing more is read from it above that."""
+QUERIES_PER_CLIENT_MAX = 4
+_OPERATIONS: dict[type, str] = {
+    SubscribeRequest: "subscribe",
+    UnsubscribeRequest: "unsubscribe",
+    UpdateRequest: "update",
+    QueryRequest: "query",
+}
+HANDSHAKE_S = 10
+UNKNOWN_REFUSED_MAX = 100
+"""Requests without a good token on one connection, which is closed then."""
+ADAPTER_KINDS = frozenset({"mqtt", "coap"})
+"""Causes that the gateway's own adapters declare, which come by the Unix sockets, or on loopback in plain mode. A
+registered client is somebody else, whose records must not pass for a device's."""
+
+
+class _Sink:
+    """One subscription's way into its connection's outbox; knows the alias for the first message."""
+
+    __slots__ = (
+        "_alias",
+        "_numbering",
+        "_outbox",
+        "_tell_class",
+        "client",
+        "connection",
+        "identity",
+        "over",
+        "since",
+    )
+
+    def __init__(self, connection: _Connection, outbox: Outbox, alias: str | None, tell_class: bool = False) -> None:
+        self.connection = connection
+        self._outbox = outbox
+        self._alias = alias
+        self._tell_class = tell_class
+        self._numbering: Numbering | None = None
+        self.client = connection.name
+        self.identity: str | None = None
+        self.since: datetime | None = None
+        self.over = False
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        results = Results(subscription.first, Bag(subscription.first.variables))
+        spu_class = subscription.spu_class if self._tell_class else None
+        if keep is None:
+            self._numbering = Numbering(subscription.spuid)
+        self._outbox.put(first_message(subscription.spuid, results, self._alias, spu_class, keep, reset))
+
+    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+        self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
+        self._outbox.replay(attached.missed, attached.bytes)
+
+    def notify(self, notification: Notification, results: Results) -> None:
+        if self._numbering is not None:
+            self._outbox.notify(self._numbering, results)
+        else:
+            self._outbox.put(results_message(notification.spuid, notification.sequence, results))
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        self.over = True
+        self.connection.ended(spuid, self)
+        self._outbox.put(error_message(error, self._alias, spuid))
+
+    def taken_over(self, spuid: str, by: Sink) -> None:
+        if by.connection is self.connection:
+            self.connection.ended(spuid, self)  # the client knows
+        else:
+            self.ended(spuid, UnknownSpuidError("the subscription was resumed on another connection"))
+
+
+class _Connection:
+    """One client. Requests go to the runner in the order in which they came; everything leaves by the outbox."""
+
+    def __init__(
+        self,
+        socket: BoundedSocket,
+        runner: Runner,
+        settings: WebsocketSettings,
+        gatekeeper: Gatekeeper,
+        held: Held,
+        security: SecuritySettings,
+        trusted: Callable[[], None],
+    ) -> None:
+        """trusted: called when a message shows a good token for the first time."""
+        self._socket = socket
+        self._held = held
+        self._security = security
+        self._trusted = trusted
+        self._refused = 0  # requests without a good token, until there is one
+        self._runner = runner
+        self._settings = settings
+        self._gatekeeper = gatekeeper
+        self._counters = runner.figures.websocket
+        self._outbox = Outbox(
+            settings.outbox_bytes_max if socket.trusted else security.first_message_bytes_max,
+            replay_bytes_max=runner.replay_bytes_max,
+            composed=self._composed,
+        )
+        self._sinks: dict[str, _Sink] = {}
+        self._sent = 0
+        self._under_way = 0
+        self._answered = asyncio.Event()
+        self._closed = False
+        self._subscribing = 0
+        self._queries: set[asyncio.Task[None]] = set()
+        address = socket.remote_address
+        self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self._cause = Cause("ws", self.name)
+        self._lane = Lane()
+
+    async def serve(self) -> None:
+        sender = asyncio.create_task(self._send())
+        watchers = [
+            asyncio.create_task(watch) for watch in (self._disconnect_when_too_slow(), self._disconnect_when_dead())
+        ]
+        waiting = asyncio.get_running_loop().call_later(self._security.token_wait_s, self._disconnect_when_unknown)
+        try:
+            async for message in self._socket:
+                if self._socket.refused:
+                    continue
+                self._take(message)
+                self._socket.taken()
+                del message  # the next one may be long in coming
+                while self._under_way > UNDER_WAY_BYTES_MAX:
+                    self._answered.clear()
+                    await self._answered.wait()
+        except ConnectionClosed:
+            logger.debug("connection closed peer=%s", self._cause.id)
+        finally:
+            self._closed = True
+            waiting.cancel()
+            tasks = [sender, *watchers, *self._queries]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._runner.figures.shares.leave(self._outbox)
+            for spuid, sink in self._sinks.items():
+                self._runner.disconnect(sink, [spuid])
+
+    async def _send(self) -> None:
+        while True:
+            await self._socket.send(await self._outbox.get(), text=True)
+            self._sent += 1
+
+    async def _disconnect_when_too_slow(self) -> None:
+        await self._outbox.overflowed.wait()
+        self._counters.disconnected += 1
+        logger.warning(
+            "client disconnected peer=%s reason=too slow outbox_bytes_max=%d",
+            self._cause.id,
+            self._settings.outbox_bytes_max,
+        )
+        self._socket.transport.abort()
+
+    async def _disconnect_when_dead(self) -> None:
+        """Pings find out about peers that are gone, but behind what a peer does not take in none can be written."""
+        before = None
+        while True:
+            await asyncio.sleep(self._settings.ping_s)
+            unsent = self._socket.transport.get_write_buffer_size()
+            if unsent and before == (self._sent, unsent):
+                break
+            before = (self._sent, unsent)
+        self._counters.disconnected += 1
+        logger.warning(
+            "client disconnected peer=%s reason=it takes nothing in ping_s=%d", self._cause.id, self._settings.ping_s
+        )
+        self._socket.transport.abort()
+
+    def _disconnect_when_unknown(self) -> None:
+        if not self._socket.trusted:
+            self._socket.refuse(
+                CloseCode.POLICY_VIOLATION,
+                f"no good token within security.token_wait_s = {self._security.token_wait_s}",
+            )
+
+    def _trust(self) -> None:
+        self._socket.trust()
+        self._outbox.allow(self._settings.outbox_bytes_max)
+        self._trusted()
+
+    def _take(self, message: str | bytes) -> None:
+        self._counters.messages += 1
+        held = self._runner.timings.loop_held
+        begun = held.now()
+        found = requests(message)
+        held.ended(begun, "reading a WebSocket message")
+        full: QueueFullError | None = None
+        room = False
+        batch = Batch()
+        answered: asyncio.Future[Any] | None = None
+        for request in found:
+            # Who asks comes before what is wrong with it, and before whether there is room.
+            try:
+                if full is not None:
+                    raise full
+                caller = self._gatekeeper.socket_caller(request.authorization, self._socket)
+                if caller.registered:
+                    self._held.by_caller(caller)
+                    self._runner.figures.shares.join(caller.name, self._outbox, self._outbox_bytes_max)
+                if not self._socket.trusted:
+                    self._trust()
+                if not room:
+                    self._runner.check_room(len(found))
+                    room = True
+            except GatewayError as error:
+                if isinstance(error, QueueFullError):
+                    # What follows in a batch as well: it must not overtake what has to be sent again.
+                    full = error
+                self._refuse(bare(error), request, after=answered)
+                if not self._socket.trusted:
+                    self._refused += 1
+                    if self._refused > UNKNOWN_REFUSED_MAX:
+                        reason = f"{self._refused} requests without a good token"
+                        self._socket.refuse(CloseCode.POLICY_VIOLATION, reason)
+                        return
+                continue
+            if isinstance(request, GatewayError):
+                self._refuse(request, request, after=answered)
+                continue
+            try:
+                answered = self._submit(request, caller, batch)
+            except GatewayError as error:
+                self._refuse(bare(error), request, caller, answered)
+                continue
+            size = len(message) // len(found)
+            self._under_way += size
+            answered.add_done_callback(partial(self._free, size))
+
+    def _outbox_bytes_max(self) -> int:
+        return self._runner.quotas().outbox_bytes_max
+
+    def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
+        self._under_way -= size
+        self._answered.set()
+
+    def _refuse(
+        self,
+        error: GatewayError,
+        request: WireRequest | GatewayError,
+        caller: Caller | None = None,
+        after: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """after: what is answered before it, the member that stands before it in the message."""
+        if after is not None:
+            after.add_done_callback(lambda _: self._refuse(error, request, caller))
+            return
+        self._counters.errors[error.code] += 1
+        if caller is not None and isinstance(error, AccessDeniedError):
+            self._gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
+        self._outbox.put(refusal_message(error, request))
+
+    def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
+        """Hands a request to the runner; done when it is answered. Raises GatewayError."""
+        match request:
+            case QueryRequest():
+                return self._query(request, caller)
+            case SubscribeRequest():
+                return self._subscribe(request, caller)
+            case UnsubscribeRequest():
+                sink = self._sinks.get(request.spuid)
+                outcome = self._runner.unsubscribe(
+                    request.spuid, sink or _Sink(self, self._outbox, None), self._lane, caller
+                )
+                outcome.add_done_callback(partial(self._unsubscribed, request, caller))
+                return outcome
+            case UpdateRequest():
+                declared = request.cause
+                call = UpdateCall(
+                    request.sparql,
+                    self._cause_of(caller) if declared is None else _declared(declared, caller),
+                    request_id=request.request_id,
+                    delay=request.delay,
+                    at=request.at,
+                    missed=request.missed,
+                    batch=batch,
+                    lane=self._lane,
+                    caller=caller,
+                )
+                updated = self._runner.update(call)
+                updated.add_done_callback(partial(self._updated, request, caller))
+                return updated
+
+    def _cause_of(self, caller: Caller) -> Cause:
+        return Cause("ws", f"{caller.name}@{self.name}") if caller.name else self._cause
+
+    def _updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
+        error = outcome.exception()
+        if isinstance(error, GatewayError):
+            self._refuse(error, request, caller)
+        else:
+            accepted = outcome.result()
+            sequence = accepted.sequence if caller.numbered else None
+            self._outbox.put(updated_message(request.alias, sequence, accepted.delayed))
+
+    def _subscribe(self, request: SubscribeRequest, caller: Caller) -> asyncio.Future[str]:
+        limit = self._settings.subscriptions_per_client_max
+        if len(self._sinks) + self._subscribing >= limit:
+            raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
+        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True)
+        outcome = self._runner.subscribe(
+            request.sparql,
+            sink,
+            *dataset(request.default_graph_uri, request.named_graph_uri),
+            self._lane,
+            request.resume,
+            caller,
+        )
+        self._subscribing += 1
+        outcome.add_done_callback(partial(self._subscribed, request, caller, sink))
+        return outcome
+
+    def _subscribed(self, request: SubscribeRequest, caller: Caller, sink: _Sink, outcome: asyncio.Future[str]) -> None:
+        self._subscribing -= 1
+        error = outcome.exception()
+        if isinstance(error, GatewayError):
+            self._refuse(error, request, caller)
+        elif self._closed:
+            self._runner.disconnect(sink, [outcome.result()])
+        else:
+            self._counters.subscribed += 1
+            if not sink.over:
+                self._sinks[outcome.result()] = sink
+
+    def ended(self, spuid: str, sink: _Sink) -> None:
+        """The gateway has ended a subscription here."""
+        if self._sinks.get(spuid) is sink:
+            del self._sinks[spuid]
+
+    def _composed(self) -> None:
+        self._runner.counters.compositions += 1
+
+    def _unsubscribed(self, request: UnsubscribeRequest, caller: Caller, outcome: asyncio.Future[None]) -> None:
+        error = outcome.exception()
+        if isinstance(error, GatewayError):
+            self._refuse(error, request, caller)
+        else:
+            self._sinks.pop(request.spuid, None)
+            self._counters.unsubscribed += 1
+            self._outbox.put(unsubscribed_message(request.spuid))
+
+    def _query(self, request: QueryRequest, caller: Caller) -> asyncio.Future[None]:
+        if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
+            raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
+        query = self._runner.outline(request.sparql)
+        # Here and not in the task, so that it has its turn before what comes after it.
+        outcome = self._runner.query(
+            query,
+            "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
+            *dataset(request.default_graph_uri, request.named_graph_uri),
+            self._lane,
+            caller,
+        )
+        task = asyncio.create_task(self._answer(request, caller, outcome))
+        self._queries.add(task)
+        task.add_done_callback(partial(self._query_ended, outcome))
+        return task
+
+    def _query_ended(self, outcome: asyncio.Future[Answer], task: asyncio.Task[None]) -> None:
+        self._queries.discard(task)
+        if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
+            outcome.result().abandon()  # the client went away before anybody looked at the answer
+
+    async def _answer(self, request: QueryRequest, caller: Caller, outcome: asyncio.Future[Answer]) -> None:
+        try:
+            answer = await outcome
+            results = b"".join([chunk async for chunk in answer.chunks()])
+            self._outbox.put(answer_message(request.alias, results))
+        except GatewayError as error:
+            self._refuse(bare(error), request, caller)
+
+
+def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
+    """What an update is said to come from. Raises AccessDeniedError for what only the gateway's adapters may say."""
+    if caller.registered and cause.kind in ADAPTER_KINDS:
+        raise AccessDeniedError(
+            f"cause.kind {cause.kind!r} is that of the gateway's own adapters; take another word, such as "
+            f"{cause.kind}-bridge"
+        )
+    return Cause(cause.kind, cause.id)
+
+
+@asynccontextmanager
+async def websocket_gate(
+    runner: Runner,
+    settings: WebsocketSettings,
+    listeners: Sequence[Listener],
+    gatekeeper: Gatekeeper,
+    browsers: Browsers,
+    security: SecuritySettings,
+    prefix: str = "",
+) -> AsyncIterator[None]:
+    """Serves until left, on all listeners at once. gatekeeper: says who asks; browsers: whose pages may; security: what
+    clients may without a good token; prefix: what may stand before the path too."""
+    connections = sockets = 0
+    usage = runner.figures.websocket_connections
+    paths = {settings.path, prefix + settings.path}
+
+    class Socket(BoundedSocket):
+        """Counted from the first byte on."""
+
+        unread = Unread(settings.unread_bytes_max)
+        first_bytes_max = security.first_message_bytes_max
+        compression = settings.compression
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            nonlocal sockets
+            sockets += 1
+            self.held = Held(usage, runner.quotas)
+            super().connection_made(transport)
+            if sockets > settings.connections_max + HANDSHAKES_MAX and not self.local:
+                self.transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            nonlocal sockets
+            sockets -= 1
+            self.held.end()
+            super().connection_lost(exc)
+            # The last message, of up to 16 MiB, is in a variable of the parser still, and the connection is part of a
+            # cycle: a hundred of them would wait for the garbage collector, who counts objects and not bytes.
+            self.protocol.parser.close()
+            if self.protocol.parser_exc is not None:
+                bare(self.protocol.parser_exc)
+
+    async def handle(listener: Listener, socket: ServerConnection) -> None:
+        nonlocal connections
+        assert isinstance(socket, Socket)
+        trusted = partial(listener.trust, socket.transport.get_extra_info("socket").fileno())
+        if socket.trusted:
+            trusted()
+        connections += 1
+        runner.figures.sockets(connections)
+        try:
+            await _Connection(socket, runner, settings, gatekeeper, socket.held, security, trusted).serve()
+        finally:
+            connections -= 1
+            runner.figures.sockets(connections)
+
+    def check(socket: ServerConnection, request: Request) -> Response | None:
+        assert isinstance(socket, Socket)
+        if not socket.local:
+            try:
+                browsers.origin(_raw(request), "1.1", link=False)
+            except ForeignRequestError as error:
+                runner.figures.websocket.errors[error.code] += 1
+                return socket.refusal(HTTPStatus(error.status), error.code, str(error))
+        if request.path.partition("?")[0] not in paths:
+            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
+        if connections >= settings.connections_max and not socket.local:
+            reason = f"websocket.connections_max = {settings.connections_max} is reached"
+            return socket.refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
+        try:
+            plain = socket.transport.get_extra_info("sslcontext") is None
+            socket.held.by_origin(socket.transport.get_extra_info("socket"), socket_address(socket), plain=plain)
+        except LimitExceededError as error:
+            runner.figures.websocket.errors[error.code] += 1
+            return socket.refusal(HTTPStatus(error.status), error.code, str(error))
+        if gatekeeper.trusts(socket):
+            socket.trust()
+        return None
+
+    async with AsyncExitStack() as stack:
+        for listener in listeners:
+            server = serve(
+                partial(handle, listener),
+                sock=listener.socket,
+                backlog=BACKLOG,
+                ssl=listener.tls,
+                ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
+                process_request=check,
+                create_connection=Socket,
+                compression="deflate" if settings.compression else None,
+                max_size=MESSAGE_BYTES_MAX,
+                max_queue=QUEUED_MESSAGES_MAX,
+                open_timeout=HANDSHAKE_S,
+                ping_interval=settings.ping_s,
+                ping_timeout=settings.ping_s,
+                close_timeout=1,
+            )
+            await stack.enter_async_context(server)
+        yield
+
+
+def _raw(request: Request) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in request.headers.raw_items()
+    ]

@@ -1,0 +1,112 @@
+"""Backups: a snapshot file, made by the running gateway or from the data folder of one that does not run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.change_log import VERSION, Record
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.history.records import History
+from lamplighter.gateway.log import snapshots
+from lamplighter.gateway.log.snapshots import known, read_snapshot
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup that was read from end to end. place: gateway, epoch and sequence; timers: pending delayed updates."""
+
+    place: str
+    ts: str
+    quads: int
+    timers: int
+    bytes: int
+
+
+def checked(path: Path) -> Backup:
+    """Reads a backup from end to end. Raises ChangeLogError if it is damaged, ConfigurationError for a newer one."""
+    head, batches = read_snapshot(path)
+    quads = sum(map(len, batches))
+    return Backup(
+        f"{head.gw}/{head.epoch}/{head.seq}", head.ts, quads, len(known(head).delayed.pending), path.stat().st_size
+    )
+
+
+def save(path: Path, chunks: Iterable[bytes]) -> Backup:
+    """Writes a backup under another name, has it on the disk, checks it, and gives it its name.
+
+    Raises ChangeLogError, ConfigurationError, and whatever `chunks` raises; then nothing is there under the name, or
+    what was there before.
+    """
+    disk = Disk()
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        file = disk.create(temporary)
+        try:
+            for chunk in chunks:
+                disk.write_all(file, chunk)
+            disk.sync(file)
+        finally:
+            disk.close(file)
+        backup = checked(temporary)
+        disk.rename(temporary, path)
+        disk.sync_folder(path.parent)
+    except OSError as error:
+        raise ChangeLogError(str(error.strerror), path=path, hint="name a file that can be written") from error
+    finally:
+        with contextlib.suppress(OSError):
+            disk.remove(temporary)
+    return backup
+
+
+def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[bytes]:
+    """A backup of a data folder that no gateway uses, as `save` wants it. Nothing is written there.
+
+    told: is given what had to be passed over. Raises ConfigurationError when a gateway is at work there, or
+    ChangeLogError.
+    """
+    history = History(data, clock)
+    with _lock(data):
+        replay = history.replay(passed_over=lambda error: told(str(error)))
+        replay.delayed.rebase()
+        epoch, sequence = replay.place
+        head = Record(
+            v=VERSION,
+            type="snapshot",
+            gw=(data / "identity").read_text().strip(),
+            epoch=epoch,
+            seq=sequence,
+            ts=iso(clock.wall()),
+            trusted=clock.trusted(),
+            boot=clock.boot,
+            boottime_us=clock.boottime_us(),
+        )
+        state = msgspec.json.encode(replay.state())
+        out = io.BytesIO()  # compressed, and so a small part of what is in memory already
+        snapshots.write(out, head, replay.engine.store.graphs(), state, replay.engine.snapshot())
+        yield out.getvalue()
+
+
+@contextlib.contextmanager
+def _lock(data: Path) -> Iterator[None]:
+    """Keeps gateways from starting. Raises ConfigurationError when one runs."""
+    file = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise ConfigurationError(
+            f"data folder {data}: a gateway is using it, and does not answer where this configuration says; "
+            "name its settings with --config"
+        ) from error
+    finally:
+        os.close(file)

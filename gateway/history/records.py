@@ -1,0 +1,363 @@
+"""Reads the past from a data folder: records from one to another, and what the gateway knew at any of them.
+
+Nothing is written and no lock is needed: a gateway may be at work in the folder, so that segments are sealed and go
+while they are read. A place is (epoch, sequence), the name of a record for ever, written ``1/17``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.change_log import Followed, Record, check, decode
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
+from lamplighter.engine.protocol import Results
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.log.reader import CheckedLines, LogReader, Segment, ends, segments
+from lamplighter.gateway.log.snapshots import (
+    Known,
+    Place,
+    Snapshot,
+    known,
+    place_of,
+    read_snapshot,
+    shown,
+    snapshots,
+)
+from lamplighter.gateway.state.applications import Register
+from lamplighter.gateway.state.delayed import DelayedUpdates
+from lamplighter.gateway.state.request_ids import RequestIds
+from lamplighter.gateway.state.resumption import outlives_process, seen
+
+_TRIES = 100  # so often may files go under our hands before one record more was read
+_PLACE = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
+
+
+# --- what was known ---------------------------------------------------------------------------------------
+
+
+class Replay:
+    """What a gateway knew at a record, but for its subscriptions.
+
+    clock: of the machine that asks; subscriptions: whether the resumable ones are followed all the same, to see that
+    they can be.
+    """
+
+    def __init__(self, clock: Clock, *, subscriptions: bool = False) -> None:
+        self._clock = clock
+        self._subscriptions = subscriptions
+        self._clear()
+
+    def _clear(self) -> None:
+        self.engine = Engine()
+        self.delayed = DelayedUpdates(self._clock)
+        self.register = Register()
+        self.requests = RequestIds()
+        self._handles: dict[str, str] = {}  # spuid -> the engine's name of it
+        self.place: Place = (1, 0)
+
+    def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
+        """Begins anew with what a snapshot has. Raises what reading it does; then there is nothing."""
+        self._clear()
+        graphs = head.graphs.created if head.graphs else ()
+        try:
+            self.engine.restore(batches, graphs, head.seq)
+        except BaseException:
+            self._clear()
+            raise
+        had = known(head)
+        self.delayed.restore(had.delayed)
+        self.register.restore(had.applications)
+        self.requests.restore(had.requests)
+        for retained in had.resumable:
+            self._subscribe(retained.followed)
+        self.place = place_of(head)
+
+    def follow(self, record: Record) -> None:
+        """Takes in the next record."""
+        self.delayed.follow(record)
+        self.register.follow(record)
+        self.requests.follow(record)
+        if record.subscribe is not None:
+            self._subscribe(record.subscribe)
+        if record.unsubscribe in self._handles:
+            self.engine.unsubscribe(self._handles.pop(record.unsubscribe))
+        if record.type == "commit":
+            commit = self.engine.commit(record.delta, record.seq)
+            for notification in commit.notifications:
+                Results(notification.added, notification.removed).members  # noqa: B018 - it must be possible
+        self.place = place_of(record)
+
+    def _subscribe(self, followed: Followed) -> None:
+        if self._subscriptions and outlives_process(followed.sparql):
+            access = Access(FULL.read, FULL.write, seen(followed))
+            graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
+            with suppress(Exception):  # a start passes over it, too
+                self._handles[followed.spuid] = self.engine.subscribe(followed.sparql, access=access, **graphs).spuid
+
+    def state(self) -> Known:
+        """As a snapshot has it."""
+        return Known(self.delayed.state(), self.requests.state(), self.register.digests())
+
+
+# --- the log ----------------------------------------------------------------------------------------------
+
+
+class _Stamp(msgspec.Struct):
+    """When a record was written."""
+
+    epoch: int
+    seq: int
+    ts: str
+    trusted: bool
+
+
+_stamp = msgspec.json.Decoder(_Stamp).decode
+
+
+@dataclass(frozen=True)
+class Found:
+    """The last record at or before a time. doubt: why that may not be when it was, "" if nothing speaks against it."""
+
+    place: Place
+    ts: str
+    doubt: str
+
+
+class History:
+    """The change log and the snapshots of a data folder. Raises ConfigurationError if there are none."""
+
+    def __init__(self, data: Path, clock: Clock) -> None:
+        self.data = data
+        self.log = data / "log"
+        self._clock = clock
+        if not self.log.is_dir() or not (data / "snapshots").is_dir():
+            raise ConfigurationError(f"data folder {data}: no change log is there; name another with --data")
+
+    # --- places ---
+
+    def segments(self) -> list[Segment]:
+        return segments(self.log)
+
+    def first(self) -> Place | None:
+        """The oldest record that is kept, None if there is none."""
+        for segment in self.segments():
+            if (lines := self._good_lines(segment)) is not None and lines:
+                return place_of(decode(lines[0]))
+        return None
+
+    def last(self) -> Place | None:
+        """The newest record that can be read, None if there is none."""
+        for segment in reversed(self.segments()):
+            if (lines := self._good_lines(segment)) is not None and lines:
+                return place_of(decode(lines[-1]))
+        return None
+
+    def place(self, text: str) -> Place:
+        """The place that a person means by ``1/17``, or by ``17``: then the newest epoch that has such a record.
+
+        Raises ChangeLogError.
+        """
+        named = _PLACE.fullmatch(text)
+        if named is None:
+            raise ConfigurationError(
+                f"{text!r} is no record; write its sequence, such as 17, or 1/17 for that of epoch 1"
+            )
+        sequence = int(named[2])
+        if named[1] is not None:
+            return int(named[1]), sequence
+        for segment in reversed(self.segments()):
+            lines = self._good_lines(segment) if segment.name.first <= sequence else None
+            if lines and sequence <= decode(lines[-1]).seq:
+                return segment.name.epoch, sequence
+        raise self._error(f"no record {sequence} is kept", self._extent())
+
+    def _extent(self) -> str:
+        first, last = self.first(), self.last()
+        return f"the log has {shown(first)} to {shown(last)}" if first and last else "the log is empty"
+
+    def at(self, moment: datetime) -> Found:
+        """The last record, in the order of the log, whose time is not after a moment. Raises ChangeLogError."""
+        wanted = iso(moment)
+        following: _Stamp | None = None
+        for segment in reversed(self.segments()):
+            try:
+                stamps = [_stamp(check(line) + b"}") for line in self._good_lines(segment) or ()]
+            except msgspec.DecodeError as error:
+                hint = "`lamplighter verify` says more; name a sequence instead of a time"
+                raise ChangeLogError(f"not a record: {error}", path=segment.path, hint=hint) from error
+            for number in range(len(stamps) - 1, -1, -1):
+                stamp = stamps[number]
+                if stamp.ts <= wanted:
+                    doubt = ""
+                    if not stamp.trusted or (following is not None and not following.trusted):
+                        doubt = "the clock was not synchronised around it"
+                    elif any(earlier.ts > wanted for earlier in stamps[:number]):
+                        doubt = "the clock was set back before it"
+                    return Found((stamp.epoch, stamp.seq), stamp.ts, doubt)
+                following = stamp
+        if following is None:
+            raise self._error("it has no records", "name another folder with --data")
+        raise self._error(
+            f"nothing from {wanted} or before is kept",
+            f"the oldest record is {following.epoch}/{following.seq} of {following.ts}",
+        )
+
+    @staticmethod
+    def _good_lines(segment: Segment) -> list[bytes] | None:
+        """None if it went meanwhile."""
+        try:
+            return list(CheckedLines(segment, ends(segments(segment.path.parent)).get(segment.name.epoch)))
+        except ChangeLogError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    # --- records ---
+
+    def records(self, after: Place | None = None, to: Place | None = None) -> Iterator[Record]:
+        """The records behind one place, up to another one with it.
+
+        after: None for all that are kept. Raises ChangeLogError where records are damaged or went; those before are
+        given out. What cannot be read at the end of the log is passed over if it may be a write that was cut short.
+        """
+        position = after
+        begun = after is not None
+        tries = 0
+        while True:
+            if position is None:
+                found = self.segments()
+                if not found:
+                    return
+                position = found[0].name.epoch, found[0].name.first - 1
+            reader = LogReader(self.log, *position)
+            try:
+                for record in reader:
+                    if to is not None and place_of(record) > to:
+                        return
+                    position, begun, tries = place_of(record), True, 0
+                    yield record
+            except ChangeLogError as error:
+                if not isinstance(error.__cause__, FileNotFoundError) or tries == _TRIES:
+                    raise
+                tries += 1  # it was sealed, or went to make room
+                position = position if begun else None
+                continue
+            if reader.damage is not None and (to is None or position < to):
+                raise self._unreadable(reader, position)
+            return
+
+    def _unreadable(self, reader: LogReader, position: Place) -> ChangeLogError:
+        first = reader.segments[0]
+        if first.begin > (position[0], position[1] + 1):
+            return self._error(
+                f"the records behind {shown(position)} went to make room",
+                f"the oldest that is kept is {shown(first.begin)}",
+            )
+        assert reader.damage is not None
+        return ChangeLogError(
+            f"damaged behind record {shown(position)}: {reader.damage.reason}",
+            path=reader.damage.aside[0].path,
+            hint="`lamplighter verify` says more",
+        )
+
+    def newest(
+        self, count: int, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
+    ) -> list[Record]:
+        """The last records that are wanted, oldest first, of those that `records` gives. Raises ChangeLogError."""
+        back = 1
+        while True:
+            found = self.segments()
+            begin = (0, 0) if back >= len(found) else (found[-back].name.epoch, found[-back].name.first - 1)
+            whole = begin <= (after or (0, 0))
+            result = deque(filter(wanted, self.records(after if whole else begin, to)), maxlen=count)
+            if len(result) == count or whole:
+                return list(result)
+            back *= 2
+
+    # --- what was known ---
+
+    def snapshots(self) -> list[Snapshot]:
+        return snapshots(self.data / "snapshots")
+
+    def complete(self) -> bool:
+        """Whether the log goes back to the first record ever."""
+        found = self.segments()
+        return found[0].begin == (1, 1) if found else not self.snapshots()
+
+    def replay(self, to: Place | None = None, passed_over: Callable[[ChangeLogError], None] | None = None) -> Replay:
+        """What was known at a record; None: at the last one that can be read.
+
+        passed_over: is told of damaged snapshots, which do no harm if an older one is there, and for None of damage
+        in the log. Raises ChangeLogError, which names the oldest record that can be asked for.
+        """
+        replay = Replay(self._clock)
+        tell = passed_over or (lambda error: None)
+        if not self._begun(replay, to, tell):
+            oldest = self.oldest()
+            raise self._error(
+                f"the history that leads to {'its end' if to is None else shown(to)} is not kept any more",
+                "no snapshot is left"
+                if oldest is None
+                else f"the oldest record that can be restored is {shown(oldest)}",
+            )
+        try:
+            for record in self.records(replay.place, to):
+                self._follow(replay, record)
+        except ChangeLogError as error:
+            if to is not None:
+                raise
+            tell(error)
+        if to is not None and replay.place != to:
+            raise self._error(f"there is no record {shown(to)}", self._extent())
+        return replay
+
+    def _follow(self, replay: Replay, record: Record) -> None:
+        """Raises StoreError for a record that cannot be applied, whatever the trouble."""
+        try:
+            replay.follow(record)
+        except Exception as error:
+            raise StoreError(
+                f"{self.log}: record {shown(place_of(record))} cannot be applied: {error!r}; start the gateway, which "
+                "sets it aside, or name an earlier record"
+            ) from error
+
+    def _begun(self, replay: Replay, to: Place | None, tell: Callable[[ChangeLogError], None]) -> bool:
+        """Begins with the nearest snapshot that is whole, or with nothing where the log has everything."""
+        for snapshot in reversed(self.snapshots()):
+            if to is not None and snapshot.place > to:
+                continue
+            try:
+                replay.restore(*read_snapshot(snapshot.path, snapshot.place))
+            except ChangeLogError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    tell(error)
+            else:
+                return True
+        return self.complete()
+
+    def oldest(self) -> Place | None:
+        """The oldest record at which the state can be had."""
+        if self.complete():
+            return self.first()
+        for snapshot in self.snapshots():
+            try:
+                for _ in read_snapshot(snapshot.path, snapshot.place)[1]:
+                    pass
+            except ChangeLogError:
+                continue
+            return snapshot.place
+        return None
+
+    def _error(self, what: str, hint: str) -> ChangeLogError:
+        return ChangeLogError(what, path=self.log, hint=hint)

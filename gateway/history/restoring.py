@@ -1,0 +1,239 @@
+"""Restores a backup while the gateway runs.
+
+A fork compares the backup with the dataset, while updates go on; the difference, corrected by what was committed
+meanwhile, is one commit, so that subscribers are told exactly what changed. The delayed updates of the backup take the
+place of those that were pending. Request ids, applications and resumable subscriptions stay as they are: they belong to
+the clients of now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import io
+import mmap
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from lamplighter.engine.change_log import Record, Timer
+from lamplighter.engine.change_log.frames import Content
+from lamplighter.engine.core import Engine
+from lamplighter.engine.delta import QuadDelta, compose
+from lamplighter.engine.errors import (
+    ChangeLogError,
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    RequestError,
+    StoreError,
+)
+from lamplighter.engine.slices import Slices
+from lamplighter.engine.sparql.requests import parse_update
+from lamplighter.engine.store.quad_store import QuadStore, check_graph_names, check_quads
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.gateway.clock import iso, moment
+from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.log.snapshots import known, read_snapshot
+from lamplighter.gateway.state.delayed import DELAY_US_MAX
+from lamplighter.gateway.workers.ad_hoc import Answer
+
+KIND = "restore"
+"""The cause of the records that a restore brings about; its id is gateway, epoch and sequence of the backup."""
+RESTORE_BYTES_MAX = 1024 * 1024 * 1024
+"""A larger backup is not taken in."""
+_ERROR_CHARACTERS_MAX = 500
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of what the fork says. place: only on the last one; error: instead of everything, code and description."""
+
+    removed: tuple[Quad, ...] = ()
+    added: tuple[Quad, ...] = ()
+    created: tuple[Term, ...] = ()
+    dropped: tuple[Term, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    place: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What makes the state that a fork saw that of a backup. timers: the delayed updates to set."""
+
+    place: str
+    delta: QuadDelta
+    timers: tuple[Timer, ...]
+
+    def since(self, deltas: list[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
+        """The exact delta from the state after some commits that the fork has not seen."""
+        undone = [delta.invert() for delta in reversed(deltas)]
+        return compose([*undone, self.delta], slices)._replace(kept=())
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    place: str
+    sequence: int
+    removed: int
+    added: int
+    cancelled: int
+    delayed: int
+
+
+def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> Callable[[BinaryIO], None]:
+    """What writes `Part`s: how the dataset differs from a backup. Meant for a fork, which need not open any file.
+
+    pending_max: one delayed update more is told of, since then all are refused; now: by the wall clock.
+    Raises ChangeLogError when the backup cannot be read.
+    """
+    # The mapping stays when its file is closed, or removed. There is none of an empty file.
+    try:
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else io.BytesIO()
+    except OSError as error:
+        raise ChangeLogError(str(error.strerror), path=path, hint="nothing was changed; try again") from error
+    return partial(_compare, path, content, engine, pending_max, now)
+
+
+def _compare(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime, out: BinaryIO) -> None:
+    try:
+        for part in _parts(path, content, engine, pending_max, now):
+            out.write(msgspec.json.encode(part) + b"\n")
+    except MemoryError:
+        raise  # nothing is wrong with the backup
+    except GatewayError as error:
+        out.write(msgspec.json.encode(Part(error=_cut(str(error)))) + b"\n")
+    except Exception as error:  # whatever a forged file does to those who read it, that is why it is refused
+        out.write(msgspec.json.encode(Part(error=_cut(f"{path}: it cannot be restored: {error!r}"))) + b"\n")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ERROR_CHARACTERS_MAX else f"{text[: _ERROR_CHARACTERS_MAX - 1]}…"
+
+
+def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime) -> Iterator[Part]:
+    head, batches = read_snapshot(path, content=content)
+    names = head.graphs.created if head.graphs else ()
+    # A store of its own makes terms canonical, whoever wrote them. Nothing is said before the file was read to its end.
+    wanted = QuadStore()
+    try:
+        engine.store.check(Quad("<urn:s>", "<urn:p>", "<urn:o>", name) for name in names)
+        check_graph_names(names)
+        wanted.fill(_possible(batches, engine.store), names)
+        timers = tuple(islice(_timers(head, now), pending_max + 1))
+    except ValueError as error:
+        raise ChangeLogError(f"damaged: {error}", path=path, hint="take an older one") from error
+    for removed in _missing(engine.store, wanted):
+        yield Part(removed=removed)
+    for added in _missing(wanted, engine.store):
+        yield Part(added=added)
+    there, present = set(wanted.graphs()), set(engine.store.graphs())
+    yield Part(
+        created=tuple(sorted(there - present)),
+        dropped=tuple(sorted(present - there)),
+        timers=timers,
+        place=f"{head.gw}/{head.epoch}/{head.seq}",
+    )
+
+
+def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
+    """What is in these and not in those, in batches."""
+    for batch in these.batches():
+        missing = tuple(quad for quad, there in zip(batch, those.contains(batch), strict=True) if not there)
+        if missing:
+            yield missing
+
+
+def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator[tuple[Quad, ...]]:
+    """The same quads. store: what they are meant for. Raises ValueError for one that is none, LimitExceededError for
+    terms that are too long or too deep."""
+    before = 0
+    for batch in batches:
+        store.check(batch)
+        check_quads(batch, before)
+        before += len(batch)
+        yield batch
+
+
+def _timers(head: Record, now: datetime) -> Iterator[Timer]:
+    """The delayed updates of a backup, with what they had left, under new ids. Raises ValueError for one that could not
+    have been asked for."""
+    state = known(head).delayed
+    boot = state.boot
+    now_us = head.boottime_us if boot is None or boot.boot == head.boot else boot.uptime_us
+    good: set[str] = set()  # texts
+    for number, (record, due_us) in enumerate(state.pending):
+        timer = record.timer
+        assert timer is not None
+        left_us = None if due_us is None else max(0, due_us - now_us)
+        if left_us is not None and left_us > DELAY_US_MAX:
+            raise ValueError(f"delayed.pending[{number}]: it is due in {left_us} microseconds, later than any may be")
+        if timer.update not in good:
+            try:
+                parse_update(timer.update, now)
+            except RequestError as error:
+                raise ValueError(f"delayed.pending[{number}]: timer.update: {error}") from error
+            good.add(timer.update)
+        at = None if timer.at is None else iso(moment(timer.at))
+        yield msgspec.structs.replace(timer, id=uuid.uuid4().hex, delay_us=left_us, at=at)
+
+
+async def difference(answer: Answer) -> Difference:
+    """What the fork said. Raises MalformedRequestError for a backup that is no good, StoreError if the fork failed."""
+    removed: list[Quad] = []
+    added: list[Quad] = []
+    decoder = msgspec.json.Decoder(Part)
+    rest = b""
+    last = Part()
+    async for chunk in answer.chunks():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            last = decoder.decode(line)
+            removed += last.removed
+            added += last.added
+        await asyncio.sleep(0)
+    if last.error:
+        raise MalformedRequestError(last.error)
+    if not last.place or rest:
+        raise StoreError("the backup could not be compared with the dataset; is there memory enough?")
+    return Difference(last.place, QuadDelta(tuple(removed), tuple(added), (), last.created, last.dropped), last.timers)
+
+
+@contextlib.asynccontextmanager
+async def received(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
+    """A file with what comes in, for as long as it is needed; a start removes what a crash leaves.
+
+    Raises LimitExceededError, ChangeLogError when the disk does not take it.
+    """
+    path = folder / f"restore-{uuid.uuid4().hex}{TEMPORARY}"
+    size = 0
+    try:
+        try:
+            file = disk.create(path)
+            try:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > RESTORE_BYTES_MAX:
+                        raise LimitExceededError(f"a backup has {RESTORE_BYTES_MAX} bytes at most")
+                    await asyncio.to_thread(disk.write_all, file, chunk)
+            finally:
+                disk.close(file)
+        except OSError as error:
+            reason = os.strerror(error.errno or errno.EIO)
+            raise ChangeLogError(reason, path=path, hint="free some space; nothing was changed") from error
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            disk.remove(path)

@@ -1,0 +1,214 @@
+"""What the change log needs beside its writer: sealing, snapshots, and room.
+
+One task, in turns, beside the loop that takes requests: the disk is waited for in threads, the dataset is read in a
+fork. Whatever fails here is tried again, and nobody but the operator hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lamplighter.engine.change_log import Gap, Record, SegmentName
+from lamplighter.engine.errors import ChangeLogError, GatewayError
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.disk import TEMPORARY
+from lamplighter.gateway.log import retention
+from lamplighter.gateway.log.sealing import seal, superseded, unsealed
+from lamplighter.gateway.log.snapshots import KEPT, snapshots
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.settings import LogSettings
+from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
+
+logger = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+LOOK_TURNS = 60
+"""The files are looked at that often in any case; a log of a gigabyte has some thousand."""
+_AGAIN_S = 10.0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A snapshot under way. head: where it stands; content: its bytes as they come from the fork."""
+
+    head: Record
+    content: Answer
+
+
+class Owner(Protocol):
+    """Whoever owns the engine, and does these things in their turn."""
+
+    def take_snapshot(self) -> asyncio.Future[Taken]:
+        """Forks. The outcome is there when every record up to it is as durable as the policy says."""
+        ...
+
+    def note_gap(self, gap: Gap) -> asyncio.Future[None]:
+        """Writes a gap record."""
+        ...
+
+    @property
+    def quad_count(self) -> int: ...
+
+
+class LogKeeper:
+    """The turns. failed: is told of damage, for people; in_thread: where the disk is waited for."""
+
+    def __init__(
+        self,
+        log: LogWriter,
+        owner: Owner,
+        settings: LogSettings,
+        clock: Clock,
+        failed: Callable[[str], None],
+        in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+    ) -> None:
+        self._log = log
+        self._owner = owner
+        self._settings = settings
+        self._clock = clock
+        self._failed = failed
+        self._in_thread = in_thread
+        self._unsealable: set[SegmentName] = set()
+        self._cramped = False
+        self._turns = 0
+        self._looked_at = -1  # how many segments had ended when the files were last looked at
+        self._one_at_a_time = asyncio.Lock()
+        self.snapshot = (0, 0)
+        """The place of the newest snapshot."""
+        self.sealed = 0
+        self.evicted = 0
+        self.used = 0
+        """Bytes on the disk, when last looked at."""
+
+    async def run(self) -> None:
+        """Takes turns until cancelled."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            try:
+                await self.turn()
+            except Exception as error:
+                unexpected = not isinstance(error, (OSError, GatewayError))
+                logger.warning("change log cannot be looked after reason=%s", error, exc_info=unexpected)
+                await asyncio.sleep(_AGAIN_S)
+
+    async def turn(self) -> None:
+        """Does what is due. Raises OSError, GatewayError."""
+        async with self._one_at_a_time:
+            self._end_segment()
+            ended, due = self._log.ended, self._snapshot_due()
+            self._turns += 1
+            if ended == self._looked_at and not due and self._turns % LOOK_TURNS:
+                return  # nothing has come that could be sealed or take room
+            try:
+                await self._seal()
+                if due:
+                    await self._take_snapshot()
+            except (OSError, GatewayError):  # it may be for want of room
+                await self._make_room()
+                raise
+            await self._make_room()
+            self._looked_at = ended
+
+    def _end_segment(self) -> None:
+        log, settings = self._log, self._settings
+        age_s = (self._clock.boottime_us() - log.begun_us) / 1e6
+        if (
+            log.current is not None
+            and log.size
+            and (log.size >= settings.segment_bytes_max or age_s >= settings.segment_s_max)
+        ):
+            log.end_segment()
+
+    async def _seal(self) -> None:
+        for path in superseded(self._log.path):
+            self._log.disk.remove(path)
+        log = self._log
+        for segment in unsealed(log.path, log.current, log.epoch, log.sequence):
+            if segment.name in self._unsealable:
+                continue
+            await self._in_thread(lambda: self._log.sync(always=True))
+            try:
+                if await self._in_thread(seal, self._log.disk, self._log.path, segment) is not None:
+                    self.sealed += 1
+            except ChangeLogError as error:
+                self._unsealable.add(segment.name)
+                self._failed(str(error))
+                logger.error("segment cannot be sealed reason=%s", error)
+
+    def _snapshot_due(self) -> bool:
+        log = self._log
+        if not log.sequence or (log.epoch, log.sequence) == self.snapshot:
+            return False
+        if self.snapshot[0] != log.epoch and log.epoch > 1:
+            return True  # what came before the gap is not to be read again
+        base = self.snapshot[1] if self.snapshot[0] == log.epoch else 0
+        return log.sequence - base >= max(self._settings.snapshot_records, self._owner.quad_count // 4)
+
+    async def take_snapshot(self) -> None:
+        """Takes a snapshot now. Raises OSError, GatewayError."""
+        async with self._one_at_a_time:
+            await self._take_snapshot()
+
+    async def _take_snapshot(self) -> None:
+        await again_if_stuck(self._take_one_snapshot)
+
+    async def _take_one_snapshot(self) -> None:
+        disk, folder = self._log.disk, self._log.data / "snapshots"
+        taken = await self._owner.take_snapshot()
+        name = SegmentName(taken.head.epoch, taken.head.seq)
+        temporary = folder / f"{name}{TEMPORARY}"
+        try:
+            file = disk.create(temporary)
+            try:
+                async for chunk in taken.content.chunks():
+                    await self._in_thread(disk.write_all, file, chunk)
+                await self._in_thread(disk.sync, file)
+            finally:
+                disk.close(file)
+            await self._in_thread(lambda: self._log.sync(always=True))  # it must not know more than the log
+            disk.rename(temporary, folder / str(name))
+            await self._in_thread(disk.sync_folder, folder)
+        except BaseException:
+            taken.content.abandon()
+            with contextlib.suppress(OSError):
+                disk.remove(temporary)
+            raise
+        self.snapshot = taken.head.epoch, taken.head.seq
+        for old in snapshots(folder)[:-KEPT]:
+            disk.remove(old.path)
+        logger.info("snapshot taken epoch=%d sequence=%d quads=%d", *self.snapshot, self._owner.quad_count)
+
+    async def _make_room(self) -> None:
+        data, bytes_max = self._log.data, self._settings.bytes_max
+        for path in retention.too_much_damaged(data, bytes_max):
+            logger.warning("what was set aside takes too much room and is removed path=%s", path)
+            self._log.disk.remove(path)
+        self.used = retention.used(data)
+        if self.used <= bytes_max:
+            self._cramped = False
+            return
+        going, shipped = [], retention.shipped(data)
+        excess = self.used - bytes_max
+        for segment in retention.evictable(data):
+            if excess <= 0:
+                break
+            excess -= retention.size(segment)
+            going.append(segment)
+        lost = [segment for segment in going if (segment.name.epoch, segment.name.last or 0) > shipped]
+        for gap in retention.gaps(lost, bytes_max):
+            logger.warning("history goes to make room epoch=%d first=%d last=%d", gap.epoch, gap.first, gap.last)
+            await self._owner.note_gap(gap)
+        for segment in going:
+            for path in retention.files(segment):
+                self._log.disk.remove(path)
+            self.evicted += 1
+        if excess > 0 and not self._cramped:
+            self._cramped = True  # said once
+            logger.warning("change log takes more than log.bytes_max=%d and nothing more can go yet", bytes_max)
+            if not going and self._log.sequence:
+                await self._take_snapshot()

@@ -1,0 +1,100 @@
+"""The dataset in a store on disk (RocksDB), for more data than fits into memory; the change log stays the truth.
+
+The store is a copy of what the log says, ahead of the newest snapshot, and written without being synced. It may be
+used again when nothing was lost since the gateway wrote to it: it was closed in order, or the machine has not
+restarted, so that the kernel still has what a killed gateway wrote. Then it is taken back to the snapshot, from
+where the log is replayed as over a dataset in memory. Otherwise it is built anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.gateway.log.reader import LogReader
+from lamplighter.gateway.log.writer import LogWriter
+
+logger = logging.getLogger(__name__)
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """`<data>/store.json`: whose store it is, in which boot of the machine it was opened, whether it was closed."""
+
+    gateway: str
+    boot: str
+    closed: bool
+
+
+class PersistentStore:
+    """The folder of a store, before it is opened and after it was closed. path: that folder; log: opened."""
+
+    def __init__(self, path: Path, log: LogWriter, boot: str) -> None:
+        self.path = path
+        self._log = log
+        self._boot = boot
+        self._mark = log.data / "store.json"
+
+    def usable(self, epoch: int, sequence: int, *, anew: bool = False) -> QuadDelta | None:
+        """What takes the store back to a record, whatever it has of the later ones; None if it has to be built anew,
+        or shall be, and then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
+        delta = self._way_back(epoch, sequence) if self._trusted() and not anew else None
+        try:
+            if delta is None and self.path.exists():
+                self.emptied()
+            try:
+                self._write_mark(closed=False)
+            except OSError:  # the disk is full; without a mark the next start trusts nothing
+                self._log.disk.remove(self._mark)
+        except OSError as error:
+            raise ConfigurationError(
+                f"store folder {self.path}: {error.strerror}; make it writable, or leave store.path empty"
+            ) from error
+        return delta
+
+    def emptied(self) -> None:
+        """Removes what is there. Raises OSError."""
+        logger.warning("store is built anew path=%s", self.path)
+        self._log.disk.remove(self._mark)
+        shutil.rmtree(self.path)
+
+    def _trusted(self) -> bool:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            mark = msgspec.json.decode(self._mark.read_bytes(), type=_Mark)
+            return mark.gateway == self._log.gateway and (mark.closed or mark.boot == self._boot)
+        return False
+
+    def _way_back(self, epoch: int, sequence: int) -> QuadDelta | None:
+        """A quad that was touched since the record was there before if the first to touch it removed it."""
+        quads: dict[Quad, bool] = {}
+        graphs: dict[Term, bool] = {}
+        reader = LogReader(self._log.path, epoch, sequence, self._boot)
+        for record in reader:
+            delta = record.delta
+            for present, members, names in ((True, delta.removed, delta.dropped), (False, delta.added, delta.created)):
+                for quad in members:
+                    quads.setdefault(quad, present)
+                for name in names:
+                    graphs.setdefault(name, present)
+        if reader.damage is not None:
+            return None  # it may have what the log has lost
+        return QuadDelta(
+            removed=tuple(quad for quad, present in quads.items() if not present),
+            added=tuple(quad for quad, present in quads.items() if present),
+            created=tuple(name for name, present in graphs.items() if present),
+            dropped=tuple(name for name, present in graphs.items() if not present),
+        )
+
+    def closed(self) -> None:
+        """To be called when everything is durable. Raises OSError."""
+        self._write_mark(closed=True)
+
+    def _write_mark(self, *, closed: bool) -> None:
+        mark = _Mark(self._log.gateway, self._boot, closed)
+        self._log.disk.write_file(self._mark, [msgspec.json.encode(mark) + b"\n"])

@@ -1,0 +1,270 @@
+"""Reads the change log from its files: every good record in order, and what comes of torn tails and of damage.
+
+A start never writes to the files of earlier ones. It begins a segment of its own, and that this one goes on
+where the good records ended says of whatever stood behind them that it is no part of the log:
+
+- a segment whose first record follows the last good one: what could not be read was a torn tail;
+- a segment that begins with a gap record which takes up there: it was damage, and an epoch ended. The same if the
+  segment before has good records further on: they could not be applied.
+
+What nothing follows is judged here: a write that the power or a kill cut short, which nobody was promised
+anything about, or damage (design 4.6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.change_log import Record, Seal, SegmentName, check, decode, seal_name, segment_name
+from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.errors import ChangeLogError
+
+SEGMENT_BYTES_MAX = 2 * 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of the log."""
+
+    path: Path
+    name: SegmentName
+
+    @property
+    def sealed(self) -> bool:
+        return self.name.last is not None
+
+    @property
+    def begin(self) -> tuple[int, int]:
+        return self.name.epoch, self.name.first
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Where the good records of a segment end. offset: in its file; bytes: how many are left; proven: by themselves
+    they prove that something is missing which was durable."""
+
+    segment: Segment
+    offset: int
+    bytes: int
+    reason: str
+    proven: bool
+
+
+@dataclass
+class Damage:
+    """Records that were durable cannot be read. aside: the segments that hold what is left of them."""
+
+    reason: str
+    aside: list[Segment] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Unfollowable:
+    """A record that is whole and cannot be applied. place: its epoch and sequence."""
+
+    place: tuple[int, int]
+    reason: str
+
+
+def segments(folder: Path) -> list[Segment]:
+    """The segments in the order of their records. Where one is there both sealed and not, the one that is whole."""
+    found: dict[tuple[int, int], Segment] = {}
+    for path in sorted(folder.iterdir()):
+        name = segment_name(path.name)
+        if name is None:
+            continue
+        segment = Segment(path, name)
+        other = found.get(segment.begin)
+        # A seal is the last step of sealing; without it the segment that it was made from is still there.
+        if other is None or (segment.sealed and seal_of(segment) is not None):
+            found[segment.begin] = segment
+    return [found[begin] for begin in sorted(found)]
+
+
+def seal_of(segment: Segment) -> Seal | None:
+    """The seal beside a segment, None if there is none that can be read."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((segment.path.parent / seal_name(segment.name)).read_bytes(), type=Seal)
+    return None
+
+
+def ends(found: Iterable[Segment]) -> dict[int, int]:
+    """The epochs that recoveries ended, by the gap records that begin the next ones: the first sequence of each that is
+    no part of the log any more, though it may be there."""
+    first = (_first(segment) for segment in found if segment.name.first == 1 and segment.name.epoch > 1)
+    gaps = (record.gap for record in first if record is not None and record.gap is not None)
+    return {gap.epoch: gap.first for gap in gaps if gap.last is None}
+
+
+def contents(path: Path) -> bytes:
+    """The bytes of a file of the log. Raises ChangeLogError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ChangeLogError(str(error.strerror), path=path, hint="check the disk") from error
+
+
+class LogReader:
+    """Iterates over the records behind a position, once; afterwards the attributes tell how it ended.
+
+    epoch, sequence: the position, then that of the last good record. boot: that of the machine, None when whoever
+    reads has no part in it; then a tail that could not be read is never judged to be damage without proof.
+    unfollowable: a record that is to be taken for damage.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        epoch: int = 1,
+        sequence: int = 0,
+        boot: str | None = None,
+        unfollowable: Unfollowable | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.sequence = sequence
+        self.segments = segments(folder)
+        self.unread: list[Segment] = []
+        """Segments that are no part of the log any more: another one goes on where their good records ended."""
+        self.torn: list[Trouble] = []
+        """Tails that were cut off at this place, by what interrupted the writing of them."""
+        self.damage: Damage | None = None
+        self._boot = boot
+        self._last_boot: str | None = None
+        self._unfollowable = unfollowable
+        self._ends: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[Record]:
+        rest = self.segments
+        while len(rest) > 1 and rest[1].begin <= (self.epoch, self.sequence + 1):
+            rest = rest[1:]
+        self._ends = ends(rest)
+        open_: list[Trouble] = []
+        while rest:
+            segment, rest = rest[0], rest[1:]
+            trouble = yield from self._read(segment)
+            if trouble is not None:
+                open_.append(trouble)
+            next_ = next((index for index, later in enumerate(rest) if self._follows(_first(later))), None)
+            if next_ is not None:
+                self.unread += rest[:next_]
+                rest, open_ = rest[next_:], []
+        if not open_:
+            return
+        if any(trouble.proven for trouble in open_):
+            self.damage = Damage(open_[0].reason, [trouble.segment for trouble in open_])
+        else:
+            self.torn = open_
+
+    def _follows(self, record: Record | None) -> bool:
+        if record is None:
+            return False
+        if (record.epoch, record.seq) == (self.epoch, self.sequence + 1):
+            return True
+        gap = record.gap
+        return (
+            gap is not None
+            and gap.last is None
+            and record.epoch > self.epoch
+            and record.seq == 1
+            and (gap.epoch, gap.first) == (self.epoch, self.sequence + 1)
+        )
+
+    def _read(self, segment: Segment) -> Generator[Record, None, Trouble | None]:
+        """Its good records behind the position; returns what is wrong with the rest, None for nothing."""
+        data = contents(segment.path)
+        lines = FrameReader(data)
+        missing = False
+        for line in lines:
+            try:
+                record = decode(line)
+            except ValueError as error:
+                lines.stop(str(error))
+                missing = _whole(line)  # nothing was cut short, so it was durable
+                break
+            self._last_boot = record.boot
+            if (record.epoch, record.seq) <= (self.epoch, self.sequence):
+                continue
+            if not self._follows(record):
+                lines.stop(f"a record is missing: {record.epoch}/{record.seq} follows {self.epoch}/{self.sequence}")
+                missing = True
+                break
+            reason = self._unfit(record)
+            if reason:
+                lines.stop(reason)
+                missing = True
+                break
+            self.epoch, self.sequence = record.epoch, record.seq
+            yield record
+        tail = lines.tail
+        if not tail.reason:
+            return None
+        proven = missing or segment.sealed or lines.closed or self._proven(lines)
+        return Trouble(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
+
+    def _unfit(self, record: Record) -> str:
+        """Why a record that could be read is to be taken for damage, "" if it is not."""
+        end = self._ends.get(record.epoch)
+        if end is not None and record.seq >= end:
+            return "an earlier start set aside what follows"
+        unfollowable = self._unfollowable
+        return unfollowable.reason if unfollowable and (record.epoch, record.seq) == unfollowable.place else ""
+
+    def _proven(self, lines: FrameReader) -> bool:
+        """Whether what cannot be read was durable once: the machine has not lost power since, and more than the end
+        of a single write is bad; or a record further on says so."""
+        same_boot = self._boot is not None and self._last_boot == self._boot
+        if same_boot and lines.tail.blocks:
+            return True
+        for line in lines.later_lines():
+            with contextlib.suppress(ValueError):
+                record = decode(line)
+                if same_boot:
+                    return True
+                if record.epoch == self.epoch and record.synced is not None and record.synced > self.sequence:
+                    return True
+        return False
+
+
+def _whole(line: bytes) -> bool:
+    with contextlib.suppress(ValueError):
+        check(line)
+        return True
+    return False
+
+
+def _first(segment: Segment) -> Record | None:
+    """The first record of a segment, None if it cannot be read."""
+    with contextlib.suppress(ValueError):
+        for line in FrameReader(contents(segment.path)):
+            return decode(line)
+    return None
+
+
+class CheckedLines:
+    """Iterates over the good lines of a segment, without newlines; then `reason` says what is wrong behind them, ""
+    for nothing. Holds the file, not the lines.
+
+    end: the first sequence that is no part of the log any more, if a recovery ended the epoch (`ends`).
+    """
+
+    def __init__(self, segment: Segment, end: int | None = None) -> None:
+        self._frames = FrameReader(contents(segment.path))
+        self._end = end
+        self.reason = ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._frames:
+            try:
+                check(line)
+                if self._end is not None and decode(line).seq >= self._end:
+                    return
+            except ValueError as error:
+                self.reason = str(error)
+                return
+            yield line
+        self.reason = self._frames.tail.reason

@@ -1,0 +1,97 @@
+"""Sealing: segments that are not written to any more become small, whole files with a hash that names its predecessor.
+
+Compressed in one frame they take two thirds of the bytes. A sealed segment never changes. Its seal stands beside it and
+is written last; what a crash leaves of an unfinished sealing is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from lamplighter.engine.change_log import VERSION, Seal, SegmentName, decode, seal_name, segment_name
+from lamplighter.engine.change_log.frames import SEALED
+from lamplighter.engine.errors import ChangeLogError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log.reader import CheckedLines, Segment, ends, seal_of, segments
+
+
+def unsealed(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
+    """Segments that wait to be sealed, oldest first. current: the one that is being written; epoch, sequence: of the
+    last record: what would begin behind it has none, and the next segment to be begun may take its name."""
+    return [
+        segment
+        for segment in segments(folder)
+        if not segment.sealed and segment.name != current and segment.begin <= (epoch, sequence)
+    ]
+
+
+def superseded(folder: Path) -> list[Path]:
+    """Files of segments that are sealed already; whoever sealed them was interrupted before the last step."""
+    whole = {segment.begin for segment in segments(folder) if segment.sealed}
+    names = [(path, segment_name(path.name)) for path in folder.iterdir()]
+    return [path for path, name in names if name and name.last is None and (name.epoch, name.first) in whole]
+
+
+def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
+    """Seals a segment whose records are durable; None if it has none and was removed.
+
+    Raises OSError, and ChangeLogError when the segment has lost records since they were written.
+    """
+    found = segments(folder)
+    place = [other.begin for other in found].index(segment.begin)
+    lines = CheckedLines(segment, ends(found).get(segment.name.epoch))
+    compressed = _Compressed(lines)
+    data = compressed.data()
+    if not compressed.count:
+        disk.remove(segment.path)
+        return None
+    first, last = decode(compressed.first), decode(compressed.last)
+    after = found[place + 1] if place + 1 < len(found) else None
+    next_ = None if after is None or after.name.epoch != first.epoch else after.name.first
+    if compressed.count != last.seq - first.seq + 1 or (next_ is not None and last.seq != next_ - 1):
+        why = lines.reason or "the file is whole"
+        raise ChangeLogError(
+            f"records are missing behind {last.seq}, where {next_} should follow: {why}",
+            path=segment.path,
+            hint="the card may be failing; keep a backup",
+        )
+    previous = seal_of(found[place - 1]) if place else None
+    name = SegmentName(first.epoch, first.seq, last.seq)
+    sealed = Seal(
+        v=VERSION,
+        gw=first.gw,
+        epoch=first.epoch,
+        first=first.seq,
+        last=last.seq,
+        count=compressed.count,
+        bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        previous=None if previous is None else previous.sha256,
+    )
+    disk.write_file(folder / str(name), [data])
+    disk.write_file(folder / seal_name(name), [msgspec.json.encode(sealed) + b"\n"])
+    disk.remove(segment.path)
+    return sealed
+
+
+class _Compressed:
+    """Lines in one frame; the lines themselves, ten times as much, are never there together."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = lines
+        self.first = self.last = b""
+        self.count = 0
+
+    def data(self) -> bytes:
+        compressor = zstandard.ZstdCompressor(compression_params=SEALED).compressobj()
+        parts = []
+        for line in self._lines:
+            self.first, self.last, self.count = self.first or line, line, self.count + 1
+            if part := compressor.compress(line + b"\n"):
+                parts.append(part)
+        return b"".join([*parts, compressor.flush()])

@@ -1,0 +1,215 @@
+"""Snapshots: everything that the gateway knew at one record, so that a start need not read the log from its beginning.
+
+A snapshot is a segment of records of the type ``snapshot`` (design section 5): the first has the names of the graphs
+and the gateway's own state, those between the quads, the last their number. It is written by a fork of the gateway,
+which has the dataset as it stood, while updates go on; it gets its name when it is whole and every record before it
+is durable. The two newest are kept, and the log behind the older one: a start that cannot read the newest takes that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
+
+import msgspec
+import zstandard
+
+from lamplighter.engine.change_log import Count, Graphs, Part, Record, decode, encode, segment_name
+from lamplighter.engine.change_log.frames import Content, frame_lines
+from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.gateway.state.delayed import DelayedState, checked_moment
+from lamplighter.gateway.state.resumption import Retained
+
+KEPT = 2
+_LEVEL = 3
+
+Place = tuple[int, int]
+"""Epoch and sequence, the name of a record for ever; written ``1/17``."""
+
+_NAME_CHARACTERS_MAX = 200
+_LINE_CHARACTERS = 8 * 1024 * 1024
+"""Of the terms in a line of a snapshot, unless a single quad has more; with escapes far below `LINE_BYTES_MAX`."""
+LINE_BYTES_MAX = 512 * 1024 * 1024
+"""A longer line is no snapshot's; earlier versions wrote long ones."""
+
+
+def shown(place: Place) -> str:
+    return f"{place[0]}/{place[1]}"
+
+
+def place_of(record: Record) -> Place:
+    return record.epoch, record.seq
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A file that claims to be one; its name says which record it stands at."""
+
+    path: Path
+    epoch: int
+    sequence: int
+
+    @property
+    def place(self) -> Place:
+        return self.epoch, self.sequence
+
+
+def snapshots(folder: Path) -> list[Snapshot]:
+    """The snapshots, oldest first."""
+    found = []
+    for path in folder.iterdir():
+        name = segment_name(path.name)
+        if name is not None and name.last is None:
+            found.append(Snapshot(path, name.epoch, name.first))
+    return sorted(found, key=lambda snapshot: snapshot.place)
+
+
+def write(out: BinaryIO, head: Record, graphs: Iterable[Term], state: bytes, batches: Iterable[Iterable[Quad]]) -> None:
+    """Writes a snapshot. head: a record with the place and the clocks; state: JSON."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    count = number = 0
+
+    def line(**members: object) -> bytes:
+        return encode(msgspec.structs.replace(head, type="snapshot", **members))
+
+    with compressor.stream_writer(out, closefd=False) as stream:
+        names = tuple(graphs)
+        stream.write(line(snapshot=Part(0, state=msgspec.Raw(state)), graphs=Graphs(created=names) if names else None))
+        for number, quads in enumerate(chain.from_iterable(map(_in_lines, batches)), 1):
+            count += len(quads)
+            stream.write(line(snapshot=Part(number), a=quads))
+        stream.write(line(snapshot=Part(number + 1, last=True, quads=count)))
+
+
+def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:
+    """The quads of a batch, as many at a time as one line takes."""
+    line: list[Quad] = []
+    size = 0
+    for quad in batch:
+        s, p, o, g = quad
+        size += len(s) + len(p) + len(o) + len(g or "")
+        if size > _LINE_CHARACTERS and line:
+            yield tuple(line)
+            line, size = [], 0
+        line.append(quad)
+    if line:
+        yield tuple(line)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a snapshot has besides the dataset.
+
+    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest.
+    """
+
+    delayed: DelayedState = DelayedState()
+    requests: list[tuple[str, Count, str | None, str]] = []
+    applications: dict[str, str] = {}
+    resumable: list[Retained] = []
+
+
+def read_snapshot(
+    path: Path, place: Place | None = None, content: Content | None = None
+) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
+    """The first record of a snapshot, and its quads in batches.
+
+    place: where it must stand; content: what is in the file, for whoever cannot open it. Raises ChangeLogError as soon
+    as anything is wrong, also while the quads are read: whoever has come to their end knows that the file is whole. A
+    newer program's file: ConfigurationError.
+    """
+    records = _snapshot_records(path, place, content)
+    return next(records), (record.a for record in records if record.a)
+
+
+def known(head: Record) -> Known:
+    """What the first record of a snapshot says besides the dataset. Raises ValueError, which names the place."""
+    assert head.snapshot is not None
+    found = msgspec.json.decode(head.snapshot.state, type=Known)
+    found.delayed.check()
+    return found
+
+
+def _check_head(head: Record) -> None:
+    """Raises ValueError. What a person or the log is going to be told of a snapshot is in here, too."""
+    if len(head.gw) > _NAME_CHARACTERS_MAX or not head.gw.isprintable():
+        raise ValueError(f"gw is no name of a gateway, of up to {_NAME_CHARACTERS_MAX} printable characters")
+    checked_moment("ts", head.ts)
+    known(head)
+
+
+def _snapshot_records(path: Path, place: Place | None, content: Content | None) -> Iterator[Record]:
+    first: Record | None = None
+    number = quads = 0
+    whole = False
+    try:
+        for line in _lines(path) if content is None else frame_lines(content, LINE_BYTES_MAX):
+            record = decode(line)
+            part = record.snapshot
+            if whole:
+                raise ValueError("something stands behind its end")
+            if record.type != "snapshot" or part is None or part.number != number:
+                raise ValueError(f"line {number + 1} is not the one that belongs there")
+            first = first or record
+            if (record.gw, record.epoch, record.seq) != (first.gw, first.epoch, first.seq):
+                raise ValueError(f"line {number + 1} is of another snapshot")
+            if number == 0:
+                if place is not None and place_of(record) != place:
+                    raise ValueError(f"it is of record {shown(place_of(record))}")
+                _check_head(record)
+            quads += len(record.a)
+            whole = part.last
+            if whole and part.quads != quads:
+                raise ValueError(f"it has {quads} quads and should have {part.quads}")
+            yield record
+            number += 1
+        if not whole:
+            raise ValueError("it breaks off")
+    except OSError as error:
+        raise ChangeLogError(str(error.strerror), path=path, hint="check the name and the disk") from error
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise ChangeLogError(f"damaged: {error}", path=path, hint="take an older one") from error
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from frame_lines(file, LINE_BYTES_MAX)
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where a start begins: the newest snapshot that is whole, and what is wrong with newer ones. None of it there:
+    before the first record."""
+
+    snapshot: Snapshot | None
+    head: Record | None
+    errors: tuple[ChangeLogError, ...]
+
+    @property
+    def place(self) -> Place:
+        return (1, 0) if self.snapshot is None else self.snapshot.place
+
+    @property
+    def graphs(self) -> tuple[Term, ...]:
+        """Names of its graphs."""
+        return self.head.graphs.created if self.head is not None and self.head.graphs is not None else ()
+
+
+def newest(folder: Path, passed_over: Mapping[Place, str] = MappingProxyType({})) -> Base:
+    """The newest snapshot that can be read from end to end. passed_over: those that cannot be used, and why."""
+    errors: list[ChangeLogError] = []
+    for snapshot in reversed(snapshots(folder)):
+        try:
+            if snapshot.place in passed_over:
+                raise ChangeLogError(passed_over[snapshot.place], path=snapshot.path, hint="an older one was taken")
+            first, quads = read_snapshot(snapshot.path, snapshot.place)
+            deque(quads, maxlen=0)  # to their end, behind which it is known to be whole
+            return Base(snapshot, first, tuple(errors))
+        except ChangeLogError as error:
+            errors.append(error)
+    return Base(None, None, tuple(errors))

@@ -1,0 +1,456 @@
+"""The change log on disk: one writer that appends, makes durable and begins where an earlier one ended.
+
+::
+
+    <data>/lock                             held by the running gateway
+    <data>/identity                         gw-xxxxxxxx, made at the first start
+    <data>/log/1-000000000001.ndjson.zst    <epoch>-<first sequence>, a segment that is or was being written
+    <data>/log/1-000000000001-000000000999.ndjson.zst, .json    the same, sealed (`gateway.log.sealing`)
+    <data>/snapshots/1-000000000999.ndjson.zst    what was known at that record (`gateway.log.snapshots`)
+    <data>/damaged/...                      what recovery set aside
+
+A record is written with one `write`, and is durable after `sync`. A segment is written by one run and in one go:
+after a write that failed, and at each start, another one is begun, and before it gets its first record everything
+before that is made durable. So nothing but the end of the last segment can be torn (`gateway.log.reader`).
+When the disk takes nothing, append raises ChangeLogError, and each later append tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.change_log import (
+    RECORD_BYTES_MAX,
+    RECORD_REST_BYTES_MAX,
+    VERSION,
+    Cause,
+    Followed,
+    Gap,
+    Graphs,
+    Record,
+    SegmentName,
+    Timer,
+    encode,
+)
+from lamplighter.engine.change_log.frames import CLOSED, FrameWriter
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
+from lamplighter.engine.slices import Slices
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
+from lamplighter.gateway.settings import Durability
+
+logger = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 3.0
+"""How long a start waits for the data folder."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What the start found. records: that were replayed; cut_bytes: torn tail; set_aside: the folder with what is
+    left of damaged segments, if there are any; reason: what is wrong with them."""
+
+    records: int
+    cut_bytes: int
+    set_aside: Path | None
+    reason: str = ""
+
+
+class LogWriter:
+    """Single writer of a gateway's change log.
+
+    Use: `open`, `replay`, then `append` and `sync`. append is cheap and synchronous; sync blocks for the disk and
+    may run in another thread while append does.
+    """
+
+    def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync", disk: Disk | None = None) -> None:
+        self.data = data
+        self.path = data / "log"
+        self.disk = disk or Disk()
+        self._clock = clock
+        self._durability = durability
+        self._lock: int | None = None
+        self._file: int | None = None
+        self._frames = FrameWriter()
+        self._files = threading.Lock()  # held by whoever syncs, opens or closes files
+        self._behind: list[int] = []  # files of segments that are ended and may not be durable
+        self._before: list[Segment] = []  # the same, of earlier runs
+        self._removed: list[Segment] = []  # no part of the log any more, and to be removed when there is a next one
+        self._damage: Damage | None = None
+        self._gap: Gap | None = None
+        self._dirty = False  # whether there is something to sync
+        self._named = True  # whether the name of the file is durable
+        self._placed = False  # whether the names of the folders are durable
+        self._durable = 0  # the last sequence that is durable
+        self.slices = Slices()
+        """Is told where the encoding of a long record may be interrupted."""
+        self.gateway = ""
+        self.epoch = 1
+        self.sequence = 0
+        self.current: SegmentName | None = None
+        """The segment that is being written."""
+        self.size = 0
+        """Its bytes."""
+        self.begun_us = 0
+        """CLOCK_BOOTTIME at which it was begun."""
+        self.ended = 0
+        """Segments that ended since the start."""
+        self.refusing = ""
+        """Why the last record was not taken; empty when it was."""
+        self.broken: ChangeLogError | None = None
+        """Set once a file could not be synced: nobody knows then what of it is on the disk, and asking the kernel
+        again says nothing. No record is taken any more; only a start from the log helps."""
+
+    # --- start ---
+
+    def open(self) -> None:
+        """Takes the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
+        try:
+            for folder in (self.data, self.path, self.data / "snapshots", self.data / "damaged"):
+                self.disk.make_folder(folder)
+            self._lock = _lock_file(self.data / "lock")
+        except OSError as error:
+            raise ConfigurationError(
+                f"data folder {self.data}: {error.strerror}; name a folder that can be written with --data"
+            ) from error
+        if not _locked(self._lock):
+            self.close()
+            raise ConfigurationError(
+                f"data folder {self.data}: another gateway is using it; stop that one or name another with --data"
+            )
+        self.gateway = self._identity()
+        for folder in (self.path, self.data / "snapshots"):
+            for path in folder.glob(f"*{TEMPORARY}"):
+                with contextlib.suppress(OSError):
+                    self.disk.remove(path)
+
+    def _identity(self) -> str:
+        path = self.data / "identity"
+        try:
+            if not path.exists():
+                self.disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
+            return path.read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
+
+    def replay(
+        self,
+        take: Callable[[Record], None],
+        epoch: int = 1,
+        sequence: int = 0,
+        *,
+        strict: bool = False,
+        unfollowable: Unfollowable | None = None,
+    ) -> Recovery:
+        """Hands every good record behind a position to `take`, in order, and makes the log ready for appending.
+
+        After damage, what follows it is set aside and an epoch is begun with a gap record; strict: nothing is done
+        then. unfollowable: a record that is taken for damage. Raises ChangeLogError when a file cannot be read, or is
+        damaged and that is not to be passed over.
+        """
+        reader = LogReader(self.path, epoch, sequence, self._clock.boot, unfollowable)
+        count = 0
+        for record in reader:
+            take(record)
+            count += 1
+        self.epoch, self.sequence = reader.epoch, reader.sequence
+        self._before = [segment for segment in reader.segments if not segment.sealed]
+        self._removed = reader.unread
+        if reader.damage is not None:
+            if strict:
+                raise ChangeLogError(
+                    f"damaged: {reader.damage.reason}",
+                    path=reader.damage.aside[0].path,
+                    hint='log.recovery = "strict" refuses to go on; restore a copy, or set it to "continue"',
+                    sequence=self.sequence,
+                )
+            self._damage = reader.damage
+            self._gap = Gap(self.epoch, self.sequence + 1, reader.damage.reason, aside="damaged")
+            # Later segments are set aside too, and their epochs are used up.
+            self.epoch = 1 + max([self.epoch, *(segment.name.epoch for segment in reader.segments)])
+            self.sequence = 0
+        try:
+            self._begin()
+        except ChangeLogError as error:
+            logger.error("change log takes nothing now reason=%s", error)
+        cut = sum(trouble.bytes for trouble in reader.torn)
+        if reader.damage is None:
+            return Recovery(count, cut, None)
+        return Recovery(count, cut, self.data / "damaged", reader.damage.reason)
+
+    # --- running ---
+
+    def append(
+        self,
+        kind: str,
+        *,
+        now: datetime | None = None,
+        cause: Cause | None = None,
+        request: str | None = None,
+        client: str | None = None,
+        delta: QuadDelta | None = None,
+        timer: Timer | None = None,
+        cancel: str | None = None,
+        subscribe: Followed | None = None,
+        unsubscribe: str | None = None,
+        gap: Gap | None = None,
+    ) -> Record:
+        """Writes one record with the next sequence. now: its wall-clock time, if the caller has looked.
+
+        Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is as it was
+        before.
+        """
+        if self.broken is not None:
+            raise self.broken
+        if self._file is None:
+            self._begin()
+        delta = delta or QuadDelta()
+        return self._write(
+            Record(
+                v=VERSION,
+                type=kind,
+                gw=self.gateway,
+                epoch=self.epoch,
+                seq=self.sequence + 1,
+                ts=iso(now or self._clock.wall()),
+                trusted=self._clock.trusted(),
+                boot=self._clock.boot,
+                boottime_us=self._clock.boottime_us(),
+                cause=cause,
+                request=request,
+                client=client,
+                graphs=Graphs(delta.created, delta.dropped) if delta.created or delta.dropped else None,
+                d=delta.removed,
+                a=delta.added,
+                k=delta.kept,
+                timer=timer,
+                cancel=cancel,
+                gap=gap,
+                subscribe=subscribe,
+                unsubscribe=unsubscribe,
+                synced=self._durable if self._frames.at_start and self._durable else None,
+            )
+        )
+
+    def _write(self, record: Record) -> Record:
+        assert self._file is not None
+        line = encode(record, self.slices)
+        if len(line) > RECORD_REST_BYTES_MAX:
+            _check_size(line, record)
+        try:
+            data = self._frames.add(line)
+            if self.disk.write(self._file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # part of it may be there, and takes room
+                self.disk.truncate(self._file, self.size)
+            self.end_segment()  # the frames count on what was not written
+            if isinstance(error, OSError):
+                raise self._error(error) from error
+            raise
+        self.size += len(data)
+        self.sequence += 1
+        self.refusing = ""
+        self._dirty = True
+        return record
+
+    def _begin(self) -> None:
+        """Begins a segment, when everything before it is durable. Raises ChangeLogError; then it is tried again."""
+        frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before there is a file: the two belong together
+        try:
+            with self._files:
+                self._settle()
+                self._set_aside()
+                name = SegmentName(self.epoch, self.sequence + 1)
+                self._file = self.disk.create(self.path / str(name))
+                self._named = False
+        except OSError as error:
+            raise self._error(error) from error
+        self._frames = frames
+        self.current, self.size, self.begun_us = name, 0, begun_us
+        self._durable = self.sequence
+        if self._gap is not None:
+            gap, self._gap = self._gap, None
+            try:
+                self.append("gap", gap=gap)
+                self.sync(always=True)
+            except BaseException:
+                self._gap, self.sequence = gap, 0
+                self.end_segment()
+                raise
+            self._damage = None
+        for segment in self._removed:
+            with contextlib.suppress(OSError):  # they are in nobody's way
+                self.disk.remove(segment.path)
+        self._removed = []
+
+    def _settle(self) -> None:
+        """Makes durable what was written before, here or by an earlier run that may have been killed."""
+        while self._behind:
+            self._sync_file(self._behind[-1])
+            self.disk.close(self._behind.pop())
+        for segment in self._before:
+            # Written anew: after a sync that failed the kernel takes pages for clean that never reached the disk.
+            with contextlib.suppress(FileNotFoundError):  # it was sealed meanwhile
+                self.disk.write_file(segment.path, [segment.path.read_bytes()])
+        if not self._placed:  # an earlier run may have made the folders, and been killed before they were durable
+            for folder in (self.data, self.data.parent):
+                self.disk.sync_folder(folder)
+            self._placed = True
+        if not self._named:
+            self.disk.sync_folder(self.path)
+            self._named = True
+        self._before = []
+
+    def _set_aside(self) -> None:
+        """Gives what is left of damaged segments a second name in `damaged`; once the gap record is there, those
+        without a good record before the damage are removed from the log."""
+        if self._damage is None:
+            return
+        aside = self.data / "damaged"
+        for segment in self._damage.aside:
+            self.disk.link(segment.path, aside / f"{segment.path.name}.{self.epoch}")
+        self.disk.sync_folder(aside)
+        self._removed += self._damage.aside[1:]
+
+    def end_segment(self) -> None:
+        """Writes no more to the current segment; the next record begins another one. Does not wait for the disk."""
+        with self._files:
+            if self._file is not None:
+                self._behind.append(self._file)
+                self._file = None
+                self.current = None
+                self.ended += 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing may leave before `sync`."""
+        return self._durability == "fsync"
+
+    def sync(self, *, always: bool = False) -> None:
+        """Makes what was appended durable, if the policy is to do so at all or `always`.
+
+        Raises ChangeLogError: the disk is no good.
+        """
+        if self._durability == "off" and not always and self.broken is None:
+            return
+        with self._files:  # whoever finds nothing to do has waited for the one who is doing it
+            if self.broken is not None:
+                raise self.broken
+            if not self._dirty:
+                return
+            sequence, self._dirty = self.sequence, False  # before, since records may come while the disk works
+            try:
+                self._sync_files()
+            except OSError as error:
+                self._dirty = True
+                raise self._error(error, "check the disk") from error
+            self._durable = sequence
+
+    def _sync_file(self, file: int) -> None:
+        try:
+            self.disk.sync(file)
+        except OSError as error:
+            self.broken = self._error(error, "check the disk")
+            raise
+
+    def _sync_files(self) -> None:
+        while self._behind:
+            self._sync_file(self._behind[-1])
+            self.disk.close(self._behind.pop())
+        if self._file is not None:
+            self._sync_file(self._file)
+        if not self._named:
+            self.disk.sync_folder(self.path)
+            self._named = True
+
+    def _error(self, error: OSError, hint: str = "free some space; nothing was changed") -> ChangeLogError:
+        self.refusing = str(error.strerror)
+        return ChangeLogError(self.refusing, path=self.path, hint=hint, sequence=self.sequence)
+
+    def head(self) -> Record:
+        """The place of the last record and the clocks of this moment, for what is written beside the log."""
+        return Record(
+            v=VERSION,
+            type="snapshot",
+            gw=self.gateway,
+            epoch=self.epoch,
+            seq=self.sequence,
+            ts=iso(self._clock.wall()),
+            trusted=self._clock.trusted(),
+            boot=self._clock.boot,
+            boottime_us=self._clock.boottime_us(),
+        )
+
+    def finish(self) -> None:
+        """An orderly end: everything durable, and the file says so. Errors are logged, for nobody waits any more."""
+        try:
+            self.sync(always=True)
+            if self._file is not None:
+                self.disk.write_all(self._file, self._frames.end() + CLOSED)
+                self.disk.sync(self._file)
+        except (ChangeLogError, OSError) as error:
+            logger.error("change log was not closed properly reason=%s", error)
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the files, as they are."""
+        with self._files:
+            for descriptor in (self._file, *self._behind):
+                if descriptor is not None:
+                    self.disk.close(descriptor)
+            self._file, self._behind = None, []
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _check_size(line: bytes, record: Record) -> None:
+    """Raises LimitExceededError for a record that would be too long for its readers."""
+    if len(line) > RECORD_BYTES_MAX:
+        raise LimitExceededError(
+            f"the change-log record of this request has {len(line)} bytes, and {RECORD_BYTES_MAX} is the most; "
+            "change fewer quads at once, for instance one graph after the other"
+        )
+    rest = len(encode(msgspec.structs.replace(record, d=(), a=(), k=())))
+    if rest > RECORD_REST_BYTES_MAX:
+        raise LimitExceededError(
+            f"the change-log record of this request has {rest} bytes besides its quads, and {RECORD_REST_BYTES_MAX} is "
+            "the most; send a shorter text, or create and drop fewer graphs at once"
+        )
+
+
+def _locked(file: int) -> bool:
+    """Takes the lock. A gateway that was killed may have left a fork that is about to let go of it."""
+    end = time.monotonic() + LOCK_WAIT_S
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+
+
+def _lock_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.ENOSPC):
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a gateway on a broken card still answers

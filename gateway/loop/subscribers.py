@@ -1,0 +1,484 @@
+"""Subscribers: who has subscribed at the gates, from the request until the end.
+
+::
+
+    asked ─▶ trial ─▶ begin ─┬─▶ plain: lives as long as its connection ──────────────────▶ unsubscribed, disconnected
+                             └─▶ resumable: its beginning and its end are in the change log ▶ the same, or expired
+
+Its methods are parts of the runner's steps: what they have to say leaves with the group (`release`), and what they
+record stands behind whatever is owed (`settle`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from time import thread_time
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from lamplighter.engine.access import FULL, Access, Graphs
+from lamplighter.engine.change_log import Cause, Followed, Record
+from lamplighter.engine.core import Ended, Engine, Notification, Subscription
+from lamplighter.engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
+from lamplighter.engine.protocol import Results, Resume, write_results
+from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.terms import Term
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.security.callers import ANYBODY, Caller
+from lamplighter.gateway.settings import ResumeSettings
+from lamplighter.gateway.state.quotas import Quotas, Usage, check
+from lamplighter.gateway.state.resumption import (
+    SPUID,
+    Attached,
+    Reset,
+    ResumableSubscriptions,
+    Retained,
+    check_repeatable,
+    digits,
+    outlives_process,
+    seen,
+)
+from lamplighter.gateway.workers.trials import Trial, Trials
+
+logger = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where the notifications of a subscription go. Called in order, and never before they may leave.
+
+    client: who it is, for people; identity: whom resumable subscriptions of it belong to; connection: the same object
+    for all sinks of one connection; since: when the subscription began or was resumed, set by `Subscribers`, which
+    sets the identity too where clients have names.
+    """
+
+    client: str
+    identity: str | None
+    since: datetime | None
+
+    @property
+    def connection(self) -> object: ...
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        """keep: how long it waits when the client goes away, if it is resumable; its notifications are numbered then,
+        and must not be composed. reset: why the one that the client wanted to resume could not be."""
+        ...
+
+    def resumed(self, spuid: str, attached: Attached[Sink]) -> None: ...
+
+    def taken_over(self, spuid: str, by: Sink) -> None:
+        """Another sink has resumed the subscription, or began anew in its place; nothing of it follows here."""
+        ...
+
+    def notify(self, notification: Notification, results: Results) -> None:
+        """results: those of the notification, shared with others who are told the same."""
+        ...
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        """The gateway has ended the subscription; nothing of it follows."""
+        ...
+
+
+@dataclass(frozen=True)
+class SubscribeCall:
+    """A request to subscribe as a gate hands it over.
+
+    default_graphs, named_graphs: the dataset, if the protocol names one; resume: the client wants a resumable one, or
+    to resume one; it belongs to the caller, where clients have names.
+    """
+
+    sparql: str
+    sink: Sink
+    default_graphs: tuple[Term, ...] | None = None
+    named_graphs: tuple[Term, ...] | None = None
+    resume: Resume | None = None
+    caller: Caller = ANYBODY
+
+
+class Asked(NamedTuple):
+    """A request that is in order. keep: for how long it is kept, as the client is told, None if it is not resumable."""
+
+    call: SubscribeCall
+    keep_us: int
+    keep: str | None
+
+    def followed(self, access: Access) -> Followed:
+        """What the change log has of it."""
+        call, visible = self.call, access.subscribe.names
+        return Followed(
+            "" if call.resume is None else call.resume.spuid or "",
+            call.sparql,
+            self.keep_us,
+            call.default_graphs,
+            call.named_graphs,
+            call.sink.identity,
+            None if visible is None else tuple(sorted(visible, key=lambda name: name or "")),
+        )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the runner lends. release: takes what is to be done when the group is durable; later: takes a step of its
+    own; settle: records what is owed before anything else may be, and raises ChangeLogError; follow: is told of each
+    record; access_of: what a registered client may do now, None if it is not registered any more; quotas: those that
+    hold now."""
+
+    release: Callable[[Callable[[], None]], None]
+    later: Callable[[Callable[[], None]], object]
+    settle: Callable[[], None]
+    follow: Callable[[Record], None]
+    access_of: Callable[[str], Access | None]
+    quotas: Quotas
+
+
+def _undelivered(error: Exception) -> StoreError:
+    return StoreError(f"the subscription was ended, for a result could not be delivered: {error!r}; subscribe again")
+
+
+class Subscribers:
+    """Those of one gateway, by spuid. An application's subscriptions are not among them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: LogWriter,
+        clock: Clock,
+        trials: Trials,
+        settings: ResumeSettings,
+        counters: Counters,
+        peaks: Peaks,
+        surroundings: Surroundings,
+        slices: Slices,
+    ) -> None:
+        self._slices = slices
+        self._engine = engine
+        self._log = log
+        self._clock = clock
+        self._trials = trials
+        self._counters = counters
+        self._peaks = peaks
+        self._runner = surroundings
+        self.sinks: dict[str, Sink] = {}
+        """Of the plain ones, by spuid."""
+        self._owners: dict[str, tuple[str, Graphs]] = {}  # of the same, where clients have names: what it sees
+        self._usage = Usage()  # of the same, by client
+        self.resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings, surroundings.quotas)
+        self._given_up: deque[str] = deque()  # resumable ones whose end is not recorded yet
+        self.evaluated_s = 0.0
+        """Processor time that the last first result took."""
+
+    def __len__(self) -> int:
+        return len(self.sinks) + len(self.resumables)
+
+    # --- subscribing ---
+
+    def asked(self, call: SubscribeCall) -> Asked:
+        """Raises MalformedRequestError."""
+        if call.caller.name:
+            call.sink.identity = call.caller.name
+        keep_us, keep = (0, None) if call.resume is None else self.resumables.granted(call.resume.keep)
+        return Asked(call, keep_us, keep)
+
+    def trial(self, asked: Asked) -> Trial | None:
+        """What has to pass before it begins, None where nothing has to."""
+        call, access = asked.call, self._access(asked.call.caller)
+        sequence = None if call.resume is None else call.resume.sequence
+        if access is None or (
+            sequence is not None and not isinstance(self.resumables.resumable(asked.followed(access), sequence), Reset)
+        ):
+            return None
+        return self._trials.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
+
+    def begin(self, asked: Asked) -> str:
+        """The spuid; the sink is going to have the first result, or what it missed. Raises GatewayError."""
+        call, sink, caller = asked.call, asked.call.sink, asked.call.caller
+        access = self._access(caller)
+        if access is None:
+            raise AccessDeniedError(f"the client {caller.name} is not registered any more")
+        followed, reset = asked.followed(access), None
+        if call.resume is not None and call.resume.sequence is not None:
+            reset = self._resume(followed, call.resume.sequence, sink)
+            if reset is None:
+                return followed.spuid
+        if caller.name:
+            self._check_quotas(caller.name, resumable=asked.keep is not None)
+        if asked.keep is not None:
+            self.resumables.check_room()
+            self._runner.settle()  # before the subscription, for it may change the dataset, and before its record
+        begun = thread_time()
+        subscription = self._subscription(followed, access)
+        self.evaluated_s = thread_time() - begun
+        try:
+            self._trials.check_rows(subscription.first)
+            if subscription.first.values > LONG:
+                self._slices.begin(subscription.first.values)
+                with self._slices.beside():
+                    write_results(subscription.first)
+            if asked.keep is None:
+                self.sinks[subscription.spuid] = sink
+                if caller.name:
+                    self._owners[subscription.spuid] = caller.name, access.subscribe
+                    self._usage.add(caller.name)
+            else:
+                subscription = self._begin_resumable(followed, subscription, sink)
+        except BaseException:
+            if subscription.spuid in self.sinks:
+                self._drop(subscription.spuid)
+            else:
+                self._leave(subscription.spuid)
+            raise
+        self._counters.subscribes += 1
+        self._peaks.subscriptions = max(self._peaks.subscriptions, len(self))
+        sink.since = self._clock.wall()
+        self._tell(sink, subscription.spuid, partial(sink.subscribed, subscription, asked.keep, reset))
+        return subscription.spuid
+
+    def _check_quotas(self, client: str, *, resumable: bool) -> None:
+        """Raises LimitExceededError when a client has as many subscriptions as it may have."""
+        quotas, kept = self._runner.quotas(), self.resumables.usage.of(client)
+        check(self._usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
+        if resumable:
+            check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
+
+    def most(self) -> int:
+        """How many plain ones the client has that has most."""
+        return self._usage.most()
+
+    def _access(self, caller: Caller) -> Access | None:
+        """What a caller may do now, which may be something else than when it was put into the queue."""
+        return self._runner.access_of(caller.name) if caller.registered else caller.access
+
+    def _subscription(self, followed: Followed, access: Access) -> Subscription:
+        try:
+            return self._engine.subscribe(
+                followed.sparql,
+                default_graphs=followed.default_graphs,
+                named_graphs=followed.named_graphs,
+                access=access,
+            )
+        except GatewayError:
+            raise
+        except Exception as error:
+            logger.exception("subscription could not be evaluated")
+            raise StoreError(f"the subscription could not be evaluated: {error!r}") from error
+
+    def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
+        """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
+        found = self.resumables.attach(asked, sequence, sink)
+        if isinstance(found, Reset):
+            attached = self.resumables.sink(asked.spuid)
+            if found.outdated and (attached is None or attached.connection is sink.connection):
+                self._end_resumable(asked.spuid)
+                if attached is not None:
+                    self._runner.release(partial(attached.taken_over, asked.spuid, sink))
+            self._counters.resets += 1
+            logger.info("subscription reset peer=%s spuid=%s reason=%s", sink.client, digits(asked.spuid), found.reason)
+            return found.reason
+        self._counters.resumed += 1
+        sink.since = self._clock.wall()
+        if found.displaced is not None:
+            self._runner.release(partial(found.displaced.taken_over, asked.spuid, sink))
+        self._tell(sink, asked.spuid, partial(sink.resumed, asked.spuid, found))
+        return None
+
+    def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
+        """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
+        check_repeatable(asked.sparql)
+        followed = msgspec.structs.replace(asked, spuid=f"{SPUID}{uuid.uuid4()}")
+        self._runner.follow(self._log.append("subscribe", cause=Cause("ws", sink.client), subscribe=followed))
+        self.resumables.begin(followed, subscription.spuid, sink)
+        return subscription._replace(spuid=followed.spuid)
+
+    # --- notifying ---
+
+    def deliver(self, notification: Notification, results: Results) -> None:
+        """Sends a notification on its way, if somebody is there to be told; a resumable subscription retains it.
+
+        One that cannot be sent ends its subscription: the commit stands, and the others are told of it.
+        """
+        try:
+            self._deliver(notification, results)
+        except Exception as error:
+            spuid = self.resumables.spuid(notification.spuid) or notification.spuid
+            logger.exception("notification could not be made spuid=%s", spuid.removeprefix(SPUID))
+            self._end_by_gateway(spuid, _undelivered(error))
+
+    def _deliver(self, notification: Notification, results: Results) -> None:
+        sink = self.sinks.get(notification.spuid)
+        if sink is None:
+            delivered = self.resumables.deliver(notification.spuid, results)
+            if delivered is None or delivered.sink is None:
+                return
+            sink = delivered.sink
+            notification = notification._replace(spuid=delivered.spuid, sequence=delivered.sequence)
+        self._counters.notifications += 1
+        self._tell(sink, notification.spuid, partial(sink.notify, notification, results))
+
+    def _tell(self, sink: Sink, spuid: str, tell: Callable[[], None]) -> None:
+        """Tells a sink something with the group. A sink that fails loses its subscription, and no one else anything."""
+
+        def told() -> None:
+            try:
+                tell()
+            except Exception as error:
+                logger.exception("client could not be told peer=%s spuid=%s", sink.client, spuid.removeprefix(SPUID))
+                self._runner.later(partial(self._untold, sink, spuid, _undelivered(error)))
+
+        self._runner.release(told)
+
+    def _untold(self, sink: Sink, spuid: str, error: GatewayError) -> None:
+        """Ends a subscription whose sink failed, unless it has ended meanwhile, or another sink has it."""
+        if self.sinks.get(spuid) is sink or (spuid in self.resumables and self.resumables.sink(spuid) is sink):
+            self._end_by_gateway(spuid, error)
+
+    # --- ending ---
+
+    def end(self, spuid: str, sink: Sink, caller: Caller) -> None:
+        """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
+
+        Raises UnknownSpuidError for all others, somebody else's on the same connection too, and ChangeLogError.
+        """
+        if self.resumables.may_end(spuid, sink, caller.name or sink.identity):
+            self._end_resumable(spuid)
+        elif self.sinks.get(spuid) is sink and self._owners.get(spuid, ("",))[0] == caller.name:
+            self._drop(spuid)
+        else:
+            raise UnknownSpuidError(f"no subscription on this connection has the spuid {spuid!r}")
+        self._counters.unsubscribes += 1
+
+    def leave(self, sink: Sink, spuids: Sequence[str]) -> None:
+        """Ends what a connection that is gone had, and leaves the resumable ones to themselves."""
+        for spuid in spuids:
+            self.resumables.detach(spuid, sink, self._clock.boottime_us())
+            if spuid in self.sinks:
+                self._drop(spuid)
+
+    def end_slow(self, text: str, ms: float, error: GatewayError) -> None:
+        """Ends all whose query is that text, which took so long."""
+        for spuid in [*self.sinks, *(handle for handle, _ in self.resumables.attachments())]:
+            if self._engine.describe(spuid).text == text:
+                resumable = self.resumables.spuid(spuid)
+                sink = self._end_by_gateway(resumable or spuid, error)
+                # The whole of another one's, since those of one engine begin alike.
+                name = digits(resumable) if resumable else spuid.removeprefix(SPUID)
+                client = "away" if sink is None else sink.client
+                logger.warning("subscription ended peer=%s spuid=%s evaluation_ms=%.0f", client, name, ms)
+
+    def permissions_changed(self, client: str, access: Access | None) -> None:
+        """Ends those of a client that may see other graphs now than when they began, or none.
+
+        access: what it may do now, None if it was removed.
+        """
+        visible = None if access is None else access.subscribe
+        error = AccessDeniedError("what this client may subscribe to has changed; subscribe again")
+        plain = [spuid for spuid, (name, graphs) in self._owners.items() if name == client and graphs != visible]
+        for spuid in [*plain, *self.resumables.of_client(client, visible)]:
+            self._end_by_gateway(spuid, error)
+
+    def expire(self) -> None:
+        """Ends the resumable ones whose clients stayed away."""
+        for spuid in self.expired():
+            logger.info("subscription expired spuid=%s", digits(spuid))
+            self._give_up(spuid)
+
+    def expired(self) -> list[str]:
+        """Those that `expire` would end."""
+        return self.resumables.expired(self._clock.boottime_us())
+
+    def record_ends(self) -> None:
+        """Records that the gateway ended resumable ones. Raises ChangeLogError; it is owed still."""
+        while self._given_up:
+            self._runner.follow(self._log.append("unsubscribe", unsubscribe=self._given_up[0]))
+            self._given_up.popleft()
+
+    def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
+        """Ends one and tells its sink why, which is returned if there is one."""
+        sink: Sink | None
+        if spuid in self.resumables:
+            sink = self.resumables.sink(spuid)
+            self._give_up(spuid)
+        else:
+            sink = self._drop(spuid)
+        self._counters.ended += 1
+        if sink is not None:
+            self._runner.release(partial(sink.ended, spuid, error))
+        return sink
+
+    def end_failed(self, ended: Iterable[Ended]) -> None:
+        """Tells those whose subscriptions the engine has ended, since it could not evaluate them any more."""
+        for handle, error in ended:
+            spuid = self.resumables.spuid(handle) or handle
+            sink = self._end_by_gateway(spuid, error)
+            peer = "away" if sink is None else sink.client
+            logger.error("subscription ended peer=%s spuid=%s reason=%s", peer, spuid.removeprefix(SPUID), error)
+
+    def _drop(self, spuid: str) -> Sink:
+        """Ends a plain one; whose it was."""
+        owner = self._owners.pop(spuid, None)
+        if owner is not None:
+            self._usage.add(owner[0], -1)
+        self._leave(spuid)
+        return self.sinks.pop(spuid)
+
+    def _leave(self, handle: str) -> None:
+        with suppress(UnknownSpuidError):  # the engine itself has ended it
+            self._engine.unsubscribe(handle)
+
+    def _end_resumable(self, spuid: str) -> None:
+        """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
+        self._runner.settle()
+        self._runner.follow(self._log.append("unsubscribe", unsubscribe=spuid))
+        self.forget(spuid)
+
+    def _give_up(self, spuid: str) -> None:
+        """Ends a resumable one now and records it later: not between a trigger and its reaction."""
+        self.forget(spuid)
+        self._given_up.append(spuid)
+
+    def forget(self, spuid: str) -> None:
+        """Ends a resumable one, as a record says or is going to."""
+        handle = self.resumables.end(spuid)
+        if handle is not None:
+            self._leave(handle)
+
+    # --- starts of the gateway ---
+
+    def state(self) -> Iterator[Retained]:
+        """What a snapshot has to hold."""
+        return iter(self.resumables.state())
+
+    def restore(self, retained: Retained) -> None:
+        """Takes up what `state` gave."""
+        self._again(retained.followed, partial(self.resumables.restore, retained))
+
+    def replay(self, record: Record) -> None:
+        """Does what a record says."""
+        if record.subscribe is not None:
+            self._again(record.subscribe, partial(self.resumables.begin, record.subscribe))
+        if record.unsubscribe is not None:
+            self.forget(record.unsubscribe)
+
+    def _again(self, followed: Followed, begin: Callable[[str], None]) -> None:
+        """Subscribes a resumable one as it was; begin: is told the engine's spuid."""
+        if not outlives_process(followed.sparql):
+            return
+        try:
+            subscription = self._subscription(followed, Access(FULL.read, FULL.write, seen(followed)))
+        except GatewayError as error:
+            logger.error("subscription cannot be resumed spuid=%s reason=%s", digits(followed.spuid), error)
+        else:
+            begin(subscription.spuid)
+
+    def begin_anew(self) -> None:
+        """Ends the resumable ones: their clients may have seen what the log does not have."""
+        for _, handle in self.resumables.end_all():
+            self._engine.unsubscribe(handle)

@@ -1,0 +1,1 @@
+"""figures: what status and health show; timings: how long things take; metrics: Prometheus."""

@@ -1,0 +1,365 @@
+"""What is told of the gateway's state: its health, its figures since the start, and who waits for what.
+
+The runner counts, and this module tells; nothing here changes what it looks at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from isodate import duration_isoformat
+
+from lamplighter.cloud_sync.status import STATUS, Status, read_status
+from lamplighter.engine.core import Engine
+from lamplighter.engine.matching.spu import RE_EVALUATED
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.log.keeper import LogKeeper
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.delayed import DelayedUpdates
+from lamplighter.gateway.state.quotas import Usage
+from lamplighter.gateway.state.resumption import ResumableSubscriptions, shown
+from lamplighter.gateway.state.shares import Shares
+from lamplighter.gateway.workers.trials import Trials
+
+LISTED_MAX = 1000
+"""Subscriptions that are listed at once, in a few milliseconds."""
+
+
+@dataclass
+class Counters:
+    """Figures since the start."""
+
+    updates: int = 0
+    queries: int = 0
+    subscribes: int = 0
+    unsubscribes: int = 0
+    refused: int = 0
+    queue_full: int = 0
+    commits: int = 0
+    notifications: int = 0
+    reactions: int = 0
+    delayed_fired: int = 0
+    delayed_skipped: int = 0
+    syncs: int = 0
+    ended: int = 0
+    resumed: int = 0
+    resets: int = 0
+    compositions: int = 0
+
+
+@dataclass
+class Peaks:
+    """The most there was at once since the start. waiting: requests; subscriptions: of clients; sockets: those of the
+    WebSocket gate."""
+
+    waiting: int = 0
+    subscriptions: int = 0
+    sockets: int = 0
+
+
+@dataclass
+class HttpCounters:
+    """What the HTTP gate was asked. errors: answers by their code."""
+
+    requests: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class WebsocketCounters:
+    """What the WebSocket gate was told, and said. sockets: those that are open; disconnected: those that were closed
+    because they were too slow; errors: by their code."""
+
+    sockets: int = 0
+    messages: int = 0
+    subscribed: int = 0
+    unsubscribed: int = 0
+    disconnected: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Health:
+    """Whether all is well, and if not, why. problems stay until the next start."""
+
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Evaluation:
+    """A query that is evaluated again and again. ms: processor time of the last one; overruns: how many in a row."""
+
+    ms: float = 0.0
+    overruns: int = 0
+
+
+class Evaluations:
+    """What evaluations of queries cost last, by the query, of so many that were evaluated last.
+
+    Known by a digest of the text: a text has up to 16 MiB, and a query is remembered longer than it is subscribed to.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._found: OrderedDict[bytes, Evaluation] = OrderedDict()
+
+    def of(self, text: str) -> Evaluation:
+        """To be written to; a new one for a query that is not known."""
+        key = _digest(text)
+        evaluation = self._found.get(key)
+        if evaluation is None:
+            evaluation = self._found[key] = Evaluation()
+            if len(self._found) > self._entries_max:
+                self._found.popitem(last=False)
+        else:
+            self._found.move_to_end(key)
+        return evaluation
+
+    def get(self, text: str) -> Evaluation | None:
+        return self._found.get(_digest(text))
+
+    def forget(self, text: str) -> None:
+        self._found.pop(_digest(text), None)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+class Subscriber(Protocol):
+    """Who a subscription belongs to. client: for people; since: when it began or was resumed."""
+
+    client: str
+    since: datetime | None
+
+
+S = TypeVar("S", bound=Subscriber)
+
+
+class Audited(Protocol):
+    """What compares index and store (`gateway.loop.upkeep`). rounds: how often all of it was."""
+
+    findings: int
+
+    @property
+    def rounds(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Parts(Generic[S]):
+    """What the figures are read from; all of it is the runner's.
+
+    sinks: by the engine's spuid; aggregators: the same, to the application and its aggregator's name; evaluations: by
+    the query's text; waiting: requests that wait; queue_max: how many may; quotas: by the setting, what the client uses
+    that uses most.
+    """
+
+    clock: Clock
+    log: LogWriter
+    log_keeper: LogKeeper
+    engine: Engine
+    delayed: DelayedUpdates
+    trials: Trials
+    upkeep: Audited
+    resumables: ResumableSubscriptions[S]
+    sinks: Mapping[str, S]
+    aggregators: Mapping[str, tuple[Application, str]]
+    evaluations: Evaluations
+    waiting: Callable[[], int]
+    queue_max: Callable[[], int]
+    quotas: Callable[[], Mapping[str, int]]
+
+
+class Figures(Generic[S]):
+    """Tells of the parts of one gateway, and keeps what the gates count.
+
+    addresses: where the gates are to be found; secure: whether they ask who calls. Both are known when they are served.
+    """
+
+    def __init__(self, counters: Counters, peaks: Peaks, timings: Timings, health: Health, parts: Parts[S]) -> None:
+        self._counters = counters
+        self._peaks = peaks
+        self.timings = timings
+        self._health = health
+        self._parts = parts
+        self._started, self._started_us = parts.clock.wall(), parts.clock.boottime_us()
+        self.http = HttpCounters()
+        self.http_connections, self.websocket_connections = Usage(), Usage()
+        self.shares = Shares()
+        """By client: see `gateway.state.quotas`."""
+        self.websocket = WebsocketCounters()
+        self.addresses: Mapping[str, str] = {}
+        self.secure = False
+
+    def status(self) -> dict[str, Any]:
+        """What `GET /health` says."""
+        parts = self._parts
+        log, keeper = parts.log, parts.log_keeper
+        state, problems = self._state()
+        return {
+            "status": state,
+            "problems": problems,
+            "gateway": log.gateway,
+            "epoch": log.epoch,
+            "sequence": log.sequence,
+            "clock_trusted": parts.clock.trusted(),
+            "log": {
+                "bytes": keeper.used,
+                "snapshot": keeper.snapshot[1],
+                "sealed": keeper.sealed,
+                "evicted": keeper.evicted,
+            },
+            "quads": parts.engine.quad_count,
+            "subscriptions": len(parts.sinks) + len(parts.resumables),
+            "resumable": parts.resumables.totals(),
+            "subscription_classes": parts.engine.subscription_classes,
+            "delayed": len(parts.delayed),
+            "queue": parts.waiting(),
+            "quotas": dict(parts.quotas()),
+            "trials": parts.trials.runs,
+            "renewals": parts.engine.store.renewals,
+            "audit_rounds": parts.upkeep.rounds,
+            "loop_held_ms_max": round(self.timings.loop_held.most * 1000, 3),
+            "counters": dict(vars(self._counters)),
+        }
+
+    def _state(self) -> tuple[str, list[str]]:
+        refusing = self._parts.log.refusing
+        now = [f"updates are refused: {refusing}"] if refusing else []
+        return "damaged" if self._health.problems else "refusing" if now else "ok", self._health.problems + now
+
+    def sockets(self, count: int) -> None:
+        """The WebSocket gate has so many open sockets now."""
+        self.websocket.sockets = count
+        self._peaks.sockets = max(self._peaks.sockets, count)
+
+    def sync(self) -> Status | None:
+        """How far the change log has been shipped when the shipper was at work last; None if it never was."""
+        data = self._parts.log.data
+        return read_status(data) if (data / STATUS).exists() else None
+
+    def monitoring(self) -> dict[str, Any]:
+        """What `GET /figures` says: the figures of SEPA's beans (protocol 5.4) that there is something to say for here,
+        a member for each bean. Times are in milliseconds, and everything is since the start."""
+        parts, counters, peaks, timings = self._parts, self._counters, self._peaks, self.timings
+        up_time = timedelta(microseconds=parts.clock.boottime_us() - self._started_us)
+        requests = counters.updates + counters.queries + counters.subscribes + counters.unsubscribes
+        return {
+            "engine": {
+                "gateway": parts.log.gateway,
+                "status": self._state()[0],
+                "problems": self._state()[1],
+                "version": version("lamplighter"),
+                "started": iso(self._started),
+                "up_time": duration_isoformat(up_time),
+                "up_time_s": round(up_time.total_seconds(), 3),
+                "secure": self.secure,
+                "addresses": dict(self.addresses),
+                "loop_held_ms": timings.loop_held.members(),
+                **_process(),
+            },
+            "scheduler": {
+                "requests": requests,
+                "updates": counters.updates,
+                "queries": counters.queries,
+                "subscribes": counters.subscribes,
+                "unsubscribes": counters.unsubscribes,
+                "pending": parts.waiting(),
+                "max_pending": peaks.waiting,
+                "queue_size": parts.queue_max(),
+                "rejected": counters.queue_full,
+                "refused": counters.refused,
+            },
+            "updates": {
+                "processing_ms": timings.update_processing.members(),
+                "store_ms": timings.store_update.members(),
+            },
+            "queries": {"store_ms": timings.store_query.members()},
+            "spu_manager": {
+                "spus": parts.engine.unit_count,
+                "subscribers": len(parts.sinks) + len(parts.resumables),
+                "max_subscribers": peaks.subscriptions,
+                "subscribes": counters.subscribes,
+                "unsubscribes": counters.unsubscribes,
+                "ended": counters.ended,
+                "processing_ms": timings.spu_manager.members(),
+            },
+            "quotas": dict(parts.quotas()),
+            "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
+            "http": {
+                "requests": self.http.requests,
+                "handling_ms": timings.http.members(),
+                "errors": dict(self.http.errors),
+            },
+            "websocket": {
+                "sockets": self.websocket.sockets,
+                "max_sockets": peaks.sockets,
+                "messages": self.websocket.messages,
+                "subscribed": self.websocket.subscribed,
+                "unsubscribed": self.websocket.unsubscribed,
+                "notifications": counters.notifications,
+                "disconnected": self.websocket.disconnected,
+                "errors": dict(self.websocket.errors),
+            },
+        }
+
+    def subscriptions(self) -> dict[str, Any]:
+        """The oldest subscriptions, those of the applications too, for people and programs to look at; total: how
+        many there are.
+
+        subscribers: how many of those that are listed share the query. evaluation_ms: processor time that the
+        store took for it last, None for those that it does not evaluate.
+        """
+        parts = self._parts
+        names = [
+            *(
+                (spuid, f"application {application.name}", None)
+                for spuid, (application, _) in parts.aggregators.items()
+            ),
+            *((spuid, sink.client, sink.since) for spuid, sink in parts.sinks.items()),
+            *(
+                (handle, "away" if sink is None else sink.client, None if sink is None else sink.since)
+                for handle, sink in parts.resumables.attachments()
+            ),
+        ][:LISTED_MAX]
+        found = [(parts.engine.describe(spuid), client, since) for spuid, client, since in names]
+        secret = {info.spuid: parts.resumables.spuid(info.spuid) for info, _, _ in found}
+        shared = Counter((info.text, info.spu_class) for info, _, _ in found)
+        listed = [
+            {
+                "spuid": shown(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
+                "class": info.spu_class,
+                "reason": info.reason,
+                "subscribers": shared[info.text, info.spu_class],
+                "client": client,
+                "since": None if since is None else iso(since),
+                "evaluation_ms": self._evaluation_ms(info.text) if info.spu_class == RE_EVALUATED else None,
+                "text": info.text,
+            }
+            for info, client, since in found
+        ]
+        total = len(parts.aggregators) + len(parts.sinks) + len(parts.resumables)
+        return {"total": total, "subscriptions": listed}
+
+    def _evaluation_ms(self, text: str) -> float | None:
+        evaluation = self._parts.evaluations.get(text)
+        return None if evaluation is None else round(evaluation.ms, 3)
+
+
+def _process() -> dict[str, int]:
+    """Resident memory in bytes and open files of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "resident_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+        "open_files": sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1,
+    }

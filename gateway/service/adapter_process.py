@@ -1,0 +1,407 @@
+"""Runs each adapter as a process: `python -m lamplighter.gateway.service.adapter_process mqtt|coap`.
+
+Such a process loads neither store nor gates, which would double its memory. It reads the few tables that concern it;
+the others are the gateway's to check, and `lamplighter check` checks all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.client import EngineClient
+from lamplighter.engine.client.addresses import UNIX
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.gateway.addresses import local_sockets
+from lamplighter.gateway.systemd import Supervisor, set_up_logging
+
+if TYPE_CHECKING:  # an adapter does not load what the other needs
+    from lamplighter.adapters.coap.adapter import CoapAdapter
+    from lamplighter.adapters.mqtt.adapter import MqttAdapter
+    from lamplighter.adapters.mqtt.mapping import StreamRule
+
+logger = logging.getLogger(__name__)
+
+NOBODY = Supervisor({})
+"""For processes that nobody supervises."""
+MQTT_PASSWORD = "lamplighter.mqtt-password"
+"""The credential that is the password where no file is named."""
+FIRST_STEP_S = 60.0
+"""How long a service that starts waits for the gateway; then it is ready all the same, and says what it waits for."""
+STATUS_S = 10.0
+"""How often the line for people is written, unless the watchdog asks for more."""
+
+
+# --- what they are told ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AdapterConfiguration:
+    """What an adapter is made of. folder: where mapping/ is; url: where it subscribes."""
+
+    mqtt: MqttSettings
+    coap: CoapSettings
+    base_iri: str
+    folder: Path
+    url: str
+    log_level: str = "info"
+
+
+class GatewayTable(msgspec.Struct, frozen=True):
+    data: str = "data"
+    base_iri: str = "http://lamplighter.local/"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class WebsocketTable(msgspec.Struct, frozen=True):
+    host: str = "127.0.0.1"
+    port: int = 9000
+    path: str = "/subscribe"
+
+
+class SecurityTable(msgspec.Struct, frozen=True):
+    enabled: bool = False
+    socket_folder: str = "run"
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The keys of lamplighter.toml that adapters need, with the defaults of `gateway.settings`."""
+
+    gateway: GatewayTable = GatewayTable()
+    websocket: WebsocketTable = WebsocketTable()
+    security: SecurityTable = SecurityTable()
+    mqtt: MqttSettings = MqttSettings()
+    coap: CoapSettings = CoapSettings()
+
+
+def read_configuration(config: Path) -> AdapterConfiguration:
+    """Raises ConfigurationError."""
+    try:
+        document = msgspec.convert(tomllib.loads(config.read_text()), Document)
+    except OSError as error:
+        raise ConfigurationError(f"{config}: {error.strerror}; name another file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{config}: not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{config}: {str(error).replace('$.', '')}; `lamplighter check` says more") from error
+    websocket, security = document.websocket, document.security
+    if security.enabled:
+        url = f"{UNIX}{local_sockets(config.parent / document.gateway.data, security.socket_folder)[1]}"
+    else:
+        url = f"ws://{websocket.host}:{websocket.port}{websocket.path}"
+    return AdapterConfiguration(
+        document.mqtt, document.coap, document.gateway.base_iri, config.parent, url, document.gateway.log_level
+    )
+
+
+def with_password(settings: MqttSettings, service: Supervisor) -> MqttSettings:
+    """Settings whose password_file is the credential of that name, or the usual one where none is named."""
+    credential = service.credential(settings.password_file or MQTT_PASSWORD)
+    if not settings.username or credential is None:
+        return settings
+    return msgspec.structs.replace(settings, password_file=str(credential))
+
+
+# --- what they run by -----------------------------------------------------------------------------------------
+
+
+class Adapter(Protocol):
+    """One of the adapters. tried: set when its peer has taken its subscription, or was found to be away."""
+
+    tried: asyncio.Event
+
+    async def run(self) -> None: ...
+
+    def status(self) -> str:
+        """How it does, for people."""
+        ...
+
+
+class _NotWantedError(ConfigurationError):
+    """The settings are good, and ask for no such adapter."""
+
+
+Reread = Callable[[], AdapterConfiguration]
+"""Reads the configuration again. Raises ConfigurationError."""
+AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], Coroutine[Any, Any, None]]
+"""`run_mqtt` or `run_coap`."""
+
+
+async def run_mqtt(
+    configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
+) -> None:
+    """The MQTT adapter, until cancelled, or as a service until the settings do not want it any more."""
+    from lamplighter.adapters.mqtt.adapter import MqttAdapter
+    from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
+
+    def part(now: AdapterConfiguration) -> tuple[MqttSettings, tuple[StreamRule, ...]]:
+        if not now.mqtt.host:
+            raise _NotWantedError("mqtt.host is empty; a broker named in lamplighter.toml starts it")
+        return with_password(now.mqtt, service), load_mapping(now.folder / "mapping", now.base_iri).rules
+
+    async with EngineClient(configuration.url, name="mqtt") as client:
+
+        def adapter(made_of: Any, before: Any) -> MqttAdapter:
+            settings, rules = made_of
+            mapping, former = Mapping(rules), Mapping(() if before is None else before[1])
+            gone = [one for one in former.filters if one not in mapping.filters]
+            return MqttAdapter(settings, mapping, client, forget=gone)
+
+        await _run(client, configuration, part, adapter, service, reread)
+
+
+async def run_coap(
+    configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
+) -> None:
+    """The CoAP adapter, until cancelled, or as a service until the settings do not want it any more."""
+    from lamplighter.adapters.coap.adapter import CoapAdapter
+
+    def part(now: AdapterConfiguration) -> CoapSettings:
+        if not now.coap.enabled:
+            raise _NotWantedError("coap.enabled is false; true in lamplighter.toml starts it")
+        return now.coap
+
+    async with EngineClient(configuration.url, name="coap") as client:
+
+        def adapter(settings: CoapSettings, before: object) -> CoapAdapter:
+            return CoapAdapter(settings, client)
+
+        await _run(client, configuration, part, adapter, service, reread)
+
+
+async def _run(
+    client: EngineClient,
+    configuration: AdapterConfiguration,
+    part: Callable[[AdapterConfiguration], Any],
+    make: Callable[[Any, Any], Adapter],
+    service: Supervisor,
+    reread: Reread | None,
+) -> None:
+    """part: what of a configuration the adapter is made of. The others: see `AdapterService`."""
+    if not service.active or reread is None:
+        await make(part(configuration), None).run()
+        return
+    again: Reread = reread
+    await AdapterService(service, client, lambda: part(again()), make).run(part(configuration))
+
+
+def turn_s(service: Supervisor) -> float:
+    """Seconds between two signs of life: a third of the limit, so that one may be late."""
+    return STATUS_S if service.watchdog_s is None else min(STATUS_S, service.watchdog_s / 3)
+
+
+@asynccontextmanager
+async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
+    """Has SIGHUP set an event; without this it ends the process, as the end of its terminal should."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, asked.set)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
+class AdapterService:
+    """An adapter as a service, which is made anew when its part of the configuration has changed, and ends when it is
+    not wanted any more.
+
+    part: what of a configuration it is made of; make: makes it, and is told the part before, None at the start.
+    """
+
+    def __init__(
+        self,
+        service: Supervisor,
+        client: EngineClient,
+        part: Callable[[], Any],
+        make: Callable[[Any, Any], Adapter],
+    ) -> None:
+        """part: reads and checks it, raises ConfigurationError."""
+        self._service = service
+        self._client = client
+        self._part = part
+        self._make = make
+        self._answered = False
+
+    async def run(self, part: Any) -> None:
+        """Until cancelled, until the adapter ends, or until the settings want none. part: what it is made of at
+        first."""
+        hangup = asyncio.Event()
+        before = None
+        async with on_hangup(hangup):
+            while part is not None:
+                adapter = self._make(part, before)
+                running = asyncio.ensure_future(adapter.run())
+                living = asyncio.ensure_future(self._live(adapter))
+                try:
+                    changed = await self._changed(hangup, part, [running, living])
+                finally:
+                    for task in (running, living):
+                        task.cancel()
+                    await asyncio.gather(running, living, return_exceptions=True)
+                before, part = part, changed
+
+    async def _changed(self, hangup: asyncio.Event, part: Any, tasks: list[asyncio.Future[Any]]) -> Any:
+        """Waits for another configuration; None if that wants no such adapter. Raises what ends a task."""
+        while True:
+            asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
+            try:
+                done, _ = await asyncio.wait([asked, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+            for task in tasks:
+                if task in done:
+                    await task
+                    raise UpstreamError("the adapter ended")
+            hangup.clear()
+            self._service.reloading()
+            try:
+                wanted = await asyncio.to_thread(self._part)
+                if wanted != part:
+                    logger.info("configuration reloaded applied=%s", "all, the adapter begins anew")
+                    self._service.ready("beginning anew with another configuration")
+                    return wanted
+                logger.info("configuration reloaded applied=%s", "nothing")
+            except _NotWantedError as error:
+                logger.info("configuration reloaded, the adapter ends reason=%s", error)
+                self._service.ready("not wanted any more")  # which ends the reload
+                self._service.stopping("not wanted any more")
+                return None
+            except GatewayError as error:
+                logger.error("configuration refused, the one before holds reason=%s", error)
+            self._service.ready("configuration read again")
+
+    async def _live(self, adapter: Adapter) -> None:
+        """Its loop turns and its tasks have not ended; that its peers are away is said, and is no reason to die."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._first_step(adapter), name="first step")
+            while True:
+                self._service.alive()
+                self._service.status(self._status(adapter))
+                await asyncio.sleep(turn_s(self._service))
+
+    async def _first_step(self, adapter: Adapter) -> None:
+        """Ready when both peers were met, or were waited for long enough: whoever started it does not wait for more."""
+        meeting = asyncio.ensure_future(self._meet(adapter))
+        try:
+            await asyncio.wait([meeting], timeout=FIRST_STEP_S)
+            if meeting.done():
+                await meeting
+            self._service.ready(self._status(adapter))
+            await meeting
+        finally:
+            meeting.cancel()
+
+    async def _meet(self, adapter: Adapter) -> None:
+        """Until both peers are met; what a gateway that is away was asked is asked when it is back."""
+        await self._client.ask("ASK {}")
+        self._answered = True
+        await adapter.tried.wait()
+
+    def _status(self, adapter: Adapter) -> str:
+        there = self._client.connected and self._answered
+        return f"{'' if there else 'waiting for the gateway; '}{adapter.status()}"
+
+
+# --- the processes --------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def background(work: object, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Runs a coroutine beside the body; sets `stop` when it ends early, and then raises what ended it."""
+    assert asyncio.iscoroutine(work)
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await _unwrapped(task)
+
+
+async def _unwrapped(task: asyncio.Future[None]) -> None:
+    """Waits for a task; a group of one exception is raised as that one."""
+    try:
+        await task
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Has SIGINT and SIGTERM end the process at once, as where nothing catches them; afterwards they are as before.
+
+    For work that is begun anew after a power cut as well, in which the loop does not turn: what `stop_on_signals` sets
+    would be looked at when it is over, which may be minutes.
+    """
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+            signal.siginterrupt(number, False)  # as asyncio has it
+
+
+def serve(work: AdapterProcess, configuration: AdapterConfiguration, reread: Reread) -> None:
+    """Runs an adapter until it ends or is told to. Raises ConfigurationError."""
+
+    async def run() -> None:
+        stop = stop_on_signals()
+        async with background(work(configuration, Supervisor(os.environ), reread), stop):
+            await stop.wait()
+
+    asyncio.run(run())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code: 0 well, 2 wrong use or configuration."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lamplighter.gateway.service.adapter_process", description="Runs one adapter."
+    )
+    parser.add_argument("adapter", choices=["mqtt", "coap"])
+    parser.add_argument("--config", type=Path, required=True, help="lamplighter.toml")
+    options = parser.parse_args(arguments)
+    set_up_logging(os.environ)
+
+    def read() -> AdapterConfiguration:
+        configuration = read_configuration(options.config)
+        logging.getLogger().setLevel(configuration.log_level.upper())
+        return configuration
+
+    try:
+        serve({"mqtt": run_mqtt, "coap": run_coap}[options.adapter], read(), read)
+    except GatewayError as error:
+        print(f"lamplighter: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

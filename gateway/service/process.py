@@ -1,0 +1,251 @@
+"""Builds the processes from their parts: the gateway, and each adapter, alone or all in one."""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.sslproto
+import ctypes
+import gc
+import logging
+import resource
+from collections.abc import Callable
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.gates.http.gate import http_gate
+from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
+from lamplighter.gateway.gates.opening import Protection, check_protection
+from lamplighter.gateway.gates.websocket import websocket_gate
+from lamplighter.gateway.log.writer import LogWriter, Recovery
+from lamplighter.gateway.loop.recovery import Doubt, applied
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.service.adapter_process import (
+    NOBODY,
+    AdapterConfiguration,
+    background,
+    run_coap,
+    run_mqtt,
+    stop_on_signals,
+)
+from lamplighter.gateway.service.supervision import GatewayService, Reread
+from lamplighter.gateway.settings import Settings, read_settings
+from lamplighter.gateway.state.applications import Application, load_applications
+from lamplighter.gateway.systemd import Supervisor, mark_lines
+
+__all__ = [
+    "Configuration",
+    "allow_files",
+    "collect_rarely",
+    "run_gateway",
+    "share_heap",
+    "small_tls_buffers",
+    "stop_on_signals",
+]
+
+logger = logging.getLogger(__name__)
+
+_M_ARENA_MAX = -8  # malloc.h
+_TLS_BYTES = 64 * 1024
+_OWN_FILES = 256
+"""Files that the process has open beside its connections, with room: log, store, readers, adapters."""
+_COLLECTED_AFTER = 10_000
+"""Objects more than before, of those that may be part of a cycle: a few MB."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Everything that is read before anything starts. folder: where mapping/ and apps/ are; unread: which file of it
+    this process may not read, and so could not check, empty if there is none."""
+
+    settings: Settings
+    folder: Path
+    data: Path
+    applications: list[Application]
+    unread: str = ""
+
+    @classmethod
+    def read(cls, config: Path | None, data: Path | None) -> Configuration:
+        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError."""
+        settings = read_settings(config)
+        folder = config.parent if config else Path()
+        rules = load_mapping(folder / "mapping", settings.gateway.base_iri)
+        if settings.mqtt.host and not rules.filters:
+            raise ConfigurationError(f"mqtt.host is set, but {folder / 'mapping'} has no [[stream]] rule; add one")
+        data = data or folder / settings.gateway.data
+        applications = load_applications(folder / "apps")
+        return cls(settings, folder, data, applications, check_protection(settings, folder, data))
+
+    def for_adapters(self, url: str) -> AdapterConfiguration:
+        """What adapters have of it. url: where they subscribe."""
+        settings = self.settings
+        gateway = settings.gateway
+        return AdapterConfiguration(settings.mqtt, settings.coap, gateway.base_iri, self.folder, url, gateway.log_level)
+
+
+def allow_files(settings: Settings) -> None:
+    """Has as many files as the connections of both gates need; 1024 are usual, and fewer than that."""
+    wanted = settings.http.connections_max + settings.websocket.connections_max + 2 * HANDSHAKES_MAX + _OWN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            logger.warning("connections may take all files wanted=%d allowed=%d", wanted, allowed)
+
+
+def share_heap() -> None:
+    """Has all threads use one heap (glibc, mallopt(3)): what a thread has freed serves the others, and a process that
+    works in threads now and then does not grow by a heap for each of them."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
+def small_tls_buffers() -> None:
+    """Has connections with TLS read 64 KiB at once: asyncio allocates for each what it may read, 256 KiB by itself,
+    though it says nothing."""
+    asyncio.sslproto.SSLProtocol.max_size = _TLS_BYTES
+
+
+def collect_rarely() -> None:
+    """Has the garbage collector leave alone what there is at the start, and look for cycles less often.
+
+    Called when all is loaded. A full collection looks at every object and stops everything: 120 ms with 1,000 sockets,
+    after each 20,000 notifications or so, of which it finds none to be garbage. Measured with 1,000 subscribers: the
+    last of them hears after 25 ms in place of 32, and at p99 after 40 in place of 200.
+
+    So cycles must hold next to nothing: some hundred thousand of their objects may wait, whatever they refer to.
+    Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the test is
+    tests/gateway/test_garbage.py).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER, 10, 10)
+
+
+async def run_gateway(
+    configuration: Configuration,
+    stop: asyncio.Event,
+    ready: Callable[[Addresses, Recovery], None],
+    *,
+    adapters: bool,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
+    unheard: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """The gateway process, until `stop`; with its adapters in it when asked for.
+
+    ready: called once everything is served; reread: reads the configuration again; unheard: entered for the recovery,
+    during which the loop does not turn, so that it would hear of nothing.
+    Raises ConfigurationError when it cannot start, ChangeLogError when
+    the disk gives up.
+    """
+    settings = configuration.settings
+    with unheard():
+        protection, runner, recovery = _recovered(configuration, service)
+    orderly = False
+    try:
+        gates = protection.open(service.sockets())
+        async with (
+            background(runner.run(), stop),
+            websocket_gate(
+                runner,
+                settings.websocket,
+                gates.websocket,
+                gates.gatekeeper,
+                gates.browsers,
+                settings.security,
+                gates.prefix,
+            ),
+            http_gate(
+                runner,
+                settings.http,
+                _about(settings),
+                gates.http,
+                gates.gatekeeper,
+                gates.browsers,
+                subscribe_at=gates.addresses.subscribe,
+                places=gates.places,
+                prefix=gates.prefix,
+            ),
+        ):
+            protection.when_changed(lambda client: runner.permissions_changed(client))
+            runner.figures.addresses = vars(gates.addresses)
+            async with AsyncExitStack() as beside:
+                if adapters:
+                    here = _run_adapters(configuration, gates.addresses.here)
+                    await beside.enter_async_context(background(here, stop))
+                ready(gates.addresses, recovery)
+                if service.active:
+                    supervised = GatewayService(
+                        service, runner, protection, gates.addresses, settings, reread, adapters=adapters
+                    )
+                    await beside.enter_async_context(background(supervised.run(), stop))
+                await stop.wait()
+                service.stopping("ending what is under way")
+        orderly = True
+    finally:
+        runner.close(orderly=orderly)
+
+
+def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
+    """What a gateway is made of, as the last run left it. It takes as long as there is log behind the newest snapshot.
+
+    Raises ConfigurationError, ChangeLogError.
+    """
+    return applied(lambda doubt: _recovered_once(configuration, service, doubt), configuration.data / "log")
+
+
+def _recovered_once(
+    configuration: Configuration, service: Supervisor, doubt: Doubt
+) -> tuple[Protection, Runner, Recovery]:
+    """doubt: what tries before have taught. Raises NotApplied too."""
+    settings = configuration.settings
+    clock = MachineClock(settings.gateway.clock_trusted)
+    log = LogWriter(configuration.data, clock, settings.gateway.durability)
+    log.open()
+    mark_lines(GATEWAY=log.gateway)
+    service.status("starting, reading the newest snapshot")
+    try:
+        protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
+        runner = Runner(settings, clock, log, configuration.applications, protection.access_of, doubt)
+    except BaseException:
+        log.close()
+        raise
+    try:
+        recovery = runner.recover(service.recovering)
+        logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
+    except BaseException:
+        with suppress(Exception):  # the dataset may be what cannot be written
+            runner.close(orderly=False)
+        raise
+    return protection, runner, recovery
+
+
+def _about(settings: Settings) -> str:
+    return (
+        "Lamplighter, a semantic edge gateway\n\n"
+        f"  {settings.http.query_path}     SPARQL 1.1 query (GET, POST); without one: its description as RDF\n"
+        f"  {settings.http.update_path}    SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> for later\n"
+        f"  {settings.http.graph_store_path}    Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below\n"
+        "  /delayed   delayed updates that are pending; DELETE /delayed/<id> cancels one\n"
+        "  /health    state and figures of the gateway; /ready: 200 when updates are taken\n"
+        "  /figures   how much was asked for and how long it took; /metrics for Prometheus\n"
+        "  /subscriptions  who waits for what, and how it is kept true\n"
+        "  /backup    everything in one file; POST it to /restore to have it back\n\n"
+        f"Subscriptions are taken by WebSocket at the path {settings.websocket.path} of the other port.\n"
+    )
+
+
+async def _run_adapters(configuration: Configuration, url: str) -> None:
+    async with asyncio.TaskGroup() as group:
+        if configuration.settings.mqtt.host:
+            group.create_task(run_mqtt(configuration.for_adapters(url)))
+        if configuration.settings.coap.enabled:
+            group.create_task(run_coap(configuration.for_adapters(url)))
+        group.create_task(asyncio.Event().wait())  # with neither, there is still nothing to do

@@ -1,0 +1,70 @@
+"""What of a changed configuration a running gateway takes up, and what waits for a restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lamplighter.gateway.settings import QuotaSettings, Settings
+
+LIVE: dict[str, frozenset[str]] = {
+    "gateway": frozenset({"log_level", "queue_max"}),
+    "query": frozenset({"time_ms_max", "rows_max", "memory_bytes_max", "concurrent_max"}),
+    "limits": frozenset(
+        {
+            "evaluation_ms_max",
+            "first_result_rows_max",
+            "parse_memory_bytes_max",
+            "parse_ms_max",
+            "query_bytes_max",
+            "term_bytes_max",
+        }
+    ),
+    "delayed": frozenset({"pending_max", "missed"}),
+    "quotas": frozenset(QuotaSettings.__struct_fields__),
+    "security": frozenset(
+        {
+            "attempts_per_min",
+            "hosts",
+            "origins",
+            "plain_requests_per_s",
+            "registration",
+            "requests_per_s",
+            "token_life_s",
+        }
+    ),
+}
+"""Keys, by their tables, that hold from the next request on."""
+_ELSEWHERE = ("mqtt", "coap", "sync")
+"""Tables of other processes; those take them up themselves."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """settings: those that hold now; applied, waiting: names of keys such as ``limits.evaluation_ms_max``."""
+
+    settings: Settings
+    applied: list[str]
+    waiting: list[str]
+
+
+def change(before: Settings, after: Settings, *, adapters: bool = False) -> Change:
+    """What leads from one configuration to another without a restart.
+
+    adapters: whether they run in the gateway's process; their tables wait for a restart then.
+    """
+    applied, waiting = [], []
+    tables: dict[str, Any] = {}
+    for table in Settings.__struct_fields__:
+        old, new = getattr(before, table), getattr(after, table)
+        if table in _ELSEWHERE and not adapters:
+            tables[table] = new
+            continue
+        keys = [key for key in old.__struct_fields__ if getattr(old, key) != getattr(new, key)]
+        live = [key for key in keys if key in LIVE.get(table, ())]
+        applied += [f"{table}.{key}" for key in live]
+        waiting += [f"{table}.{key}" for key in keys if key not in live]
+        tables[table] = msgspec.structs.replace(old, **{key: getattr(new, key) for key in live})
+    return Change(Settings(**tables), applied, waiting)

@@ -1,0 +1,138 @@
+"""Services under systemd: ready after a first step from end to end, alive while steps get through, reloaded on SIGHUP.
+
+What feeds the watchdog is a step through the engine's own queue, released with its group as everything is. A gateway
+whose loop turns while nothing is done is as dead as one that was stopped, and is restarted like that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from lamplighter.engine.errors import GatewayError
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.local_call import check_answer
+from lamplighter.gateway.gates.opening import Protection
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.service.adapter_process import on_hangup, turn_s
+from lamplighter.gateway.service.reload import change
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.systemd import Supervisor
+
+logger = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 1.0
+_PROBE = "?query=ASK%20%7B%7D"
+
+Reread = Callable[[], Settings]
+"""Reads and checks the whole configuration again. Raises ConfigurationError."""
+
+
+# --- the gateway ---------------------------------------------------------------------------------------------
+
+
+class GatewayService:
+    """The gateway as a service, once its gates are open."""
+
+    def __init__(
+        self,
+        service: Supervisor,
+        runner: Runner,
+        protection: Protection,
+        addresses: Addresses,
+        settings: Settings,
+        reread: Reread | None,
+        *,
+        adapters: bool,
+    ) -> None:
+        self._service = service
+        self._runner = runner
+        self._protection = protection
+        self._addresses = addresses
+        self._settings = settings
+        self._reread = reread
+        self._adapters = adapters
+        self._updates = 0
+        self._updates_at = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        hangup = asyncio.Event()
+        async with on_hangup(hangup), asyncio.TaskGroup() as group:
+            await self._first_step()
+            self._service.ready(self._status())
+            group.create_task(self._live(), name="watchdog")
+            group.create_task(self._reload(hangup), name="reload")
+
+    async def _first_step(self) -> None:
+        """A query from end to end: by a socket that this gateway serves, through its queue, and back."""
+        while True:
+            try:
+                return await asyncio.to_thread(_asked, self._addresses)
+            except GatewayError as error:
+                logger.warning("first query was not answered reason=%s", error)
+                self._service.status(f"not ready, its first query was not answered: {error}")
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _live(self) -> None:
+        while True:
+            await self._runner.probe()
+            self._service.alive()
+            self._service.status(self._status())
+            await asyncio.sleep(turn_s(self._service))
+
+    def _status(self) -> str:
+        now = asyncio.get_running_loop().time()
+        figures = self._runner.figures.status()
+        updates = figures["counters"]["updates"]
+        rate = (updates - self._updates) / max(now - self._updates_at, 1.0)
+        self._updates, self._updates_at = updates, now
+        return status_line(figures, rate, self._settings.gateway.durability)
+
+    async def _reload(self, hangup: asyncio.Event) -> None:
+        while True:
+            await hangup.wait()
+            hangup.clear()
+            self._service.reloading()
+            try:
+                if self._reread is not None:
+                    await self._apply(await asyncio.to_thread(self._reread))
+            except GatewayError as error:
+                logger.error("configuration refused, the one before holds reason=%s", error)
+            self._service.ready(self._status())
+
+    async def _apply(self, wanted: Settings) -> None:
+        found = change(self._settings, wanted, adapters=self._adapters)
+        if found.applied:
+            await self._runner.apply(found.settings)
+            self._protection.apply(found.settings)
+        self._settings = found.settings
+        logger.info("configuration reloaded applied=%s", ",".join(found.applied) or "nothing")
+        if found.waiting:
+            logger.warning("configuration has changes that need a restart keys=%s", ",".join(found.waiting))
+
+
+def _asked(addresses: Addresses) -> None:
+    """Raises UpstreamError, RefusedError."""
+    query = urlsplit(addresses.query)
+    check_answer(addresses.http_here or query.netloc, query.path + _PROBE)
+
+
+def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
+    """What `systemctl status` shows of a gateway. figures: as of `GET /health`; rate: updates a second."""
+    synced = {
+        "fsync": "log synced",
+        "interval": "log synced now and then",
+        "off": "log not synced",
+    }[durability]
+    count = figures["subscriptions"]
+    does = f"{count:,} {'subscription' if count == 1 else 'subscriptions'}, {rate:.1f} updates/s, "
+    if figures["status"] == "ok":
+        return f"{does}{synced}"
+    problems = figures["problems"]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    # What refuses updates now is last, and tells more than what was wrong at the start.
+    return f"{problems[-1]}{more}; {does.rstrip(', ')}"

@@ -1,0 +1,48 @@
+"""Tells systemd whether the settings ask for a process (`ExecCondition=`).
+
+`python -m lamplighter.gateway.service.wanted mqtt|coap|sync`.
+
+Exit code 0 if they do, `NOT_WANTED` if not; also 0 if nobody can tell: the process itself says what is wrong with its
+settings. Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would
+leave the process out for good then and call that well, so the units have it left out for `NOT_WANTED` alone.
+Loads next to nothing, since it runs at each start.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+NOT_WANTED = 3
+_QUESTIONS = {
+    "mqtt": ("host", "", "mqtt.host is empty: there is no broker to read"),
+    "coap": ("enabled", True, "coap.enabled is false"),
+    "sync": ("destination", "", "sync.destination is empty: nothing is to be shipped"),
+}
+"""Key of the table, its default, and what is said when it is empty or false."""
+
+
+def reason_against(name: str, config: Path) -> str:
+    """Why the process is not wanted; empty if it is. config: `lamplighter.toml`."""
+    key, default, reason = _QUESTIONS[name]
+    try:
+        document: dict[str, Any] = tomllib.loads(config.read_text())
+        table = document.get(name, {})
+        wanted = table.get(key, default)
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return "" if wanted else reason
+
+
+def main(arguments: list[str]) -> int:
+    name, config = arguments
+    reason = reason_against(name, Path(config))
+    if reason:
+        print(f"{reason} ({config})")
+    return NOT_WANTED if reason else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

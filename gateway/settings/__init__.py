@@ -1,0 +1,233 @@
+"""`lamplighter.toml` -> typed settings. Read once; each part gets its own table passed down.
+
+An unknown key or a bad value stops the start, and the error names file and key.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.cloud_sync.settings import SyncSettings
+from lamplighter.engine.change_log import Missed
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
+from lamplighter.engine.terms import iri
+from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX
+from lamplighter.gateway.clock import Trust
+from lamplighter.gateway.settings.security import SecuritySettings
+
+Durability = Literal["fsync", "interval", "off"]
+"""fsync: nothing is acknowledged before it is on the disk, and a power cut loses nothing that was. interval: answered
+at once and synced every ``log.sync_interval_ms``, which is what a power cut may lose. off: never synced but at the
+end of a segment; a power cut may lose what the kernel held back, by its defaults half a minute. A killed process
+loses nothing under any of them."""
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+UrlPath = Annotated[str, msgspec.Meta(pattern=r"^/[A-Za-z0-9._~/-]*[A-Za-z0-9._~-]$")]
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class GatewaySettings(_Table, frozen=True):
+    """``[gateway]``. data: where the change log lives, relative to the configuration file; base_iri: what the IRIs
+    of this gateway's sensors and features begin with; queue_max: requests that wait before new ones get 429;
+    log_level: what is told of all three processes' doings, unless ``--verbose`` asks for more."""
+
+    data: str = "data"
+    base_iri: str = "http://lamplighter.local/"
+    queue_max: Positive = 1000
+    durability: Durability = "fsync"
+    clock_trusted: Trust = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class HttpSettings(_Table, frozen=True):
+    """``[http]``: the SPARQL protocol. Port 0 takes a free one.
+
+    idle_s: how long a client may take to send a request's head, not read its answer, or leave its connection unused;
+    a body may take a second more for each KiB. query_path and update_path may be the same; below graph_store_path each
+    IRI is a graph of its own.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 8000
+    query_path: UrlPath = "/query"
+    update_path: UrlPath = "/update"
+    graph_store_path: UrlPath = "/graphs"
+    idle_s: Positive = 20
+    connections_max: Positive = 256
+
+
+class WebsocketSettings(_Table, frozen=True):
+    """``[websocket]``: subscriptions. Port 0 takes a free one.
+
+    ping_s: how often a client is asked whether it is there, and how long it may take to answer; compression: of
+    messages (RFC 7692), which costs more than it saves on a local network, since the same text is compressed for each
+    client; outbox_bytes_max: what may wait for one slow client before it is disconnected; unread_bytes_max: messages of
+    all network clients that are being received, above which the client with the most of them is disconnected.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 9000
+    path: Annotated[str, msgspec.Meta(pattern=r"^/[^?#\s]*$")] = "/subscribe"
+    ping_s: Positive = 20
+    compression: bool = False
+    outbox_bytes_max: Positive = 4 * 1024 * 1024
+    unread_bytes_max: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 64 * 1024 * 1024
+    connections_max: Positive = 1000
+    subscriptions_per_client_max: Positive = 1000
+
+
+class QuerySettings(_Table, frozen=True):
+    """``[query]``: limits of one ad-hoc query, which runs in a process of its own."""
+
+    time_ms_max: Positive = 30_000
+    rows_max: Positive = 1_000_000
+    memory_bytes_max: Positive = 1024 * 1024 * 1024
+    concurrent_max: Positive = 4
+
+
+class StoreSettings(_Table, frozen=True):
+    """``[store]``. path: folder of the dataset on disk, relative to the data folder; empty keeps it in memory, which is
+    faster and right for up to a million quads or so. The change log is the truth in either case."""
+
+    path: str = ""
+
+
+class EngineSettings(_Table, frozen=True):
+    """``[engine]``. parallel: whether the next updates are executed while the records and notifications of those
+    before are on their way to the disk and to the subscribers."""
+
+    parallel: bool = False
+
+
+class LimitSettings(_Table, frozen=True):
+    """``[limits]``: what one request may cost the engine's loop, where nothing can be cancelled.
+
+    query_bytes_max: the text of a client's query or subscription, in UTF-8, which the loop reads; evaluation_ms_max:
+    processor time of one evaluation, by the store or by a plan, for an update, or for a subscription at once or again;
+    first_result_rows_max: rows of a subscription's first result; delta_quads_max: quads that the templates of one
+    update make, to be deleted and inserted; term_bytes_max: the longest term that may come into the dataset, in
+    N-Triples syntax and UTF-8; parse_ms_max, parse_memory_bytes_max: processor time and memory of the process that
+    parses a large body.
+    """
+
+    query_bytes_max: Positive = 64 * 1024
+    evaluation_ms_max: Positive = 500
+    first_result_rows_max: Positive = 100_000
+    delta_quads_max: Positive = DELTA_QUADS_MAX
+    term_bytes_max: Annotated[int, msgspec.Meta(ge=TERM_BYTES_LEAST, le=TERM_BYTES_MOST)] = TERM_BYTES_MAX
+    parse_ms_max: Positive = 20_000
+    parse_memory_bytes_max: Positive = 512 * 1024 * 1024
+
+
+class LogSettings(_Table, frozen=True):
+    """``[log]``: the change log.
+
+    segment_bytes_max, segment_s_max: size and age at which a segment is ended and sealed; bytes_max: what log,
+    snapshots and damaged files may take on the disk together; snapshot_records: a snapshot is taken after so many
+    records, or after a quarter of the number of quads if that is more; recovery: what to do after damage, ``strict``
+    refuses to start.
+    """
+
+    segment_bytes_max: Positive = 4 * 1024 * 1024
+    segment_s_max: Positive = 3600
+    bytes_max: Positive = 1024 * 1024 * 1024
+    snapshot_records: Positive = 20_000
+    sync_interval_ms: Positive = 1000
+    recovery: Literal["continue", "strict"] = "continue"
+
+
+class ResumeSettings(_Table, frozen=True):
+    """``[resume]``: subscriptions that outlive their connections.
+
+    keep_s_max: how long one waits for a client that is away, whatever the client asks for; outbox_bytes_max,
+    bytes_max: notifications that are retained for one, and for all together.
+    """
+
+    keep_s_max: Positive = 86_400
+    outbox_bytes_max: Positive = 1024 * 1024
+    bytes_max: Positive = 16 * 1024 * 1024
+    subscriptions_max: Positive = 1000
+
+
+class DelayedSettings(_Table, frozen=True):
+    """``[delayed]``. pending_max: how many delayed updates may be pending; missed: what becomes of one that was due
+    while the gateway was off, unless it says so itself."""
+
+    pending_max: Positive = 100_000
+    missed: Missed = "run"
+
+
+class QuotaSettings(_Table, frozen=True):
+    """``[quotas]``: what one client may use of what all share (`gateway.state.quotas`).
+
+    delayed_max, delayed_bytes_max: its pending delayed updates and their texts; subscriptions_max, resumable_max: its
+    subscriptions over all connections, and those of them that outlive these; connections_max: at each gate;
+    outbox_bytes_max: what waits to be sent to it, over all connections; retained_bytes_max: notifications that are
+    retained for its resumable subscriptions.
+    """
+
+    delayed_max: Positive = 20_000
+    delayed_bytes_max: Positive = 16 * 1024 * 1024
+    subscriptions_max: Positive = 2000
+    resumable_max: Positive = 250
+    connections_max: Positive = 100
+    outbox_bytes_max: Positive = 32 * 1024 * 1024
+    retained_bytes_max: Positive = 4 * 1024 * 1024
+
+
+class Settings(_Table, frozen=True):
+    """The whole file. ``folder`` is where it stands: `mapping/` and `apps/` are beside it."""
+
+    gateway: GatewaySettings = GatewaySettings()
+    http: HttpSettings = HttpSettings()
+    websocket: WebsocketSettings = WebsocketSettings()
+    query: QuerySettings = QuerySettings()
+    store: StoreSettings = StoreSettings()
+    engine: EngineSettings = EngineSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+    resume: ResumeSettings = ResumeSettings()
+    delayed: DelayedSettings = DelayedSettings()
+    quotas: QuotaSettings = QuotaSettings()
+    security: SecuritySettings = SecuritySettings()
+    mqtt: MqttSettings = MqttSettings()
+    coap: CoapSettings = CoapSettings()
+    sync: SyncSettings = SyncSettings()
+
+
+def read_settings(path: Path | None) -> Settings:
+    """The settings in a file, or the defaults where none is named. Raises ConfigurationError."""
+    if path is None:
+        return Settings()
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}; name another file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+    try:
+        settings = msgspec.convert(document, Settings)
+    except msgspec.ValidationError as error:
+        # msgspec writes the place as `$.table.key`.
+        raise ConfigurationError(
+            f"{path}: {str(error).replace('$.', '')}; the lamplighter.toml that came with the gateway has every key"
+        ) from error
+    try:
+        iri(settings.gateway.base_iri)
+        if not urlsplit(settings.gateway.base_iri).scheme:
+            raise ValueError(f"{settings.gateway.base_iri!r} is not an absolute IRI such as http://gateway.example/")
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: gateway.base_iri: {error}") from error
+    return settings

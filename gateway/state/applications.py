@@ -1,0 +1,168 @@
+"""Applications declared in JSAP files: aggregators that run inside the gateway (Roffia 2016, II.B and II.D).
+
+An aggregator is a query whose notifications run updates. Each trigger (aggregator, commit) has its
+reaction exactly once (design 4.11): the reaction's record names the sequence of its trigger, reactions are
+written right behind their trigger and before anything else, and so recovery has to look only at the last
+trigger in the log to find what is missing. That an application began, or ended, is a record too; what
+happened before it began is none of its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamplighter.engine.change_log import Cause, Missed, Record
+from lamplighter.engine.client.profile import Loader
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    ForcedBindingError,
+    JsapError,
+    MalformedRequestError,
+)
+from lamplighter.engine.protocol.jsap import Jsap, profile
+from lamplighter.engine.sparql.clauses import with_dataset
+from lamplighter.engine.terms import Bag, iri
+from lamplighter.gateway.state.delayed import at_moment, delay_us
+
+KIND = "application"
+"""The cause of every record that an application brought about."""
+
+REACTIONS_MAX = 1000
+"""Reactions of an application that one request may lead to, directly or through others; then it is stopped."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A JSAP file. digest: tells one version of it from another."""
+
+    name: str
+    digest: str
+    profile: Jsap
+
+    @property
+    def began(self) -> Cause:
+        """The cause of the record that says that this version began."""
+        return Cause(KIND, f"{self.name}@{self.digest}")
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A change in the result of an aggregator's query that asks for a reaction. rows: one update for each."""
+
+    application: Application
+    aggregator: str
+    member: str  # added or removed
+    sequence: int
+    rows: Bag
+
+    @property
+    def cause(self) -> Cause:
+        return Cause(KIND, f"{self.application.name}/{self.aggregator}/{self.member}", self.sequence)
+
+    def reaction(self) -> Reaction:
+        """What is to be done. Raises JsapError, ForcedBindingError."""
+        profile = self.application.profile
+        aggregator = profile.aggregators[self.aggregator]
+        name = aggregator.added if self.member == "added" else aggregator.removed
+        assert name is not None
+        update = profile.updates[name]
+        graphs = profile.graphs_of(update)
+        using, using_named = list(map(iri, graphs.using)), list(map(iri, graphs.using_named))
+        texts = [
+            with_dataset(profile.update_text(name, binding), using, using_named) for binding in self.rows.bindings()
+        ]
+        return Reaction(";\n".join(texts), update.delay, update.at, update.missed)
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """One update request for all rows of a trigger, at once or delayed."""
+
+    sparql: str
+    delay: str | None
+    at: str | None
+    missed: Missed | None
+
+
+def load_applications(folder: Path) -> list[Application]:
+    """The applications in ``*.jsap`` files, with the files that these include, in the order of their names.
+
+    Raises ConfigurationError.
+    """
+    applications = []
+    for path in sorted(folder.glob("*.jsap")):
+        loader = Loader(network=False)  # a gateway has to start without one
+        try:
+            found = profile(loader.tree(path))
+            for aggregator in found.aggregators.values():
+                found.query_text(aggregator.query, {})
+            _check_times(found)
+        except (JsapError, ForcedBindingError) as error:
+            raise ConfigurationError(f"{path}: {error}") from error
+        applications.append(Application(path.stem, loader.digest[:12], found))
+    return applications
+
+
+def _check_times(profile: Jsap) -> None:
+    """Raises JsapError for an update whose delay or time would be refused each time."""
+    for name, update in profile.updates.items():
+        try:
+            if update.delay is not None:
+                delay_us(update.delay)
+            if update.at is not None:
+                at_moment(update.at)
+        except MalformedRequestError as error:
+            raise JsapError(f"updates.{name}.{error}") from error
+
+
+def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
+    """(aggregator, text of its query) for each aggregator, in the order of the file.
+
+    The graphs that the profile names stand in the text, as they do in the updates: so they go along into the change
+    log.
+    """
+    for name, aggregator in application.profile.aggregators.items():
+        graphs = application.profile.graphs_of(application.profile.query(aggregator.query))
+        text = application.profile.query_text(aggregator.query, {})
+        yield name, with_dataset(text, list(map(iri, graphs.default)), list(map(iri, graphs.named)))
+
+
+def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:
+    """The triggers in one notification of an aggregator: what left before what came."""
+    declared = application.profile.aggregators[aggregator]
+    for member, update, rows in (("removed", declared.removed, removed), ("added", declared.added, added)):
+        if update is not None and rows:
+            yield Trigger(application, aggregator, member, sequence, rows)
+
+
+class Register:
+    """Which applications, in which version, have begun and not ended, as the change log tells."""
+
+    def __init__(self) -> None:
+        self._digests: dict[str, str] = {}
+
+    def follow(self, record: Record) -> None:
+        """Notes that an application began (``name@digest``) or ended (``name@``)."""
+        cause = record.cause
+        if cause is not None and cause.kind == KIND and cause.seq is None:
+            name, _, digest = cause.id.rpartition("@")
+            if digest:
+                self._digests[name] = digest
+            else:
+                self._digests.pop(name, None)
+
+    def has(self, application: Application) -> bool:
+        return self._digests.get(application.name) == application.digest
+
+    def names(self) -> list[str]:
+        return list(self._digests)
+
+    def digests(self) -> dict[str, str]:
+        """Name -> digest, for a snapshot."""
+        return dict(self._digests)
+
+    def restore(self, digests: dict[str, str]) -> None:
+        """Takes over what a snapshot says."""
+        self._digests = dict(digests)

@@ -1,0 +1,617 @@
+"""Delayed updates (Roffia 2016, II.C): timers are records of the change log, APScheduler executes them.
+
+The pending ones are rebuilt from the log, so there is no second database; a timer goes only with the record of its
+effect. APScheduler has one job, for the time when the next one is due. A delay lasts its real time: it is measured on
+CLOCK_BOOTTIME, which is also the clock that APScheduler reads. ``at`` waits until the clock is trusted; when the wall
+clock is stepped, the job is set again.
+
+What a delay has left is carried from one boot of the machine to the next when the first record of the next one
+comes, and not touched again. The time that the machine was off counts if the wall clock was trusted on both sides
+and was not stepped in between; else only the time that it was up. So a delay is never early, and the log has
+to know of the clocks: where nothing else is written, `DelayedUpdates.news` says that a record is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import re
+from bisect import bisect_left, insort
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice
+from typing import Annotated, Any, NamedTuple, get_args
+
+import isodate
+import msgspec
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.date import DateTrigger
+
+from lamplighter.engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
+from lamplighter.engine.errors import GatewayError, MalformedRequestError
+from lamplighter.gateway.clock import Clock, iso, moment, since_1970_us
+from lamplighter.gateway.state.quotas import Usage
+
+logger = logging.getLogger(__name__)
+
+CLOCK = "clock"
+"""The cause of a record that only tells the log of the clocks; its id is what `DelayedUpdates.news` said."""
+LISTED_MAX = 1000
+"""Delayed updates that are listed at once, in a few milliseconds."""
+STEP_US = 2_000_000
+"""What the wall clock may move against CLOCK_BOOTTIME, by leap seconds and corrections; by more, it was stepped."""
+SILENCE_US = 15 * 60 * 1_000_000
+"""How much of a machine's uptime may be unknown to the log while a delay is pending."""
+LOOK_US = 1_000_000
+"""The clocks of one record in that time are compared; so it costs an update nothing."""
+
+_DUE_AT_ONCE_MAX = 1000
+_BEGIN_AT_ONCE_MAX = 100
+"""Jobs that may be under way: APScheduler counts one that only looks for a pass of the loop longer than it takes."""
+_RETRY_S = 1.0
+_LOOK_S = 1.0
+_LOOK_AGAIN = timedelta(days=1)
+_MILLISECOND = timedelta(milliseconds=1)
+_DELAY_MAX = timedelta(days=3650)
+DELAY_US_MAX = _DELAY_MAX // timedelta(microseconds=1)
+"""Of a delayed update; an `at` may be later."""
+_TEXT_MAX = 64
+
+_DURATION = re.compile(
+    r"-?P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?"
+    r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?)"
+)
+"""xsd:duration (XML Schema 1.1 part 2, 3.3.6.2), and the weeks of ISO 8601."""
+
+_MOMENT = re.compile(
+    r"-?(?:[1-9][0-9]{3,}|0[0-9]{3})-[0-9]{2}-[0-9]{2}"
+    r"T(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?|24:00:00(?:\.0+)?)"
+    r"(?P<zone>Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"
+)
+"""xsd:dateTime (XML Schema 1.1 part 2, 3.3.7.2)."""
+
+
+def delay_us(text: str) -> int:
+    """Microseconds of an xsd:dayTimeDuration, or of weeks. Raises MalformedRequestError."""
+    if len(text) > _TEXT_MAX or not _DURATION.fullmatch(text):
+        raise MalformedRequestError(f"delay: {text[:_TEXT_MAX]!r} is not an ISO 8601 duration such as PT30S or P1DT12H")
+    try:
+        duration = isodate.parse_duration(text)
+    except OverflowError:
+        duration = timedelta.max
+    if not isinstance(duration, timedelta):
+        raise MalformedRequestError(f"delay: {text!r} has years or months, whose length is not fixed; use days")
+    if not timedelta(0) <= duration <= _DELAY_MAX:
+        raise MalformedRequestError(f"delay: {text!r} is not between 0 and {_DELAY_MAX.days} days")
+    return duration // timedelta(microseconds=1)
+
+
+def at_moment(text: str) -> datetime:
+    """The moment of an xsd:dateTime, which must name its time zone. Raises MalformedRequestError."""
+    match = None if len(text) > _TEXT_MAX else _MOMENT.fullmatch(text)
+    if match is None:
+        hint = "; a + in a URL is written %2B" if " " in text else ""
+        raise MalformedRequestError(
+            f"at: {text[:_TEXT_MAX]!r} is not an xsd:dateTime such as 2030-01-01T08:00:00Z{hint}"
+        )
+    if match["zone"] is None:
+        raise MalformedRequestError(f"at: {text!r} names no time zone; put a Z behind it for UTC")
+    midnight = "T24:" in text  # the end of a day
+    try:
+        parsed: datetime = isodate.parse_datetime(text.replace("T24:", "T00:"))
+        return (parsed + timedelta(days=midnight)).astimezone(UTC)
+    except (isodate.ISO8601Error, ValueError, OverflowError) as error:
+        raise MalformedRequestError(f"at: {text!r} is no day of the years 1 to 9999 in UTC") from error
+
+
+def missed_policy(text: str | None) -> Missed | None:
+    """The policy that a request's parameter names. Raises MalformedRequestError."""
+    for policy in get_args(Missed):
+        if text == policy:
+            return policy  # type: ignore[no-any-return]
+    if text is not None:
+        raise MalformedRequestError(f"missed: {text[:_TEXT_MAX]!r} is neither {' nor '.join(get_args(Missed))}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A delayed update that has not happened yet.
+
+    number: its place among all that came; due_us: on the CLOCK_BOOTTIME of the boot that the log tells of last,
+    below zero for what was due before that, None for `at`, which is a wall-clock time.
+    """
+
+    record: Record
+    number: int
+    due_us: int | None
+    at: datetime | None
+
+    @property
+    def timer(self) -> Timer:
+        assert self.record.timer is not None
+        return self.record.timer
+
+    @property
+    def cause(self) -> Cause | None:
+        return self.record.cause
+
+    @property
+    def sequence(self) -> int:
+        return self.record.seq
+
+    @property
+    def set_at(self) -> str:
+        return self.record.ts
+
+
+class Miss(NamedTuple):
+    """That a delayed update was due before the gateway started. late_s: how long ago that is now."""
+
+    due: str
+    late_s: float
+
+
+_Microseconds = Annotated[int, msgspec.Meta(ge=-INTEGER_MAX, le=INTEGER_MAX)]
+_NAME_CHARACTERS_MAX = 200
+
+
+class BootState(msgspec.Struct):
+    """What the log tells of one boot of the machine.
+
+    uptime_us, trusted: CLOCK_BOOTTIME of its last record, and whether the wall clock was trusted then; offset_us: wall
+    clock (since 1970) less CLOCK_BOOTTIME, when that was last looked at and could be trusted; steady_since_us: since
+    when it has been that, except for small corrections; looked_us: when the last look was.
+    """
+
+    boot: str
+    uptime_us: Count
+    trusted: bool
+    offset_us: _Microseconds | None
+    steady_since_us: Count = 0
+    looked_us: Count = 0
+
+
+class DelayedState(msgspec.Struct, frozen=True):
+    """What `DelayedUpdates` has learned from the log. pending: record and due time of each, in order."""
+
+    pending: tuple[tuple[Record, _Microseconds | None], ...] = ()
+    boot: BootState | None = None
+
+    def check(self) -> None:
+        """Raises ValueError for what no gateway can have learned, with the place: a file may say anything."""
+        names: set[str] = set()
+        for number, (record, due_us) in enumerate(self.pending):
+            try:
+                name = _checked(record, due_us)
+                if name in names:
+                    raise ValueError("timer.id: another one has it too")
+            except ValueError as error:
+                raise ValueError(f"delayed.pending[{number}]: {error}") from error
+            names.add(name)
+
+
+def _checked(record: Record, due_us: int | None) -> str:
+    """The id of a pending delayed update. Raises ValueError."""
+    timer = record.timer
+    if timer is None:
+        raise ValueError("timer is missing")
+    for member, text in (("timer.id", timer.id), ("timer.client", timer.client)):
+        if text is not None and not (0 < len(text) <= _NAME_CHARACTERS_MAX and text.isprintable()):
+            raise ValueError(f"{member} has not 1 to {_NAME_CHARACTERS_MAX} printable characters")
+    checked_moment("ts", record.ts)
+    if (timer.delay_us is None) == (timer.at is None):
+        raise ValueError("timer must have one of delay_us and at")
+    if (due_us is None) != (timer.delay_us is None):
+        raise ValueError("the time at which it is due must be there for delay_us, and only then")
+    if timer.at is not None:
+        checked_moment("timer.at", timer.at)
+    if timer.delay_us is not None and timer.delay_us > DELAY_US_MAX:
+        raise ValueError(f"timer.delay_us: it is more than {_DELAY_MAX.days} days")
+    return timer.id
+
+
+def checked_moment(member: str, text: str) -> datetime:
+    """The moment, in UTC, of a text that `clock.iso` may have written. Raises ValueError, which names the member."""
+    try:
+        found = moment(text)
+        if found.tzinfo is None:
+            raise ValueError("it names no time zone")
+        return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{member}: {text[:_TEXT_MAX]!r} is no moment of the years 1 to 9999: {error}"[:300]
+        ) from error
+
+
+class DelayedUpdates:
+    """The pending delayed updates, in memory, as the change log tells them.
+
+    Use: `restore` what a snapshot has, `follow` the records behind it, `rebase`, and `follow` what is written then.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pending: dict[str, Pending] = {}
+        self.usage, self.usage_bytes = Usage(), Usage()
+        """By client, of those that have names: how many are pending, and the bytes of their texts."""
+        # (due, number, name), sorted; a hundred thousand of them are moved in some microseconds. Empty until `rebase`.
+        self._by_boottime: list[tuple[int, int, str]] = []
+        self._by_wall: list[tuple[int, int, str]] = []
+        self._numbered = 0
+        self._told: BootState | None = None
+        self._unrecorded = False  # whether the log does not tell of this boot yet
+        self._start_us: int | None = None
+        self._start_wall_us: int | None = None  # by the first trusted clock
+        self._numbered_at_start = 0
+
+    # --- what the log tells ---
+
+    def follow(self, record: Record) -> None:
+        """Takes note of a record: of a timer, a cancellation, the commit of one that fired, and of its clocks."""
+        cause, told = record.cause, self._told
+        if told is None or record.boot != told.boot:
+            told = self._carry(record.boot, record.boottime_us, _offset_us(record) if record.trusted else None)
+        regained = record.trusted and not told.trusted
+        told.uptime_us, told.trusted = record.boottime_us, record.trusted
+        self._unrecorded = False
+        if record.trusted and (
+            record.boottime_us - told.looked_us >= LOOK_US
+            or regained
+            or record.timer is not None
+            or (cause is not None and cause.kind == CLOCK)
+        ):
+            offset_us = _offset_us(record)
+            if told.offset_us is not None and abs(offset_us - told.offset_us) > STEP_US:
+                told.steady_since_us = record.boottime_us
+            told.offset_us, told.looked_us = offset_us, record.boottime_us
+        if record.timer is not None:
+            self._put(record, None if record.timer.delay_us is None else record.boottime_us + record.timer.delay_us)
+        if record.cancel is not None:
+            self._forget(record.cancel)
+        if cause is not None and cause.kind == "timer":
+            self._forget(cause.id)
+
+    def _put(self, record: Record, due_us: int | None) -> None:
+        assert record.timer is not None
+        at = None if record.timer.at is None else moment(record.timer.at)
+        pending = Pending(record, self._numbered, due_us, at)
+        self._numbered += 1
+        self._pending[record.timer.id] = pending
+        if record.timer.client is not None:
+            self.usage.add(record.timer.client)
+            self.usage_bytes.add(record.timer.client, text_bytes(record.timer))
+        if self._start_us is not None:
+            insort(*self._place(pending))
+
+    def _forget(self, name: str) -> None:
+        pending = self._pending.pop(name, None)
+        if pending is not None and pending.timer.client is not None:
+            self.usage.add(pending.timer.client, -1)
+            self.usage_bytes.add(pending.timer.client, -text_bytes(pending.timer))
+        if pending is not None and self._start_us is not None:
+            entries, entry = self._place(pending)
+            del entries[bisect_left(entries, entry)]
+
+    def _place(self, pending: Pending) -> tuple[list[tuple[int, int, str]], tuple[int, int, str]]:
+        """Where a pending one is filed, and how."""
+        if pending.at is not None:
+            return self._by_wall, (since_1970_us(pending.at), pending.number, pending.timer.id)
+        assert pending.due_us is not None
+        return self._by_boottime, (pending.due_us, pending.number, pending.timer.id)
+
+    def _carry(self, boot: str, uptime_us: int, offset_us: int | None) -> BootState:
+        """Carries the delays over to the next boot, whose clocks these are; offset_us: None if not to be trusted."""
+        told = self._told
+        self._told = BootState(boot, uptime_us, offset_us is not None, offset_us, looked_us=uptime_us)
+        if told is None:
+            return self._told
+        off_us = 0  # between the last record and the start of the machine, as far as the wall clock tells
+        if offset_us is not None and told.trusted and told.offset_us is not None:
+            off_us = max(0, offset_us - (told.offset_us + told.uptime_us))
+        for name, pending in self._pending.items():
+            if pending.due_us is not None:
+                since_us = pending.record.boottime_us if pending.record.boot == told.boot else 0
+                counts = since_us >= told.steady_since_us
+                due_us = pending.due_us - told.uptime_us - (off_us if counts else 0)
+                self._pending[name] = replace(pending, due_us=due_us)
+        return self._told
+
+    def rebase(self) -> None:
+        """Between the replay and the first record that is written: gives all their due time in this boot."""
+        now_us = self._clock.boottime_us()
+        if self._told is not None and self._told.boot != self._clock.boot:
+            trusted = self._clock.trusted()
+            self._carry(self._clock.boot, now_us, since_1970_us(self._clock.wall()) - now_us if trusted else None)
+            self._unrecorded = True
+        self._start_us, self._numbered_at_start = now_us, self._numbered
+        for pending in self._pending.values():
+            entries, entry = self._place(pending)
+            entries.append(entry)
+        self._by_boottime.sort()
+        self._by_wall.sort()
+        self._trusted()
+
+    def news(self) -> str | None:
+        """Why the log should be told of the clocks now, by a record whose cause is CLOCK; None if it need not be.
+
+        Only while a delay is pending, since that is who wants to know.
+        """
+        told = self._told
+        if not self._by_boottime or told is None:
+            return None
+        now_us = self._clock.boottime_us()
+        if self._unrecorded:
+            return "boot"
+        trusted = self._clock.trusted()
+        if trusted != told.trusted:
+            return "trusted" if trusted else "untrusted"
+        offset_us = since_1970_us(self._clock.wall()) - now_us
+        if trusted and told.offset_us is not None and abs(offset_us - told.offset_us) > STEP_US:
+            return "stepped"
+        return "running" if now_us - told.uptime_us >= SILENCE_US else None
+
+    def state(self) -> DelayedState:
+        """What was learned so far, for a snapshot. Nobody may change it."""
+        told = self._told
+        if told is not None:
+            told = msgspec.structs.replace(told)
+            if told.boot == self._clock.boot:
+                told.uptime_us = max(told.uptime_us, self._clock.boottime_us())
+        return DelayedState(tuple((pending.record, pending.due_us) for pending in self._pending.values()), told)
+
+    def restore(self, state: DelayedState) -> None:
+        """Takes up what `state` gave. Only before anything is followed."""
+        assert self._told is None
+        self._told = None if state.boot is None else msgspec.structs.replace(state.boot)
+        for record, due_us in state.pending:
+            self._put(record, due_us)
+
+    # --- what is due ---
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def get(self, name: str) -> Pending | None:
+        return self._pending.get(name)
+
+    def _trusted(self) -> bool:
+        trusted = self._clock.trusted()
+        if trusted and self._start_wall_us is None and self._start_us is not None:
+            # By CLOCK_BOOTTIME from now on: whether one was missed does not change when somebody steps the clock.
+            running_us = self._clock.boottime_us() - self._start_us
+            self._start_wall_us = since_1970_us(self._clock.wall()) - running_us
+        return trusted
+
+    def _waits(self) -> Iterator[tuple[int, int, str]]:
+        """(microseconds until it is due, number, name), the earliest first, of those whose time can be told."""
+        now_us = self._clock.boottime_us()
+        by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
+        if not self._trusted() or not self._by_wall:
+            return by_boottime
+        wall_us = since_1970_us(self._clock.wall())
+        return heapq.merge(by_boottime, ((at_us - wall_us, number, name) for at_us, number, name in self._by_wall))
+
+    def due(self, claimed: set[str], limit: int) -> list[Pending]:
+        """Those that are due and not claimed, earliest first, and of what is due together what was asked for first."""
+        found: list[Pending] = []
+        for wait_us, _, name in self._waits():
+            if wait_us > 0 or len(found) == limit:
+                break
+            if name not in claimed:
+                found.append(self._pending[name])
+        return found
+
+    def next_in(self, claimed: set[str]) -> timedelta | None:
+        """How long until the next one that is not claimed, by what is known now; None when nothing is waited for."""
+        return next(
+            (timedelta(microseconds=wait_us) for wait_us, _, name in self._waits() if name not in claimed), None
+        )
+
+    def missed(self, name: str) -> Miss | None:
+        """Whether a pending one was due before the gateway started, which is then said and done by its policy."""
+        pending = self._pending.get(name)
+        if pending is None or pending.number >= self._numbered_at_start:
+            return None
+        if pending.at is not None:
+            start_us, now_us = self._start_wall_us, since_1970_us(self._clock.wall())
+        else:
+            start_us, now_us = self._start_us, self._clock.boottime_us()
+        due_us = self._place(pending)[1][0]
+        if start_us is None or due_us > start_us:
+            return None
+        return Miss(self._due_text(pending), (now_us - due_us) / 1_000_000)
+
+    def _due_text(self, pending: Pending) -> str:
+        if pending.at is not None:
+            return iso(pending.at)
+        assert pending.due_us is not None
+        return iso(self._clock.wall() + timedelta(microseconds=pending.due_us - self._clock.boottime_us()))
+
+    def of(self, client: str, name: str) -> Pending | None:
+        """A delayed update of that client; somebody else's is none."""
+        pending = self._pending.get(name)
+        return pending if pending is not None and pending.timer.client == client else None
+
+    def names_of(self, client: str) -> list[str]:
+        """The ids of that client's."""
+        return [name for name, pending in self._pending.items() if pending.timer.client == client]
+
+    def table(self, client: str | None = None) -> list[dict[str, Any]]:
+        """What `GET /delayed` shows, the earliest first, and then those that wait for a trusted clock.
+
+        client: whose they are, everybody's without. in_s: seconds until it is due, None if the clock cannot tell.
+        """
+
+        def wanted(entry: tuple[int, int, str]) -> bool:
+            return client is None or self._pending[entry[2]].timer.client == client
+
+        rows = [
+            _row(self._pending[name], self._due_text(self._pending[name]), wait_us)
+            for wait_us, _, name in islice(filter(wanted, self._waits()), LISTED_MAX)
+        ]
+        if not self._trusted():
+            for _, _, name in islice(filter(wanted, self._by_wall), LISTED_MAX - len(rows)):
+                rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None))
+        return rows
+
+
+def text_bytes(timer: Timer) -> int:
+    """What the text of a delayed update counts for."""
+    return len(timer.update.encode())
+
+
+def _offset_us(record: Record) -> int:
+    """Wall clock less CLOCK_BOOTTIME when a record was written."""
+    return since_1970_us(moment(record.ts)) - record.boottime_us
+
+
+def _row(pending: Pending, due: str, wait_us: int | None) -> dict[str, Any]:
+    cause = pending.cause
+    state = "waiting for a trusted clock" if wait_us is None else "pending" if wait_us > 0 else "late"
+    return {
+        "id": pending.timer.id,
+        "state": state,
+        "due": due,
+        "in_s": None if wait_us is None else round(wait_us / 1_000_000, 3),
+        "set": pending.set_at,
+        "sequence": pending.sequence,
+        "cause": None if cause is None else {"kind": cause.kind, "id": cause.id, "seq": cause.seq},
+        "client": pending.timer.client,
+        "missed": pending.timer.missed,
+        "update": pending.timer.update,
+    }
+
+
+class _BootTime(tzinfo):
+    """A time zone whose time is the passed-in clock's CLOCK_BOOTTIME; 1970 is the start of the machine.
+
+    APScheduler reads the time as ``datetime.now(timezone)``. With this zone it waits and compares on the same clock as
+    `DelayedUpdates`. With another one, the time between two readings is lost: a simulated clock stands still meanwhile.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def fromutc(self, _: datetime) -> datetime:
+        return self.at(self._clock.boottime_us())
+
+    def at(self, boottime_us: int) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=self) + timedelta(microseconds=boottime_us)
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def dst(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def tzname(self, _: datetime | None) -> str:
+        return "CLOCK_BOOTTIME"
+
+
+class Scheduler:
+    """APScheduler over the pending delayed updates: one job, which is due when the next of them is.
+
+    fire: makes one happen, and returns when that is durable; note: writes the record that `DelayedUpdates.news`
+    asks for.
+    """
+
+    def __init__(
+        self,
+        updates: DelayedUpdates,
+        clock: Clock,
+        fire: Callable[[str], Awaitable[None]],
+        note: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._updates = updates
+        self._fire = fire
+        self._note = note
+        self._claimed: set[str] = set()
+        self._boottime = _BootTime(clock)
+        self._scheduler = AsyncIOScheduler(timezone=self._boottime)
+        self._armed_us: int | None = None  # for which boot time the job is there
+        self._firing: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Runs until cancelled; looks once a second whether the wall clock was stepped, or something is late."""
+        async with asyncio.TaskGroup() as self._firing:
+            self._scheduler.start()
+            try:
+                self.rearm()
+                before = self._wall_minus_boottime()
+                while True:
+                    await asyncio.sleep(_LOOK_S)
+                    now = self._wall_minus_boottime()
+                    if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
+                        stepped_s = (now[0] - before[0]).total_seconds()
+                        logger.info("clock changed stepped_s=%.3f trusted=%s", stepped_s, now[1])
+                    before = now
+                    # The loop's timers stand still while the machine is suspended, and `at` follows the wall clock.
+                    self.rearm()
+                    if self._note is not None and self._updates.news() is not None:
+                        try:
+                            await self._note()
+                        except GatewayError as error:
+                            logger.debug("the log was not told of the clocks reason=%s", error)  # again in a second
+            finally:
+                self._scheduler.shutdown(wait=False)
+                await asyncio.sleep(0)  # the scheduler stops in a callback of the loop
+
+    def _wall_minus_boottime(self) -> tuple[timedelta, bool]:
+        offset_us = since_1970_us(self._clock.wall()) - self._clock.boottime_us()
+        return timedelta(microseconds=offset_us), self._clock.trusted()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether enough is under way, so that no more is claimed until half of it is done."""
+        return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
+
+    def rearm(self) -> None:
+        """To be called after timers came or went, or the clocks changed.
+
+        A job that is due too early does no harm: it looks, and is set again.
+        """
+        wait = None if self._busy else self._updates.next_in(self._claimed)
+        if wait is None:
+            return
+        # Up to the next millisecond: for the last microseconds the loop would only spin.
+        wait_us = -(-min(wait, _LOOK_AGAIN) // _MILLISECOND) * 1000 if wait > timedelta(0) else 0
+        due_us = self._clock.boottime_us() + wait_us
+        if self._armed_us is None or due_us < self._armed_us or wait_us == 0:
+            self._armed_us = due_us
+            self._scheduler.add_job(
+                self._begin_due,
+                DateTrigger(self._boottime.at(due_us), self._boottime),
+                id="next due",
+                replace_existing=True,
+                misfire_grace_time=None,
+                max_instances=_BEGIN_AT_ONCE_MAX,
+            )
+
+    async def _begin_due(self) -> None:
+        """Begins each delayed update that is due, claimed until it has happened. A job of APScheduler."""
+        assert self._firing is not None
+        self._armed_us = None
+        if not self._busy:
+            for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
+                self._claimed.add(pending.timer.id)
+                self._firing.create_task(self._execute(pending.timer.id), name=f"delayed update {pending.timer.id}")
+        self.rearm()
+
+    async def _execute(self, name: str) -> None:
+        try:
+            while True:  # it stays claimed until this has ended
+                try:
+                    await self._fire(name)
+                    return
+                except Exception as error:
+                    logger.error("delayed update waits for another try id=%s reason=%s", name, error)
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            busy = self._busy
+            self._claimed.discard(name)
+            if busy and not self._busy:
+                self.rearm()

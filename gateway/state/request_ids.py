@@ -1,0 +1,91 @@
+"""Request ids: what a retry is answered, so that it has no second effect. Those of a client end with it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lamplighter.engine.change_log import Record
+
+REQUEST_IDS_MAX = 50_000
+"""Request ids that are remembered; the client that has the most of them loses its oldest for a new one."""
+REQUEST_ID_CHARACTERS_MAX = 200
+"""Of one, since so many are remembered."""
+REMOVED = "removed"
+"""The kind of cause of what happens because a client was removed; its id is the client."""
+
+RequestKey = tuple[str, str]
+"""The client that gave a request id, "" where clients have no names, and the id."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An update that is durable: its sequence, and its id if it is delayed."""
+
+    sequence: int
+    delayed: str | None = None
+
+
+class RequestIds:
+    """The last ones, as the change log tells of them. So many that one client's flood takes only its own."""
+
+    def __init__(self) -> None:
+        self._accepted: dict[str, OrderedDict[str, Accepted]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key: RequestKey | None) -> Accepted | None:
+        """What the first request of that key was answered, None if it is the first."""
+        mine = None if key is None else self._accepted.get(key[0])
+        return None if mine is None or key is None else mine.get(key[1])
+
+    def remember(self, key: RequestKey, accepted: Accepted) -> None:
+        client, request = key
+        mine = self._accepted.setdefault(client, OrderedDict())
+        self._count += request not in mine
+        mine[request] = accepted
+        if self._count > REQUEST_IDS_MAX:
+            # By the name where several have as many, so that a replay of the log forgets the same.
+            most = max(self._accepted, key=lambda name: (len(self._accepted[name]), name))
+            self._accepted[most].popitem(last=False)
+            self._count -= 1
+
+    def forget(self, client: str) -> bool:
+        """Forgets those of a client that was removed; whether it had any."""
+        mine = self._accepted.pop(client, None)
+        if mine is None:
+            return False
+        self._count -= len(mine)
+        return True
+
+    def clients(self) -> list[str]:
+        """Whose ids are remembered."""
+        return list(self._accepted)
+
+    def most(self) -> int:
+        """How many of them the client has that has the most."""
+        return max(map(len, self._accepted.values()), default=0)
+
+    def follow(self, record: Record) -> None:
+        """Takes note of a record: of its request, if it has one with an id, and of a client that was removed."""
+        if record.cause is not None and record.cause.kind == REMOVED:
+            self.forget(record.cause.id)
+        if record.request is not None:
+            delayed = record.timer.id if record.timer else None
+            self.remember((record.client or "", record.request), Accepted(record.seq, delayed))
+
+    def state(self) -> list[tuple[str, int, str | None, str]]:
+        """(id, sequence, id of the delayed update, client), of each client the oldest first, for a snapshot."""
+        return [
+            (request, accepted.sequence, accepted.delayed, client)
+            for client, mine in sorted(self._accepted.items())
+            for request, accepted in mine.items()
+        ]
+
+    def restore(self, state: Iterable[tuple[str, int, str | None, str]]) -> None:
+        """Takes up what `state` gave."""
+        for request, sequence, delayed, client in state:
+            self.remember((client, request), Accepted(sequence, delayed))

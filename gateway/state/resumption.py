@@ -1,0 +1,358 @@
+"""Resumable subscriptions: those that outlive the connection of their client, and the gateway's process.
+
+Their notifications are numbered when they come about: number k is the k-th change since the subscription began. So the
+replay of the change log gives the same numbers and contents, and a client that says which one it has last gets the
+next ones exactly as they were, or is told that it begins anew. The newest ones are retained, those that were sent too,
+since nobody knows what of that a broken connection delivered. Pure: clocks and connections are passed in.
+
+That a subscription began and ended is in the change log, and so are the commits that gave it its notifications;
+who is attached is not: after a start of the gateway nobody is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Generic, NamedTuple, TypeVar
+
+import isodate
+import msgspec
+
+from lamplighter.engine.access import Graphs
+from lamplighter.engine.change_log import Followed
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, UnsupportedRequestError
+from lamplighter.engine.protocol import Results, members_message
+from lamplighter.engine.sparql.clock_function import calls
+from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.requests import declarations_and_body
+from lamplighter.gateway.settings import QuotaSettings, ResumeSettings
+from lamplighter.gateway.state.delayed import delay_us
+from lamplighter.gateway.state.quotas import Quotas, Usage
+
+Sink = TypeVar("Sink")
+"""Where a client is told; compared by identity."""
+
+_ENTRY_BYTES = 64
+"""What a retained notification takes beside its results."""
+_ATTACHED_WEIGHT = 8
+"""Whose client is there needs what is retained for what was on its way at most, whose client is away for all."""
+SPUID = "sepa://subscription/"
+_SHOWN = len(SPUID) + 8
+_BY_ORDER = ("LIMIT", "OFFSET", "SAMPLE", "GROUP_CONCAT", "SUM", "AVG", "MIN", "MAX")
+"""What may depend on the order of solutions in the store, which is another one in another process."""
+
+
+class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resumable subscription in a snapshot. sequence: of its last notification; notifications: the newest ones, the
+    last of them with that sequence, each as the text of its members `addedResults` and `removedResults`."""
+
+    followed: Followed
+    sequence: int
+    notifications: tuple[str, ...] = ()
+
+
+class Delivered(NamedTuple, Generic[Sink]):
+    """A notification has its number. sink: who is to be told, if somebody is there."""
+
+    spuid: str
+    sequence: int
+    sink: Sink | None
+
+
+class Attached(NamedTuple, Generic[Sink]):
+    """A client goes on. sequence: the newest notification; missed: those from which it goes on up to that one, as
+    messages that are made as they are asked for; bytes: what these keep; displaced: who was attached before."""
+
+    sequence: int
+    missed: Iterator[bytes]
+    bytes: int
+    displaced: Sink | None
+
+
+class Reset(NamedTuple):
+    """A client cannot go on. reason: in words, for the client; outdated: it is the owner's, whose state is not what it
+    was or could have been any more, so it is of use only to another connection of the owner that is attached."""
+
+    reason: str
+    outdated: bool = False
+
+
+class _Kept(Generic[Sink]):
+    """handle: the engine's name for it. told: the last notification that a client which is away may have seen."""
+
+    __slots__ = ("away_since_us", "bytes", "followed", "handle", "retained", "sequence", "sink", "told")
+
+    def __init__(self, followed: Followed, handle: str, sink: Sink | None) -> None:
+        self.followed = followed
+        self.handle = handle
+        self.sink = sink
+        self.sequence = 0
+        self.retained: deque[bytes] = deque()
+        self.bytes = 0
+        self.away_since_us: int | None = None
+        self.told = 0
+
+    @property
+    def forgotten(self) -> int:
+        """The newest notification that is not retained any more."""
+        return self.sequence - len(self.retained)
+
+
+class ResumableSubscriptions(Generic[Sink]):
+    """The resumable subscriptions by spuid, and what is retained of each."""
+
+    def __init__(self, settings: ResumeSettings, quotas: Quotas = QuotaSettings) -> None:
+        """quotas: those that hold now."""
+        self._settings = settings
+        self._quotas = quotas
+        self.usage, self.usage_bytes = Usage(), Usage()
+        """By client, where clients have names: how many it has, and the bytes that are retained for them."""
+        self._kept: dict[str, _Kept[Sink]] = {}
+        self._by_handle: dict[str, _Kept[Sink]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, spuid: str) -> bool:
+        return spuid in self._kept
+
+    def granted(self, keep: str) -> tuple[int, str]:
+        """For how long a subscription is kept whose client asks for ``keep``: in microseconds and as ISO 8601 duration.
+
+        Raises MalformedRequestError.
+        """
+        try:
+            asked_us = delay_us(keep)
+        except MalformedRequestError as error:
+            raise MalformedRequestError(f"resume.keep: {str(error).removeprefix('delay: ')}") from error
+        if asked_us <= self._settings.keep_s_max * 1_000_000:
+            return asked_us, keep
+        longest = timedelta(seconds=self._settings.keep_s_max)
+        return longest // timedelta(microseconds=1), isodate.duration_isoformat(longest)
+
+    def check_room(self) -> None:
+        """Raises LimitExceededError when no further subscription can be kept."""
+        if len(self._kept) >= self._settings.subscriptions_max:
+            raise LimitExceededError(f"resume.subscriptions_max = {self._settings.subscriptions_max} is reached")
+
+    # --- as the change log tells ---
+
+    def begin(self, followed: Followed, handle: str, sink: Sink | None = None) -> None:
+        """A subscription begins. handle: the spuid that the engine knows it by; sink: none during a replay."""
+        kept = _Kept(followed, handle, sink)
+        self._kept[followed.spuid] = self._by_handle[handle] = kept
+        if followed.identity is not None:
+            self.usage.add(followed.identity)
+
+    def deliver(self, handle: str, results: Results) -> Delivered[Sink] | None:
+        """Numbers and retains a notification; None if the engine's subscription of that name is not a resumable one."""
+        kept = self._by_handle.get(handle)
+        if kept is None:
+            return None
+        members = results.members
+        kept.sequence += 1
+        kept.retained.append(members)
+        self._grow(kept, len(members) + _ENTRY_BYTES)
+        return Delivered(kept.followed.spuid, kept.sequence, kept.sink)
+
+    def end(self, spuid: str) -> str | None:
+        """A subscription ends: its handle, None if there is none of that spuid."""
+        kept = self._kept.pop(spuid, None)
+        if kept is None:
+            return None
+        del self._by_handle[kept.handle]
+        if kept.followed.identity is not None:
+            self.usage.add(kept.followed.identity, -1)
+        self._count(kept, -kept.bytes)
+        return kept.handle
+
+    def end_all(self) -> list[tuple[str, str]]:
+        """All end: their spuids and handles.
+
+        For starts at which clients may have seen notifications that the log does not have, because it is not synced
+        before each of them leaves and the machine was restarted, or because part of it was lost. They begin anew.
+        """
+        return [(spuid, self.end(spuid) or "") for spuid in list(self._kept)]
+
+    # --- clients that come and go ---
+
+    def attach(self, asked: Followed, sequence: int, sink: Sink) -> Attached[Sink] | Reset:
+        """A client wants to go on behind the notification of that sequence.
+
+        asked: the spuid, query and graphs that it gives, its identity, and what it may see now; the keep stays as it
+        was. What it has already need not be retained any longer.
+        """
+        found = self.resumable(asked, sequence)
+        if isinstance(found, Reset):
+            return found
+        while found.forgotten < sequence:
+            self._forget(found)
+        displaced, found.sink, found.away_since_us = found.sink, sink, None
+        members, first = list(found.retained), sequence + 1
+        spuid = asked.spuid
+        missed = (members_message(spuid, number, text) for number, text in enumerate(members, first))
+        return Attached(found.sequence, missed, found.bytes, displaced)
+
+    def resumable(self, asked: Followed, sequence: int) -> _Kept[Sink] | Reset:
+        """What `attach` would find; nothing is changed by asking."""
+        kept = self._kept.get(asked.spuid)
+        if kept is None or kept.followed.identity != asked.identity:
+            return Reset("no subscription of this client has that spuid; it may have ended, or been away for too long")
+        mine = kept.followed
+        if (mine.sparql, mine.default_graphs, mine.named_graphs) != (
+            asked.sparql,
+            asked.default_graphs,
+            asked.named_graphs,
+        ):
+            return Reset("the subscription of that spuid has another query or other graphs")
+        if mine.visible != asked.visible:
+            return Reset("what this client may subscribe to has changed", True)
+        if sequence > kept.sequence:
+            return Reset(f"the subscription's last notification has the sequence {kept.sequence}", True)
+        if sequence < kept.forgotten:
+            return Reset(f"notifications up to {kept.forgotten} are no longer retained", True)
+        return kept
+
+    def attached(self, spuid: str, sink: Sink) -> bool:
+        kept = self._kept.get(spuid)
+        return kept is not None and kept.sink is sink
+
+    def may_end(self, spuid: str, sink: Sink, identity: str | None) -> bool:
+        """Whether a client may end it, whose it is: on the connection that is attached, or on any while none is."""
+        kept = self._kept.get(spuid)
+        return kept is not None and kept.followed.identity == identity and kept.sink in (sink, None)
+
+    def sink(self, spuid: str) -> Sink | None:
+        kept = self._kept.get(spuid)
+        return None if kept is None else kept.sink
+
+    def spuid(self, handle: str) -> str | None:
+        """The spuid of the engine's subscription of that name, if it is a resumable one."""
+        kept = self._by_handle.get(handle)
+        return None if kept is None else kept.followed.spuid
+
+    def of_client(self, identity: str, visible: Graphs | None) -> list[str]:
+        """The spuids of a client's subscriptions that see other graphs than these. visible: None for no such client."""
+        return [
+            spuid
+            for spuid, kept in self._kept.items()
+            if kept.followed.identity == identity and (visible is None or seen(kept.followed) != visible)
+        ]
+
+    def attachments(self) -> list[tuple[str, Sink | None]]:
+        """Of each its handle, and who is attached."""
+        return [(handle, kept.sink) for handle, kept in self._by_handle.items()]
+
+    def detach(self, spuid: str, sink: Sink, now_us: int) -> None:
+        """The client's connection went away. now_us: CLOCK_BOOTTIME. Nothing happens if another one is attached."""
+        kept = self._kept.get(spuid)
+        if kept is not None and kept.sink is sink:
+            self._leave(kept, now_us)
+
+    def detach_all(self, now_us: int) -> None:
+        """At a start, after the replay: from now on their clients are away."""
+        for kept in self._kept.values():
+            self._leave(kept, now_us)
+
+    def _leave(self, kept: _Kept[Sink], now_us: int) -> None:
+        kept.sink, kept.away_since_us, kept.told = None, now_us, kept.sequence
+
+    def expired(self, now_us: int) -> list[str]:
+        """Those that are to be ended: their clients were away for too long, or could not go on any more."""
+        return [
+            spuid
+            for spuid, kept in self._kept.items()
+            if kept.away_since_us is not None
+            and (now_us - kept.away_since_us >= kept.followed.keep_us or kept.forgotten > kept.told)
+        ]
+
+    # --- what is retained ---
+
+    def _grow(self, kept: _Kept[Sink], size: int) -> None:
+        self._count(kept, size)
+        while kept.bytes > self._settings.outbox_bytes_max:
+            self._forget(kept)
+        client = kept.followed.identity
+        while client is not None and self.usage_bytes.of(client) > self._quotas().retained_bytes_max:
+            self._halve_largest([other for other in self._kept.values() if other.followed.identity == client])
+        while self._bytes > self._settings.bytes_max:
+            self._halve_largest(self._kept.values())
+
+    def _halve_largest(self, those: Iterable[_Kept[Sink]]) -> None:
+        """Half of the largest at once, so that it is not looked for each time."""
+        largest = max(those, key=lambda other: other.bytes * (1 if other.sink is None else _ATTACHED_WEIGHT))
+        half = largest.bytes // 2
+        while largest.bytes > half:
+            self._forget(largest)
+
+    def _forget(self, kept: _Kept[Sink]) -> None:
+        self._count(kept, -len(kept.retained.popleft()) - _ENTRY_BYTES)
+
+    def _count(self, kept: _Kept[Sink], size: int) -> None:
+        """size: below zero for what is retained no longer."""
+        kept.bytes += size
+        self._bytes += size
+        if kept.followed.identity is not None:
+            self.usage_bytes.add(kept.followed.identity, size)
+
+    def totals(self) -> dict[str, int]:
+        """Figures for `/health`."""
+        return {
+            "subscriptions": len(self._kept),
+            "away": sum(kept.sink is None for kept in self._kept.values()),
+            "retained_bytes": self._bytes,
+        }
+
+    # --- snapshots ---
+
+    def state(self) -> list[Retained]:
+        """What a snapshot has to hold."""
+        return [
+            Retained(kept.followed, kept.sequence, tuple(members.decode() for members in kept.retained))
+            for kept in self._kept.values()
+        ]
+
+    def restore(self, state: Retained, handle: str) -> None:
+        """Takes one of a snapshot's subscriptions back, with nobody attached; handle: as in `begin`."""
+        self.begin(state.followed, handle)
+        kept = self._by_handle[handle]
+        kept.sequence = state.sequence
+        for text in state.notifications:
+            kept.retained.append(members := text.encode())
+            self._grow(kept, len(members) + _ENTRY_BYTES)
+
+
+def seen(followed: Followed) -> Graphs:
+    """The graphs that its client was permitted to see."""
+    return Graphs(None if followed.visible is None else frozenset(followed.visible))
+
+
+def check_repeatable(sparql: str) -> None:
+    """Raises UnsupportedRequestError for a query whose notifications would not be the same after a replay."""
+    if any(calls(*declarations_and_body(sparql))):
+        raise UnsupportedRequestError(
+            "a subscription with the clock function cannot be resumed: its rows have the time at which they were "
+            "computed; let the update write the time and select that, or leave `resume` out"
+        )
+
+
+def outlives_process(sparql: str) -> bool:
+    """Whether another process of the gateway would compute the same result for the same dataset.
+
+    Where not (LIMIT, and aggregates that may depend on the order of solutions), a subscription outlives its connection
+    only: a start of the gateway passes over it, so that its client begins anew. Keywords decide, so some are passed
+    over in vain.
+    """
+    return not any(token.is_word(*_BY_ORDER) for token in tokens(sparql))
+
+
+def shown(spuid: str) -> str:
+    """As much of a spuid as others may see; the whole of it is what lets a client resume."""
+    return spuid[:_SHOWN] + "…"
+
+
+def digits(spuid: str) -> str:
+    """The same for a line of the log, whose field SUBSCRIPTION is looked for by it."""
+    return spuid[len(SPUID) : _SHOWN]

@@ -1,0 +1,605 @@
+"""Ad-hoc queries in processes of their own, where they can be killed, and trials of what the engine is to evaluate.
+
+pyoxigraph cannot cancel a query, and the engine's loop never runs a client's unbounded one (design 4.9).
+So each is run by a fork of the gateway: it has the dataset as it stood at that moment, copy on write, and
+the kernel enforces the limits. A query that runs away costs its own process and nothing else.
+
+A store on disk has threads of its own, and one of them may hold a lock when the process is forked. In the child
+nobody will ever let go of that, so a child that waits for it is replaced by another. Measured with an update, a fork
+and a query in turn: 4 of 500 waited beside a `flush` every half second, none of 500 without; each for the first lock
+that a query takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import fcntl
+import gc
+import logging
+import os
+import resource
+import select
+import signal
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import BinaryIO, NoReturn, TypeVar
+
+import msgspec
+import pyoxigraph as ox
+
+from lamplighter.engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+    RequestSyntaxError,
+    StoreError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.sparql.requests import Query, parse_query
+from lamplighter.engine.store.quad_store import query_native
+from lamplighter.engine.store.renewal import native_name
+from lamplighter.engine.terms import Term
+from lamplighter.gateway.settings import LimitSettings, QuerySettings
+
+logger = logging.getLogger(__name__)
+
+SOLUTION_FORMATS = {
+    "application/sparql-results+json": ox.QueryResultsFormat.JSON,
+    "application/sparql-results+xml": ox.QueryResultsFormat.XML,
+    "text/csv": ox.QueryResultsFormat.CSV,
+    "text/tab-separated-values": ox.QueryResultsFormat.TSV,
+}
+"""Media types of SELECT and ASK answers."""
+
+GRAPH_FORMATS = {
+    "text/turtle": ox.RdfFormat.TURTLE,
+    "application/n-triples": ox.RdfFormat.N_TRIPLES,
+    "application/rdf+xml": ox.RdfFormat.RDF_XML,
+    "application/ld+json": ox.RdfFormat.JSON_LD,
+}
+"""Media types of CONSTRUCT and DESCRIBE answers."""
+
+_PR_SET_PDEATHSIG = 1
+_CHUNK = 64 * 1024
+_TRIAL_WAIT = 20
+"""How many times its processor time a trial may take by the clock: the machine may be busy."""
+_LOOK_S = 0.25
+"""How long nothing comes from a reader until it is looked at; the second look decides whether it is stuck."""
+_RESTARTS_MAX = 5
+
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Limits of one reader, None for none.
+
+    late, hungry, broken: what is said when it goes over its time, over its memory, and when it ends half-way.
+    restarts_max: how often another takes the place of one that is stuck.
+    """
+
+    time_ms_max: int
+    cpu_ms_max: int | None
+    memory_bytes_max: int | None
+    late: str
+    hungry: str
+    broken: str = "the answer broke off; the query went over its memory limit while it was sent"
+    restarts_max: int = _RESTARTS_MAX
+
+
+_STREAM_BOUNDS = _Bounds(
+    time_ms_max=600_000,
+    cpu_ms_max=None,
+    memory_bytes_max=None,
+    late="what was to be written took longer than ten minutes",
+    hungry="nothing was written; the machine has not enough memory for it",
+    broken="what was to be written broke off; the store cannot be read or the machine has not enough memory",
+    restarts_max=0,
+)
+
+
+class Reader:
+    """Starts readers and keeps their number and their cost within the limits.
+
+    store: its folder, if it is on disk. took: told of each query that was answered, how many seconds it was until the
+    first byte.
+    """
+
+    def __init__(
+        self,
+        settings: QuerySettings,
+        limits: LimitSettings,
+        store: Path | None = None,
+        took: Callable[[float], None] | None = None,
+    ) -> None:
+        self.steady = asyncio.Event()
+        """Whether the dataset is as a step has left it; a fork that comes from no step waits for that."""
+        self.steady.set()
+        self._took = took
+        self._store = None if store is None else store.resolve()
+        self._running: set[int] = set()
+        self._trying: set[int] = set()
+        self.apply(settings, limits)
+
+    def apply(self, settings: QuerySettings, limits: LimitSettings) -> None:
+        """Takes up limits for the readers that are started from now on."""
+        self._settings = settings
+        memory = settings.memory_bytes_max
+        hungry = f"needs more than query.memory_bytes_max = {memory}; narrow it down"
+        self._query_bounds = _Bounds(
+            settings.time_ms_max,
+            None,
+            memory,
+            f"the query takes longer than query.time_ms_max = {settings.time_ms_max}; narrow it down",
+            f"the query {hungry}",
+        )
+        evaluation_ms = limits.evaluation_ms_max
+        self._trial_bounds = _Bounds(
+            _TRIAL_WAIT * evaluation_ms,
+            evaluation_ms,
+            memory,
+            f"the evaluation takes longer than limits.evaluation_ms_max = {evaluation_ms}; narrow the WHERE down",
+            f"the evaluation {hungry}",
+        )
+        memory = limits.parse_memory_bytes_max
+        self._parse_bounds = _Bounds(
+            _TRIAL_WAIT * limits.parse_ms_max,
+            limits.parse_ms_max,
+            memory,
+            f"parsing takes longer than limits.parse_ms_max = {limits.parse_ms_max}; send it in parts",
+            f"parsing needs more than limits.parse_memory_bytes_max = {memory}; send it in parts",
+            broken="what was parsed broke off; the machine has not enough memory",
+        )
+
+    def start(
+        self,
+        store: ox.Store,
+        query: Query,
+        media_type: str,
+        default_graphs: Sequence[Term | None] | None,
+        named_graphs: Sequence[Term] | None,
+    ) -> Answer:
+        """Forks a reader of the store as it is now, or a little later if it had to be replaced by another.
+
+        Raises QueueFullError when too many are running.
+        """
+        self._check_room()
+
+        def answer(out: BinaryIO) -> None:
+            _answer(store, query, media_type, default_graphs, named_graphs, out, self._settings)
+
+        return self._forked(answer, self._query_bounds, self._running, self._took)
+
+    def graph(self, store: ox.Store, graph: Term | None, media_type: str) -> Answer:
+        """Forks a reader of one graph that exists, within the limits of a query but that of rows: it is written as it
+        is read. Raises QueueFullError when too many are running."""
+        self._check_room()
+        name = ox.DefaultGraph() if graph is None else native_name(graph)
+
+        def answer(out: BinaryIO) -> None:
+            out.write(b"+")
+            store.dump(out, GRAPH_FORMATS[media_type], from_graph=name)
+
+        return self._forked(answer, self._query_bounds, self._running)
+
+    def _check_room(self) -> None:
+        if len(self._running) >= self._settings.concurrent_max:
+            raise QueueFullError(f"{self._settings.concurrent_max} queries are running already; try again")
+
+    async def trial(self, work: Callable[[], object]) -> None:
+        """Does a work in a fork, with no effect here, to see whether it can be done within the limits.
+
+        Raises LimitExceededError, and StoreError when it could not be tried. Whatever else `work` raises it will soon
+        raise again where it is meant to be done.
+        """
+
+        await self.steady.wait()
+        async for _ in self._forked(partial(_tried, work), self._trial_bounds, self._trying).chunks():
+            pass
+
+    def try_here(self, work: Callable[[], object]) -> None:
+        """As `trial`, of a step that is under way: its thread waits, and the fork has the dataset as it is now.
+
+        Raises LimitExceededError. Where there is no process to be had, or none that does anything, the work counts as
+        one that can be done.
+        """
+        bounds = self._trial_bounds
+        for _ in range(_RESTARTS_MAX):
+            source, sink = os.pipe()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # as in `_Child`
+                    number = os.fork()
+            except OSError as error:
+                os.close(source)
+                os.close(sink)
+                logger.warning("evaluation not tried reason=%s", error.strerror)
+                return
+            if number == 0:
+                _read(partial(_tried, work), sink, bounds, self._store)
+            os.close(sink)
+            self._trying.add(number)
+            try:
+                ended = _awaited(number, source, bounds.time_ms_max / 1000)
+            finally:
+                os.close(source)
+                self._trying.discard(number)
+            if ended is None:
+                continue  # it was stuck
+            status, told = ended
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL):
+                raise LimitExceededError(bounds.late)
+            if told[:1] == b"-":
+                raise _error(told[1:])
+            if not told:
+                raise LimitExceededError(bounds.hungry)
+            return
+
+    def parse(self, work: Callable[[BinaryIO], None]) -> Answer:
+        """What a work that parses a client's text writes in a fork, behind a ``+``; its errors are passed on.
+
+        Whoever calls keeps their number within bounds.
+        """
+
+        def parsed(out: BinaryIO) -> None:
+            os.nice(10)  # the loop goes first
+            work(out)
+
+        return self._forked(parsed, self._parse_bounds, self._trying)
+
+    def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
+        """What a work writes in a fork, which has the dataset as it is now. It is nothing that a client asked for.
+
+        Whoever iterates gets StoreError where it breaks off, whatever `work` raised; the same may succeed later. A
+        stuck one is not replaced, since its moment has gone: see `again_if_stuck`.
+        """
+
+        def streamed(out: BinaryIO) -> None:
+            os.nice(10)
+            out.write(b"+")
+            try:
+                work(out)
+            except GatewayError as error:  # too late to be told: a part may have been sent
+                raise RuntimeError from error
+
+        return self._forked(streamed, _STREAM_BOUNDS, self._trying)
+
+    def _forked(
+        self,
+        work: Callable[[BinaryIO], None],
+        bounds: _Bounds,
+        running: set[int],
+        took: Callable[[float], None] | None = None,
+    ) -> Answer:
+        return Answer(lambda: _Child(work, bounds, self._store, running), bounds, self.steady, took)
+
+    def close(self) -> None:
+        """Ends the readers that are running."""
+        for child in self._running | self._trying:
+            os.kill(child, signal.SIGKILL)
+
+
+class StuckError(StoreError):
+    """The child waits for a lock that nobody will let go of; another fork may well succeed."""
+
+
+async def again_if_stuck(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    """The outcome of a work that has a stream written and reads it; of another stream, of a later moment, when the
+    store's own threads were in the way of one. Raises StuckError when they are in the way again and again."""
+    for _ in range(_RESTARTS_MAX):
+        with suppress(StuckError):
+            return await work()
+    return await work()
+
+
+def _tried(work: Callable[[], object], out: BinaryIO) -> None:
+    """Whether a work is done or not, in a fork."""
+    try:
+        work()
+    except (LimitExceededError, MemoryError):
+        raise
+    except Exception:
+        out.write(b"!")
+    else:
+        out.write(b"+")
+
+
+def _awaited(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:
+    """The status of a fork that writes little, and what it wrote; None for one that was stuck. It is killed at its
+    limit."""
+    told, looks, deadline = b"", _Looks(number), perf_counter() + limit_s
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    stuck = False
+    while True:
+        if poll.poll(_LOOK_S * 1000):
+            part = os.read(source, _CHUNK)
+            if not part:
+                break
+            told += part
+        elif perf_counter() > deadline or (stuck := looks.stuck()):
+            os.kill(number, signal.SIGKILL)
+            break
+    _, status = os.waitpid(number, 0)
+    return None if stuck else (status, told)
+
+
+class _Looks:
+    """Looks at a process again and again."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._seen: list[str] = []
+
+    def stuck(self) -> bool:
+        """Whether it waits for a lock, and has done nothing since this was asked before.
+
+        It has one thread, so nobody will let go of the lock.
+        """
+        process = Path(f"/proc/{self._number}")
+        try:
+            state, *fields = (process / "stat").read_text().rpartition(")")[2].split()
+            waits_in = (process / "wchan").read_text()
+        except OSError:
+            return False  # it has ended
+        before, self._seen = self._seen, fields[10:12]  # time as a user and in the kernel
+        return state == "S" and (waits_in == "0" or "futex" in waits_in) and before == self._seen  # 0: it is hidden
+
+
+class _Child:
+    """A fork that does a work, and the pipe that it writes to."""
+
+    def __init__(
+        self, work: Callable[[BinaryIO], None], bounds: _Bounds, store: Path | None, running: set[int]
+    ) -> None:
+        self.source, sink = os.pipe()
+        with warnings.catch_warnings():
+            # Python warns of forks beside threads. Those of Python wait for the disk, and the child uses nothing
+            # but the engine, which no other thread has touched. Those of a store on disk: see `stuck`.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._number = os.fork()
+        if self._number == 0:
+            _read(work, sink, bounds, store)
+        os.close(sink)
+        self._running = running
+        self._running.add(self._number)
+        self._looks = _Looks(self._number)
+        loop = asyncio.get_running_loop()
+        self.status: asyncio.Future[int] = loop.create_future()
+        """As waitpid(2) gives it, when the process has ended."""
+        self._watch = os.pidfd_open(self._number)
+        loop.add_reader(self._watch, self._ended, loop)
+
+    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._watch)
+        os.close(self._watch)
+        self._running.discard(self._number)
+        _, status = os.waitpid(self._number, 0)
+        self.status.set_result(status)
+
+    def kill(self) -> None:
+        if not self.status.done():
+            os.kill(self._number, signal.SIGKILL)
+
+    def stuck(self) -> bool:
+        """As `_Looks.stuck`."""
+        return self._looks.stuck()
+
+
+class Answer:
+    """A reader at work. Iterating gives the result's bytes as they come.
+
+    Raises LimitExceededError or StoreError before the first byte, or where the result breaks off. The process
+    ends with the iteration, or at its time limit: that also holds for a client that does not read.
+    """
+
+    def __init__(
+        self,
+        fork: Callable[[], _Child],
+        bounds: _Bounds,
+        steady: asyncio.Event,
+        took: Callable[[float], None] | None = None,
+    ) -> None:
+        self._begun, self._took = perf_counter(), took
+        self._fork = fork
+        self._steady = steady
+        self._bounds = bounds
+        self._restarts = 0
+        self._iterated = False
+        self._late = False
+        # Neither the end of the process nor its time limit is waited for by whoever iterates: that is often a
+        # task which is cancelled, or stuck in a socket.
+        self._limit = asyncio.get_running_loop().call_later(bounds.time_ms_max / 1000, self._expire)
+        self._child = self._started()
+
+    def _started(self) -> _Child:
+        child = self._fork()
+        child.status.add_done_callback(self._ended)
+        return child
+
+    def _ended(self, _: asyncio.Future[int]) -> None:
+        self._limit.cancel()
+
+    def _let_go(self, child: _Child) -> None:
+        """Ends a child, and does not wait for it: until it is reaped it would keep this answer, and so the store."""
+        child.status.remove_done_callback(self._ended)
+        child.kill()
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        self._iterated = True
+        stream, transport = await self._connected()
+        try:
+            while True:
+                try:
+                    first = await self._read(stream, 1)
+                    break
+                except StuckError:
+                    if self._restarts == self._bounds.restarts_max:
+                        raise
+                    transport.close()
+                    await self._steady.wait()
+                    self._replace()
+                    stream, transport = await self._connected()
+            if first == b"+":
+                if self._took is not None:
+                    self._took(perf_counter() - self._begun)
+                while chunk := await self._read(stream, _CHUNK):
+                    yield chunk
+            members = await stream.read()
+            await asyncio.wait([self._child.status])
+            status = self._child.status.result()
+            if self._late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF):
+                raise LimitExceededError(self._bounds.late)
+            if first == b"-":
+                raise _error(members)
+            if not first:
+                raise LimitExceededError(self._bounds.hungry)
+            if status != 0:
+                raise StoreError(self._bounds.broken)
+        finally:
+            transport.close()
+            self._limit.cancel()
+            self._let_go(self._child)
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+        loop = asyncio.get_running_loop()
+        pipe = os.fdopen(self._child.source, "rb", buffering=0)
+        stream = asyncio.StreamReader(limit=_CHUNK)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
+        return stream, transport
+
+    async def _read(self, stream: asyncio.StreamReader, size: int) -> bytes:
+        """Some bytes, none at the end. Raises StuckError."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    return await stream.read(size)
+            if self._child.stuck():
+                raise StuckError("the store was busy; try again")
+
+    def _replace(self) -> None:
+        self._restarts += 1
+        logger.debug("reader replaced, which waited for a lock of the store restarts=%d", self._restarts)
+        self._let_go(self._child)
+        self._child = self._started()
+
+    def _expire(self) -> None:
+        if not self._child.status.done():
+            self._late = True
+            self._child.kill()
+
+    def abandon(self) -> None:
+        """Ends a reader whose answer nobody will ask for."""
+        self._limit.cancel()
+        self._let_go(self._child)
+        if not self._iterated:
+            self._iterated = True
+            os.close(self._child.source)
+
+
+def _error(members: bytes) -> GatewayError:
+    """The error that the child met, as this process would have raised it."""
+    found = msgspec.json.decode(members)
+    kinds = (LimitExceededError, RequestSyntaxError, StoreError, UnsupportedRequestError)
+    [kind] = [kind for kind in kinds if kind.code == found["error"]]
+    return kind(found["error_description"])
+
+
+# --- in the child -----------------------------------------------------------------------------------
+
+
+def _read(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, store: Path | None) -> NoReturn:
+    """The life of a reader: limits, work, end. Nothing of the parent's is run or closed down."""
+    status = 1
+    try:
+        gc.disable()  # a collection would touch, and so copy, every page
+        # It must not outlive the gateway, nor keep its sockets and its lock.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        if bounds.memory_bytes_max is not None:
+            address_space = _address_space() + bounds.memory_bytes_max
+            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        if store is None:
+            os.closerange(3, sink)
+            os.closerange(sink + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        else:
+            _keep_readable(sink, str(store))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if bounds.cpu_ms_max is not None:
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, bounds.cpu_ms_max / 1000)
+        with os.fdopen(sink, "wb", buffering=_CHUNK) as out:
+            try:
+                work(out)
+            except GatewayError as error:
+                members = {"error": error.code, "status_code": error.status, "error_description": str(error)}
+                out.write(b"-" + msgspec.json.encode(members))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _keep_readable(sink: int, store: str) -> None:
+    """Closes what is open but for the pipe and what a store on disk reads.
+
+    What the store writes goes nowhere: its log is not written, and its tables cannot be, since no file can be
+    opened any more. So a work may change the dataset, in the memory of this process. Files must not be opened for
+    another reason: the store would give them names that the parent's store gives to other files.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for link in Path("/proc/self/fd").iterdir():
+        number = int(link.name)
+        if number < 3 or number in (sink, nowhere):
+            continue
+        try:
+            path = str(link.readlink())
+        except OSError:
+            continue  # what the folder was listed by
+        if path != store and not path.startswith(f"{store}/"):
+            os.close(number)
+        elif fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+            os.dup2(nowhere, number)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+
+def _answer(
+    store: ox.Store,
+    query: Query,
+    media_type: str,
+    default_graphs: Sequence[Term | None] | None,
+    named_graphs: Sequence[Term] | None,
+    out: BinaryIO,
+    settings: QuerySettings,
+) -> None:
+    parse_query(query.text)  # here, since the planner may take its time
+
+    def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
+        return query_native(store, query.text, default_graphs, named_graphs)
+
+    counted = run()
+    if not isinstance(counted, ox.QueryBoolean):
+        # Counted before it is sent, so that an answer that is too long is an error and not half a document.
+        for number, _ in enumerate(counted):
+            if number >= settings.rows_max:
+                raise LimitExceededError(
+                    f"the answer has more than query.rows_max = {settings.rows_max} rows; use LIMIT and OFFSET"
+                )
+    result = run()
+    out.write(b"+")
+    if isinstance(result, ox.QueryTriples):
+        result.serialize(out, format=GRAPH_FORMATS[media_type])
+    else:
+        result.serialize(out, format=SOLUTION_FORMATS[media_type])
+
+
+def _address_space() -> int:
+    """Bytes of address space that the process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -1,0 +1,35 @@
+"""Blank nodes that were made in a fork.
+
+Forks of one process begin with the same state of the native library's random numbers, so the blank nodes of two forks
+have the same labels. Each fork's are made different by a mask that this process draws.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from lamplighter.engine.terms import Term
+
+_LABEL = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|_:([0-9a-f]{32})')
+"""A blank node of the native library in a triple term, behind what may look like one and is none."""
+
+
+class FreshNodes:
+    """Makes the labels of one fork, which are random numbers of 128 bits, differ from those of all others."""
+
+    def __init__(self) -> None:
+        # The first digit stays: the native library chooses a letter, with which a label may be a name in XML.
+        self._mask = secrets.randbits(124)
+        self._known: dict[Term, Term] = {}
+
+    def term(self, term: Term) -> Term:
+        """What stands for a term of the fork; every other than a blank node, and what holds one, stands for itself."""
+        if term.startswith("_:"):
+            known = self._known.get(term)
+            if known is None:
+                known = self._known[term] = f"_:{int(term[2:], 16) ^ self._mask:032x}"
+            return known
+        if term.startswith("<<(") and "_:" in term:
+            return _LABEL.sub(lambda found: self.term(found[0]) if found[1] else found[0], term)
+        return term

@@ -1,0 +1,173 @@
+"""Texts of updates that are too long to be read in the loop: a fork reads them, and hands over what they say.
+
+Lexing, checking and making terms canonical take 30 us a quad and depend on nothing but the text. So a fork does that
+before the update has its turn, within limits (`gateway.workers.ad_hoc`); later requests of its lane wait, others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import BinaryIO
+
+import msgspec
+
+from lamplighter.engine.errors import StoreError
+from lamplighter.engine.sparql.requests import GraphOperation
+from lamplighter.engine.sparql.skeletons import TEXT_MAX
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, resolved
+from lamplighter.gateway.workers.ad_hoc import Reader
+from lamplighter.gateway.workers.fresh_nodes import FreshNodes
+from lamplighter.gateway.workers.trials import Trial
+
+AT_ONCE_MAX = 2
+"""Texts that are read at the same time; more wait for their turn, as many as the queue takes."""
+_LINE_QUADS = 2000
+
+
+class _Quads(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Some quads of quad data. first: whether they begin an operation."""
+
+    first: bool
+    delete: bool
+    quads: list[Quad]
+    graphs: list[Term]
+
+
+class _Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """As `Modification`."""
+
+    deletes: list[Quad]
+    inserts: list[Quad]
+    variables: list[str]
+    query: str
+    chooses: bool
+    with_graph: Term | None
+    default_graphs: tuple[Term | None, ...] | None
+    named_graphs: tuple[Term, ...] | None
+
+
+class _Graph(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """As `GraphOperation`."""
+
+    prologue: str
+    verb: str
+    silent: bool
+    target: str
+    source: str
+
+
+_decode = msgspec.json.Decoder(_Quads | _Modification | _Graph).decode
+
+
+def is_large(text: str) -> bool:
+    """Whether a text is to be read by a fork."""
+    return len(text) > TEXT_MAX
+
+
+class LargeUpdates:
+    """Reads texts. reader: starts the forks; now: what NOW() stands for in a text that is read now."""
+
+    def __init__(self, reader: Reader, now: Callable[[], datetime]) -> None:
+        self._reader = reader
+        self._now = now
+        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def operations(self, text: str) -> list[Resolved]:
+        """The operations of a text. Raises RequestError, StoreError."""
+        async with self._room:
+            lines = self._reader.parse(partial(_read, text, self._now())).chunks()
+            found: list[Resolved] = []
+            fresh = FreshNodes()
+            rest: list[bytes] = []
+            async for chunk in lines:
+                first, *others = chunk.split(b"\n")
+                rest.append(first)
+                for begun in others:
+                    _take(found, b"".join(rest), fresh)
+                    rest = [begun]
+                await asyncio.sleep(0)  # what is there already is read without waiting
+            if rest != [b""]:
+                raise StoreError("the update could not be read: what was parsed broke off")
+            return found
+
+
+def _take(found: list[Resolved], line: bytes, fresh: FreshNodes) -> None:
+    match _decode(line):
+        case _Quads(first, delete, quads, graphs):
+            if first:
+                found.append(QuadData(delete, [], graphs))
+            data = found[-1]
+            assert isinstance(data, QuadData) and isinstance(data.quads, list)
+            data.quads.extend(Quad(fresh.term(s), p, fresh.term(o), g) for s, p, o, g in quads)
+        case _Modification() as told:
+            found.append(Modification(*msgspec.structs.astuple(told)))
+        case _Graph() as told:
+            found.append(GraphOperation(*msgspec.structs.astuple(told)))
+
+
+# --- in the child -----------------------------------------------------------------------------------
+
+
+def _read(text: str, now: datetime, out: BinaryIO) -> None:
+    operations = resolved(text, now)
+    out.write(b"+")
+    for line in _lines(operations):
+        out.write(msgspec.json.encode(line) + b"\n")
+
+
+def _lines(operations: list[Resolved]) -> Iterator[_Quads | _Modification | _Graph]:
+    for operation in operations:
+        match operation:
+            case QuadData(delete, quads, graphs):
+                yield _Quads(True, delete, [], list(graphs))
+                for start in range(0, len(quads), _LINE_QUADS):
+                    yield _Quads(False, delete, list(quads[start : start + _LINE_QUADS]), [])
+            case Modification() as told:
+                yield _Modification(
+                    list(told.deletes),
+                    list(told.inserts),
+                    list(told.variables),
+                    told.query,
+                    told.chooses,
+                    told.with_graph,
+                    told.default_graphs,
+                    told.named_graphs,
+                )
+            case GraphOperation() as told:
+                yield _Graph(told.prologue, told.verb, told.silent, told.target, told.source)
+
+
+class Reading:
+    """A request whose text is large: to be read first, and to be tried then if the store has to evaluate something.
+
+    trial: what has to pass once the operations are known.
+    """
+
+    def __init__(self, updates: LargeUpdates, text: str, trial: Callable[[list[Resolved]], Trial | None]) -> None:
+        self._updates = updates
+        self._text = text
+        self._trial_of = trial
+        self._trial: Trial | None = None
+        self.operations: list[Resolved] | None = None
+        """Of the text, once they are known."""
+
+    @property
+    def passed(self) -> bool:
+        return self.operations is not None and (self._trial is None or self._trial.passed)
+
+    async def run(self) -> None:
+        """Raises RequestError for a text that is wrong or must not be let into the loop, StoreError."""
+        if self.operations is None:
+            self.operations = await self._updates.operations(self._text)
+            self._trial = self._trial_of(self.operations)
+        if self._trial is not None:
+            await self._trial.run()
+
+    def took(self, seconds: float) -> None:
+        """As of a trial."""
+        if self._trial is not None:
+            self._trial.took(seconds)

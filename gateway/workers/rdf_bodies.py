@@ -1,0 +1,172 @@
+"""RDF documents that clients send: checked, parsed where that can be stopped, and handed over as quads.
+
+A small document costs little whatever it says, and is parsed at once. A larger one is parsed by a fork of the gateway,
+within limits of time and memory that the kernel enforces (`gateway.workers.ad_hoc`). Forks are few, and so are the
+documents that wait for one. What a document stands for may be much longer than the document, by its prefixes; that is
+bounded too.
+
+XML is read by expat first. It refuses what is not well-formed, and tells of a DOCTYPE, whose entities grow without
+bound, and of elements within each other, which the native parser takes quadratic time for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import BinaryIO
+from xml.parsers import expat
+
+import pyoxigraph as ox
+
+from lamplighter.engine.errors import (
+    LimitExceededError,
+    QueueFullError,
+    RequestSyntaxError,
+    StoreError,
+    UnsupportedRequestError,
+)
+from lamplighter.engine.sparql.limits import NESTING_MAX
+from lamplighter.engine.term_bounds import check_json, check_turtle
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
+from lamplighter.gateway.workers.fresh_nodes import FreshNodes
+
+SMALL_BYTES = 16 * 1024
+"""A larger document is parsed by a fork."""
+AT_ONCE_MAX = 2
+"""Forks that parse at the same time."""
+WAITING_MAX = 16
+"""Documents that wait for one of them; more are refused for the moment."""
+STATEMENTS_BYTES_MAX = 128 * 1024 * 1024
+"""Of what a document stands for, as N-Triples."""
+_BATCH = 5000
+"""Triples that are made canonical at once."""
+
+
+class RdfBodies:
+    """Parses documents. reader: starts the forks."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._waiting = 0
+
+    async def quads(self, body: bytes, media_type: str, graph: Term | None, base: str) -> tuple[Quad, ...]:
+        """The quads of a document, in a graph, in the store's canonical terms and with fresh blank nodes.
+
+        media_type: one of `GRAPH_FORMATS`; base: what relative IRIs are resolved with. A quad may occur several times.
+        Raises RequestSyntaxError, UnsupportedRequestError for XML with a DOCTYPE, LimitExceededError, QueueFullError
+        when too many wait, StoreError when there is no fork to be had.
+        """
+        if len(body) <= SMALL_BYTES:
+            return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
+        if self._waiting >= WAITING_MAX:
+            raise QueueFullError(f"{WAITING_MAX} large documents are waiting to be parsed; try a little later")
+        self._waiting += 1
+        try:
+            async with self._room:
+                found: list[Quad] = []
+                fresh = FreshNodes()
+                async for lines in self._lines(body, media_type, base):
+                    found += _quads(lines, graph, fresh)
+                    await asyncio.sleep(0)  # what is there already is read without waiting
+                return tuple(found)
+        finally:
+            self._waiting -= 1
+
+    async def _lines(self, body: bytes, media_type: str, base: str) -> AsyncIterator[bytes]:
+        """N-Triples from a fork, whole lines at a time."""
+
+        def parse(out: BinaryIO) -> None:
+            parts = list(_statements(body, media_type, base))  # all of them: a fault in the last line is an error
+            out.write(b"+")
+            out.writelines(parts)
+
+        try:
+            answer = self._reader.parse(parse)
+        except OSError as error:
+            raise StoreError(f"there is no process to parse the document in: {error.strerror}") from error
+        rest: list[bytes] = []
+        async for chunk in answer.chunks():
+            whole, newline, begun = chunk.rpartition(b"\n")
+            if newline:
+                yield b"".join([*rest, whole, newline])
+                rest = [begun]
+            else:
+                rest.append(chunk)
+
+
+def _statements(body: bytes, media_type: str, base: str) -> Iterator[bytes]:
+    """A document as N-Triples, canonical and with fresh blank nodes. Raises as `RdfBodies.quads`."""
+    syntax = GRAPH_FORMATS[media_type]
+    if syntax == ox.RdfFormat.RDF_XML:
+        check_xml(body)
+    elif syntax == ox.RdfFormat.JSON_LD:
+        check_json(body)
+    else:
+        check_turtle(body)
+    size = 0
+    try:
+        parsed = ox.parse(body, format=syntax, base_iri=base, without_named_graphs=True, rename_blank_nodes=True)
+        while batch := list(islice(parsed, _BATCH)):
+            canonical = ox.Store()
+            canonical.extend(batch)
+            data = ox.serialize(canonical, format=ox.RdfFormat.N_TRIPLES)
+            assert data is not None, "without an output file the text is returned"
+            size += len(data)
+            if size > STATEMENTS_BYTES_MAX:
+                raise LimitExceededError(
+                    f"the document stands for more than {STATEMENTS_BYTES_MAX} bytes of N-Triples; send it in parts"
+                )
+            yield data
+    except SyntaxError as error:
+        raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
+
+
+def check_xml(body: bytes) -> None:
+    """Refuses XML that must not get to the native parser.
+
+    Raises RequestSyntaxError for what is not well-formed UTF-8, UnsupportedRequestError for a DOCTYPE, and
+    LimitExceededError for elements that are nested more than `NESTING_MAX` deep.
+    """
+    # The native parser reads UTF-8 and nothing else. In another encoding expat would read another document.
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise RequestSyntaxError(f"the document is not UTF-8: {error.reason} at byte {error.start}") from error
+    parser = expat.ParserCreate("utf-8")  # whatever the document declares
+    depth = 0
+
+    def doctype(*_: object) -> None:
+        raise UnsupportedRequestError("RDF/XML with a DOCTYPE is not read; write entities as the characters themselves")
+
+    def begin(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > NESTING_MAX:
+            raise LimitExceededError(
+                f"elements are nested more than {NESTING_MAX} deep; refer to nodes by rdf:resource or rdf:nodeID"
+            )
+
+    def end(_: object) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise RequestSyntaxError(expat.ErrorString(error.code), error.lineno, error.offset + 1) from error
+
+
+def _quads(lines: bytes, graph: Term | None, fresh: FreshNodes) -> list[Quad]:
+    """The quads of lines of N-Triples as the store writes them."""
+    quads = []
+    for line in lines.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
+        s, p, rest = line.split(" ", 2)
+        o = rest[:-2]
+        quads.append(Quad(fresh.term(s), p, fresh.term(o) if o[0] in "_<" else o, graph))
+    return quads

@@ -1,0 +1,349 @@
+"""Trials: what the store is to evaluate in the engine's loop has been evaluated before where it can be killed.
+
+An update without a plan and a subscription that is re-evaluated cost nobody knows what, and pyoxigraph cannot be
+stopped (design 4.9). So the first of them is run by a fork of the gateway, within limits; only what ends there in
+time is let into the loop. What has passed is remembered, so that the price is paid once:
+
+- by its text, and
+- by its shape, if the text passes with a variable in place of each subject and object that is a constant. That
+  evaluation finds the solutions of all texts of the shape, so none of them costs more. Constants that restrict
+  what is subtracted (MINUS, EXISTS), the ends of paths, and those in expressions and VALUES stay as they are.
+
+A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other. It
+does if its expressions may make long texts of short ones, or look for patterns in them, and if it asks for the names of
+graphs.
+
+The dataset goes on growing behind a trial that was passed, and one quad may be enough to join two halves of it. So the
+runner asks before each evaluation by the store whether it is `risky`, by the size of the dataset and the number of
+patterns, and has it done in a fork first if it is (`Reader.try_here`). Each evaluation in the loop is measured as
+well: one that takes longer than the limit has to pass again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from lamplighter.engine.access import FULL, Access, Graphs
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import GatewayError, LimitExceededError
+from lamplighter.engine.matching.aggregates import AGGREGATES
+from lamplighter.engine.matching.costs import Costs
+from lamplighter.engine.sparql.algebra import (
+    Aggregate,
+    Constant,
+    Exists,
+    Expression,
+    Function,
+    Graph,
+    Minus,
+    OpaquePath,
+    Pattern,
+    Values,
+    Variable,
+    walk,
+)
+from lamplighter.engine.sparql.grammar import UnknownSyntaxError, constant_spans, read_select
+from lamplighter.engine.sparql.lexer import joined, tokens
+from lamplighter.engine.sparql.requests import canonical, declarations_and_body
+from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
+from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.terms import Bag, Term
+from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs
+from lamplighter.gateway.settings import LimitSettings
+from lamplighter.gateway.workers.ad_hoc import Reader
+
+REMEMBERED_MAX = 4096
+"""Texts and shapes whose trials are remembered, the last used ones."""
+OUTLINES_CHARACTERS_MAX = 1024 * 1024
+"""Of the skeletons that something is known of, all together."""
+_LOOKS_PER_MS = 2000
+"""Quads that the store looks at in a millisecond, or more."""
+AT_ONCE_MAX = 2
+"""Trials that run at the same time; more wait for their turn."""
+
+_WHERE = re.compile(r"\bWHERE\b", re.I)
+
+
+class _Memory:
+    """The last used keys."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[bytes, None] = OrderedDict()
+
+    def __contains__(self, key: bytes) -> bool:
+        if key not in self._keys:
+            return False
+        self._keys.move_to_end(key)
+        return True
+
+    def add(self, key: bytes) -> None:
+        self._keys[key] = None
+        if len(self._keys) > REMEMBERED_MAX:
+            self._keys.popitem(last=False)
+
+    def discard(self, key: bytes) -> None:
+        self._keys.pop(key, None)
+
+
+def _key(*parts: object) -> bytes:
+    """Equal for what is equal; of one length, since the texts in it have up to 16 MiB and so many are remembered."""
+    return blake2b(repr(parts).encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def _names(graphs: Graphs) -> list[Term] | None:
+    """The same for equal sets."""
+    return None if graphs.names is None else sorted(graph or "" for graph in graphs.names)
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """What is known of a skeleton. general: numbers of the constants that may be variables; others: as in `_Shape`."""
+
+    general: frozenset[int]
+    linear: bool
+    exponent: int | None
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """key: equal for texts that cost no more than `text`, which has variables for constants. linear: whether the
+    dataset is read once at most; exponent: the power of the dataset's size that the cost is bounded by, None if it is
+    not known."""
+
+    key: bytes
+    linear: bool
+    exponent: int | None
+    text: Callable[[], str]
+
+
+class Trial:
+    """A request of unknown cost. passed: whether it may be let into the loop, as far as it is known."""
+
+    def __init__(self, trials: Trials, key: bytes, shape: _Shape | None, work: Callable[[], object]) -> None:
+        self._trials = trials
+        self._key = key
+        self._shape = shape
+        self._work = work
+
+    @property
+    def passed(self) -> bool:
+        trials, shape = self._trials, self._shape
+        if self._key in trials.passed or (shape is not None and shape.key in trials.passed):
+            return True
+        return shape is not None and shape.linear and self._key not in trials.failed
+
+    async def run(self) -> None:
+        """Raises LimitExceededError for what must not be let into the loop."""
+        trials, shape = self._trials, self._shape
+        async with trials.room:
+            if self.passed:
+                return  # another one has shown it meanwhile
+            trials.runs += 1
+            if shape is not None and shape.key not in trials.failed:
+                try:
+                    await trials.reader.trial(lambda: trials.engine.store.select(shape.text()))
+                except LimitExceededError:
+                    trials.failed.add(shape.key)
+                else:
+                    trials.passed.add(shape.key)
+                    return
+            await trials.reader.trial(self._work)
+            trials.failed.discard(self._key)
+            trials.passed.add(self._key)
+
+    def took(self, seconds: float) -> None:
+        """Takes note of the processor time that it took in the loop; beyond the limit it has to pass again."""
+        trials = self._trials
+        if seconds * 1000 > trials.limits.evaluation_ms_max:
+            trials.passed.discard(self._key)
+            trials.failed.add(self._key)
+            if self._shape is not None:
+                trials.passed.discard(self._shape.key)
+                trials.failed.add(self._shape.key)
+
+
+class Trials:
+    """What has passed, and what has not."""
+
+    def __init__(self, engine: Engine, reader: Reader, limits: LimitSettings) -> None:
+        self.engine = engine
+        self.reader = reader
+        self.limits = limits
+        self.room = asyncio.Semaphore(AT_ONCE_MAX)
+        self.passed = _Memory()
+        self.failed = _Memory()
+        self.runs = 0
+        """How many requests had to be tried."""
+        self._lifter = Lifter(canonical)
+        self._outlines = Remembered[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
+
+    def of_update(self, sparql: str, using: UsingGraphs | None, access: Access = FULL) -> Trial | None:
+        """None for an update that the store evaluates nothing for, and for one that is wrong.
+
+        What a client that may read some graphs only has evaluated is tried over those, and counts for no one else.
+        """
+        if _WHERE.search(sparql) is None:
+            return None
+        with suppress(GatewayError):
+            texts = self.engine.evaluations(sparql, access=access)
+            if not texts and not using:
+                return None
+            shape = None
+            if len(texts) == 1 and not using and access.read.every and _single(sparql):
+                shape = self._shape(texts[0])
+            work = partial(self.engine.prepare, sparql, using=using, access=access)
+            return Trial(self, _key(sparql, using, _names(access.read)), shape, work)
+        return None
+
+    def of_operations(
+        self, sparql: str, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access
+    ) -> Trial | None:
+        """As `of_update`, of a text without a plan whose operations are known."""
+        evaluated = [operation for operation in operations if isinstance(operation, Modification)]
+        if not evaluated:
+            return None
+        work = partial(self.engine.prepare, "", using=using, access=access, operations=evaluated)
+        return Trial(self, _key(sparql, using, _names(access.read)), None, work)
+
+    def of_subscription(
+        self,
+        sparql: str,
+        default_graphs: Sequence[Term] | None,
+        named_graphs: Sequence[Term] | None,
+        access: Access = FULL,
+    ) -> Trial | None:
+        """None for a subscription that has a plan, and for one that is wrong."""
+        with suppress(GatewayError):
+            subscribe = partial(
+                self.engine.subscribe, sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
+            )
+            text = self.engine.evaluation_of_subscription(
+                sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
+            )
+            if text is None:
+                return None
+            dataset = tuple(None if names is None else tuple(names) for names in (default_graphs, named_graphs))
+            shape = self._shape(text) if dataset == (None, None) and access.subscribe.every else None
+            return Trial(
+                self,
+                _key(text, *dataset, _names(access.subscribe)),
+                None if shape is None else replace(shape, linear=False),  # how many rows is asked, too
+                lambda: self.check_rows(subscribe().first),
+            )
+        return None
+
+    def check_rows(self, first: Bag) -> None:
+        """Raises LimitExceededError for a first result that is too long."""
+        if len(first) > self.limits.first_result_rows_max:
+            raise LimitExceededError(
+                f"the first result has more than limits.first_result_rows_max = {self.limits.first_result_rows_max} "
+                "rows; narrow the subscription down"
+            )
+
+    def risky(self, text: str) -> bool:
+        """Whether the evaluation of a query by the store may take longer than limits.evaluation_ms_max now, whatever
+        it took before: one quad more may join two halves of the dataset."""
+        shape = self._shape(text)
+        if shape is None or shape.exponent is None:
+            return True
+        if shape.exponent <= 1:
+            return False
+        looks: int = self.engine.quad_count**shape.exponent
+        return looks > self.limits.evaluation_ms_max * _LOOKS_PER_MS
+
+    def _shape(self, text: str) -> _Shape | None:
+        lifted: Lifted | None = None
+        with suppress(GatewayError, SyntaxError, ValueError, RuntimeError):
+            lifted = self._lifter.lift(text)
+        if lifted is None:
+            return None
+        if lifted.skeleton not in self._outlines:
+            self._outlines.put(lifted.skeleton, _outline(text, lifted), len(lifted.skeleton))
+        outline = self._outlines.get(lifted.skeleton)
+        if outline is None:
+            return None
+        fixed = tuple(
+            lifted.terms.index(term) if number in outline.general else term for number, term in enumerate(lifted.terms)
+        )
+        key = _key(lifted.prologue, lifted.skeleton, fixed)
+        return _Shape(key, outline.linear, outline.exponent, lambda: _generalised(text, lifted, outline))
+
+
+def _single(sparql: str) -> bool:
+    """Whether an update is one operation on the dataset that it finds, and does not name another."""
+    depth = 0
+    for token in tokens(sparql):
+        if token.is_word("WITH", "USING") or (token.text == ";" and not depth):
+            return False
+        depth += {"{": 1, "}": -1}.get(token.text, 0)
+    return True
+
+
+def _outline(text: str, lifted: Lifted) -> _Outline | None:
+    prologue, body = declarations_and_body(text)
+    if skeleton_of(text, len(lifted.prologue), body, constant_spans(body)) != lifted.skeleton:
+        return None
+    try:
+        select = read_select(body, lambda raw: canonical(prologue, raw))
+    except UnknownSyntaxError:
+        return None
+    found = list(walk(select.node))
+    patterns = [part for part in found if isinstance(part, Pattern)]
+    linear = (
+        len(patterns) <= 1
+        and all(any(not isinstance(part, Variable) for part in pattern[:3]) for pattern in patterns)
+        and not any(isinstance(part, (OpaquePath, Values, Exists, Graph)) for part in found)
+        and not any(isinstance(part, Aggregate) and part.name not in AGGREGATES for part in found)
+        and not any(isinstance(part, Expression) and _may_grow(part) for part in found)
+    )
+    return _Outline(frozenset(_general(select.node)), linear, _exponent(found))
+
+
+def _exponent(found: Sequence[Any]) -> int | None:
+    """One for each triple pattern, and two for a path of any length, whose ends may all be connected. None where
+    something else multiplies solutions: the names of all graphs do, of empty ones too."""
+    if any(
+        isinstance(part, (Values, Graph))
+        or (isinstance(part, Aggregate) and part.name not in AGGREGATES)
+        or (isinstance(part, Expression) and _may_grow(part))
+        for part in found
+    ):
+        return None
+    return sum(isinstance(part, Pattern) + 2 * isinstance(part, OpaquePath) for part in found)
+
+
+def _may_grow(expression: Expression) -> bool:
+    """Whether it may cost more than a look at its operands."""
+    return Costs(expression.parts).growing or any(isinstance(part, Function) for part in expression.parts)
+
+
+def _general(tree: Any) -> Iterator[int]:
+    """The numbers of the constants that are subjects and objects of patterns which only add solutions."""
+    if isinstance(tree, Pattern):
+        yield from (part.number for part in (tree.s, tree.o) if isinstance(part, Constant))
+    elif isinstance(tree, Minus):
+        yield from _general(tree.left)
+    elif isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant)):
+        for member in tree:
+            yield from _general(member)
+    elif hasattr(tree, "__dataclass_fields__") and not isinstance(tree, (Expression, OpaquePath, Exists)):
+        for member in fields(tree):
+            yield from _general(getattr(tree, member.name))
+
+
+def _generalised(text: str, lifted: Lifted, outline: _Outline) -> str:
+    """The text with a variable for each constant that may be one, the same for the same."""
+    prologue, body = declarations_and_body(text)
+    words = [token.text for token in body]
+    for number, (start, end) in reversed(list(enumerate(constant_spans(body)))):
+        if number in outline.general:
+            words[start:end] = [f"?lamplighter_{lifted.terms.index(lifted.terms[number])}"]
+    return f"{prologue} {joined(words)}"
