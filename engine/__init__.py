@@ -1,9 +1,9 @@
 """The SUB Engine: a sequential semantic publish-subscribe engine (Roffia 2016) as a library.
 
->>> from engine import Engine
+>>> from lamplighter.engine import Engine
 >>> engine = Engine()
 >>> lamps = engine.subscribe("SELECT ?lamp WHERE { ?lamp <http://example.org/state> 'ON' }")
->>> commit = engine.updating.by_store("INSERT DATA { <http://example.org/lamp/1> <http://example.org/state> 'ON' }")
+>>> commit = engine.update("INSERT DATA { <http://example.org/lamp/1> <http://example.org/state> 'ON' }")
 >>> commit.notifications[0].added.rows
 (('<http://example.org/lamp/1>',),)
 

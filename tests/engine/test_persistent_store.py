@@ -151,11 +151,11 @@ def test_what_was_flushed_survives_the_kill_of_the_process(tmp_path: Path) -> No
     code = f"""
 import os, signal
 from pathlib import Path
-from engine import Engine
+from lamplighter.engine import Engine
 engine = Engine(store_path=Path({str(tmp_path)!r}))
-engine.updating.by_store("INSERT DATA {{ <a:s> <a:p> 1 }}")
+engine.update("INSERT DATA {{ <a:s> <a:p> 1 }}")
 engine.flush()
-engine.updating.by_store("INSERT DATA {{ <a:s> <a:p> 2 }}")
+engine.update("INSERT DATA {{ <a:s> <a:p> 2 }}")
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -9
@@ -235,18 +235,18 @@ def test_store_that_refuses_to_write_loses_nothing(tmp_path: Path, monkeypatch: 
 FULL_DISK = """
 import resource
 from pathlib import Path
-from engine import Engine
-from engine.store.audit import Auditor
-from engine.errors import StoreError
+from lamplighter.engine import Engine
+from lamplighter.engine.store.audit import Auditor
+from lamplighter.engine.errors import StoreError
 
 limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 engine = Engine(store_path=Path({path!r}))
-auditor = Auditor(engine.store.quad_store, engine.matching.cts)
-engine.updating.by_store("INSERT DATA {{ <a:s> <a:p> 1 , 2 , 3 }}")
+auditor = Auditor(engine.store, engine.cts)
+engine.update("INSERT DATA {{ <a:s> <a:p> 1 , 2 , 3 }}")
 auditor.step(1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
 filling = " . ".join(f"<a:s{{number}}> <a:p> {{number}}" for number in range(3000))
-engine.updating.by_store(f"INSERT DATA {{{{ {{filling}} }}}}")
+engine.update(f"INSERT DATA {{{{ {{filling}} }}}}")
 for _ in range(3):
     try:
         engine.query("ASK {{}}")
@@ -254,7 +254,7 @@ for _ in range(3):
         assert "File too large" in str(error), error
     else:
         raise AssertionError("written")
-assert engine.updating.by_store("DELETE DATA {{ <a:s> <a:p> 1 }}").removed, "it can be read"
+assert engine.update("DELETE DATA {{ <a:s> <a:p> 1 }}").removed, "it can be read"
 resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 assert len(engine.query("SELECT * {{ ?s <a:p> ?o }}").value) == 3002 == engine.quad_count
 engine.close()

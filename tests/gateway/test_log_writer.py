@@ -385,7 +385,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, room: int) -> 
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from engine.errors import ChangeLogError
+from lamplighter.engine.errors import ChangeLogError
 from tests.gateway.test_log_writer import commit, replayed
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

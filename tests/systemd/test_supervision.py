@@ -189,8 +189,8 @@ def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
 
 RECOVERY = """
 import sys, time
-from gateway.__main__ import main
-from gateway.loop.runner import Runner
+from lamplighter.gateway.__main__ import main
+from lamplighter.gateway.loop.runner import Runner
 
 def recover(self, progress):
     for count in range(120):
