@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 _ORACLE = "tests/properties/test_engine_oracle.py"
-_LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", "tests/gateway/test_reader.py", "tests/benchmarks/")
+_LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", "tests/gateway/workers/test_ad_hoc.py", "tests/benchmarks/")
 
 _LIMIT_S = 300.0
 _TIER_LIMIT_S = {"faults": 1800.0, "spark": 1200.0, "image": 7200.0}

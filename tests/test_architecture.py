@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.places import ROOT
+
 PACKAGES = ("ontology", "engine", "adapters", "cloud_sync", "gateway", "demo")
 
 ALLOWED = {

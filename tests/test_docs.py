@@ -13,10 +13,10 @@ import msgspec
 from websockets.asyncio.client import connect
 
 from lamplighter.gateway.settings import Settings
-from tests.components import require_command
-from tests.running_gateway import running_gateway
+from tests.support.components import require_command
+from tests.support.places import ROOT
+from tests.support.running_gateway import running_gateway
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 

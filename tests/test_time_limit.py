@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent
+from tests.support.places import ROOT
+
 HANGS = {
     "python": "while True: pass",
     "native": "import re\n    re.match('(a*)*b', 'a' * 60)",
@@ -20,10 +21,10 @@ HANGS = {
 def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path, hang: str, processes: str) -> None:
     file = tmp_path / "test_hang.py"
     file.write_text(f"import pytest\n\n@pytest.mark.timeout(1)\ndef test_hang():\n    {HANGS[hang]}\n")
-    config = REPOSITORY / "pyproject.toml"
+    config = ROOT / "pyproject.toml"
     options = ["-c", str(config), "-p", "tests.conftest", "-n", processes, "--max-worker-restart", "0"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(file)], cwd=REPOSITORY, capture_output=True, text=True
+        [sys.executable, "-m", "pytest", *options, str(file)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert f'"{file}", line {5 + (hang != "python")} in test_hang' in done.stderr

@@ -121,7 +121,7 @@ def collect_rarely() -> None:
 
     So cycles must hold next to nothing: some hundred thousand of their objects may wait, whatever they refer to.
     Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the test is
-    tests/gateway/test_garbage.py).
+    tests/gateway/service/test_garbage.py).
     """
     gc.collect()
     gc.freeze()

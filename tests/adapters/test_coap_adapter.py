@@ -27,7 +27,7 @@ from lamplighter.engine.client import DeclaredCause, Notification
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.systemd import fields
-from tests.coap_peers import LibcoapServer, free_udp_port, libcoap_server
+from tests.support.coap_peers import LibcoapServer, free_udp_port, libcoap_server
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 LOOPBACK = ("127.0.0.0/8", "::1/128")

@@ -31,10 +31,11 @@ from lamplighter.engine.errors import (
     StoreError,
     UpstreamError,
 )
-from tests.brokers import Mosquitto, free_port, mosquitto
-from tests.components import require_command
+from tests.support.brokers import Mosquitto, free_port, mosquitto
+from tests.support.components import require_command
+from tests.support.places import ROOT
 
-STREET = load_mapping(Path(__file__).parents[2] / "mapping", "http://gateway.example/")
+STREET = load_mapping(ROOT / "mapping", "http://gateway.example/")
 TIMEOUT_S = 60.0
 PERSISTENT = ("allow_anonymous true", "persistence true")
 

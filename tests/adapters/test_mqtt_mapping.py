@@ -20,11 +20,11 @@ from lamplighter.adapters.mqtt.mapping import (
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical
 from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
+from tests.support.places import ROOT
 
 BASE = "http://gateway.example/"
 NOON = datetime(2026, 11, 21, 12, 0, 0, 5, tzinfo=UTC)
 LATER = NOON + timedelta(seconds=30)
-ROOT = Path(__file__).parents[2]
 STREET = load_mapping(ROOT / "mapping", BASE)
 
 

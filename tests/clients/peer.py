@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.components import missing, require_command
+from tests.support.components import missing, require_command
 
 HERE = Path(__file__).resolve().parent
 INSTALLED = HERE.parent.parent / "build" / "clients"

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.components import missing, require_command
-from tests.gateway_process import GatewayProcess
+from tests.support.components import missing, require_command
+from tests.support.gateway_process import GatewayProcess
 
 HTTPS_PORT, WSS_PORT = 8443, 9443
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.clients.plain_gateway import plain_gateway
-from tests.components import require_command
-from tests.gateway_process import GatewayProcess
+from tests.support.components import require_command
+from tests.support.gateway_process import GatewayProcess
 
 PAGE = "https://dashboard.example"
 QUERY = "SELECT ?o { <http://s> <http://p> ?o }"

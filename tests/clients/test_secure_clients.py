@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from tests.clients.peer import Peer, PeerError, javascript_client, python_client
 from tests.clients.secure_gateway import HTTPS_PORT, SecureGateway
-from tests.gateway_process import wait_for
+from tests.support.gateway_process import wait_for
 
 ALL = "SELECT * { ?a ?b ?c }"
 IDENTITY = "SEPATest"

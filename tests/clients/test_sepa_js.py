@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import free_port
 from tests.clients.peer import Peer, PeerError, javascript_client
 from tests.clients.plain_gateway import configuration, plain_gateway
-from tests.gateway_process import GatewayProcess
+from tests.support.brokers import free_port
+from tests.support.gateway_process import GatewayProcess
 
 ALL = "SELECT * { ?a ?b ?c }"
 GRAPH = "http://sepatest"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.peer import Peer, PeerError, python_client
 from tests.clients.plain_gateway import configuration, plain_gateway
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 NAMESPACE = "http://greetings.example/"
 

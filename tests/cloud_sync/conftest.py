@@ -7,8 +7,8 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from tests.cloud_sync.small_lake import SmallFleet, small_fleet
-from tests.components import require_command, require_module
-from tests.destinations import s3 as s3
+from tests.support.components import require_command, require_module
+from tests.support.destinations import s3 as s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ import msgspec
 import zstandard
 
 from lamplighter.engine.change_log import SUFFIX, Gap, Timer, encode
-from tests.shipped_logs import lines_of, record, snapshot, snapshot_seal, written
+from tests.support.shipped_logs import lines_of, record, snapshot, snapshot_seal, written
 
 NUMBERS = (-1, 0, 2**31, 2**53, 10**9, 10**12, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**30, 10**400)
 TIMES = (

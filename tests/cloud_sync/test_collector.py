@@ -24,7 +24,7 @@ from lamplighter.cloud_sync.fleet.segment_check import Bounds
 from lamplighter.engine.change_log import SUFFIX, encode
 from lamplighter.engine.change_log import Gap as Lost
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
-from tests.shipped_logs import (
+from tests.support.shipped_logs import (
     Written,
     landed_records,
     lines_of,

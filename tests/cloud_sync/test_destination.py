@@ -10,7 +10,7 @@ import pytest
 from lamplighter.cloud_sync.destination import PART, Destination, destination
 from lamplighter.cloud_sync.remote import PART_BYTES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
-from tests.destinations import require_module, sftp_server
+from tests.support.destinations import require_module, sftp_server
 
 Opener = Callable[[], Destination]
 

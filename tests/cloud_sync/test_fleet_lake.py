@@ -25,6 +25,7 @@ from lamplighter.engine.terms import iri, lexical, literal
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.silver_oracle import Replay, Rows, bronze_row, differences, of_duckdb, of_lake
 from tests.cloud_sync.small_lake import SmallFleet, renamed, write_segment
+from tests.support.places import ROOT
 
 Built = tuple[SmallFleet, Lake]
 SILVER = ("streams", "observations", "actuations", "gateway_health")
@@ -315,7 +316,7 @@ def test_compaction_leaves_the_tables_as_they_are_in_fewer_files(
 
 
 def test_documented_queries_find_something(spark: SparkSession, silver_lake: Built) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "fleet.md").read_text()
+    text = (ROOT / "docs" / "fleet.md").read_text()
     for name in ("bronze", *SILVER):
         tables.read(spark, silver_lake[1], name).createOrReplaceTempView(name)
     asked = set()

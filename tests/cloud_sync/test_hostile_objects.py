@@ -32,7 +32,16 @@ from lamplighter.engine.errors import UpstreamError
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.hostile_objects import Hostile, good, line, noise, of_segments, of_snapshots, sealed
 from tests.cloud_sync.small_lake import renamed
-from tests.shipped_logs import Written, landed_records, lines_of, memory_folder, record, records_of, segments, written
+from tests.support.shipped_logs import (
+    Written,
+    landed_records,
+    lines_of,
+    memory_folder,
+    record,
+    records_of,
+    segments,
+    written,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

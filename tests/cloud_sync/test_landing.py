@@ -19,7 +19,7 @@ from lamplighter.cloud_sync.destination import LocalFolder
 from lamplighter.cloud_sync.fleet.collector import Collector
 from lamplighter.cloud_sync.fleet.manifest import Manifest
 from lamplighter.engine.change_log import SUFFIX
-from tests.shipped_logs import Written, landed_records, lines_of, memory_folder, records_of, recut, segments
+from tests.support.shipped_logs import Written, landed_records, lines_of, memory_folder, records_of, recut, segments
 
 FIRST = segments("gw-1", 1, [3, 1, 4, 2, 5])
 SECOND = segments("gw-1", 2, [2, 3, 2], previous=FIRST[-1].seal.sha256)

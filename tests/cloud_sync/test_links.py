@@ -18,7 +18,7 @@ from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import GatewayError, UpstreamError
-from tests.shipped_logs import DataFolder, landed_records, memory_folder, records_of, segments
+from tests.support.shipped_logs import DataFolder, landed_records, memory_folder, records_of, segments
 
 LOG = segments("h", 1, [3, 2])
 OTHER = segments("zz", 1, [2])

@@ -27,7 +27,7 @@ from lamplighter.cloud_sync.shipper import NAMES_MAX, Shipper
 from lamplighter.cloud_sync.status import Status, read_status
 from lamplighter.engine.change_log import SUFFIX, seal_name
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
-from tests.shipped_logs import (
+from tests.support.shipped_logs import (
     DataFolder,
     Written,
     landed_records,

@@ -24,11 +24,11 @@ from lamplighter.cloud_sync.pace import Clock
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.shipper import alone
 from lamplighter.engine.errors import ConfigurationError
-from tests.destinations import require_module, sftp_server
-from tests.running_gateway import http, running_gateway
-from tests.shipped_logs import DataFolder, landed_records, records_of, segments
+from tests.support.destinations import require_module, sftp_server
+from tests.support.places import ROOT
+from tests.support.running_gateway import http, running_gateway
+from tests.support.shipped_logs import DataFolder, landed_records, records_of, segments
 
-ROOT = Path(__file__).resolve().parents[2]
 LOG = segments("gw-1", 1, [3, 2, 4])
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.gateway_process import Gateway, gateway_process
-from tests.chromium import Browser, chromium, pages
+from tests.support.chromium import Browser, chromium, pages
 
 INSERT = "INSERT DATA { <http://page> <http://p> 1 }"
 QUERY = "SELECT * { ?s ?p ?o }"

@@ -3,9 +3,9 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.places import ROOT
+
 LATE_ANSWER = re.compile(
     r"^[^\n]* ERROR asyncio Exception in callback _SelectorDatagramTransport\._read_ready\(\)\n"
     r"(?:(?!asyncio\.exceptions\.)[^\n]*\n)*?asyncio\.exceptions\.InvalidStateError: invalid state\n",

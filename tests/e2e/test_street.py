@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from lamplighter.engine.change_log import Cause
-from tests.brokers import Mosquitto, mosquitto
-from tests.coap_peers import LibcoapServer, libcoap_server
-from tests.components import require_command
-from tests.gateway_parts import records
-from tests.gateway_process import GatewayProcess, wait_for
+from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.coap_peers import LibcoapServer, libcoap_server
+from tests.support.components import require_command
+from tests.support.gateway_parts import records
+from tests.support.gateway_process import GatewayProcess, wait_for
 
 OFF_AFTER_S = 5.0
 SOON_S = 10.0

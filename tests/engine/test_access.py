@@ -14,7 +14,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.access import EVERY, FULL, Access, Dataset, Graphs
 from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
 from lamplighter.engine.updating.by_store import UsingGraphs, check_access, resolved
-from tests.footprints import footprint
+from tests.support.footprints import footprint
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"
 DATA = f"INSERT DATA {{ <s:1> <p:> 0 GRAPH {A} {{ <s:1> <p:> 1 }} GRAPH {B} {{ <s:1> <p:> 2 }} }}"

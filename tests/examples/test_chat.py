@@ -10,10 +10,9 @@ from pathlib import Path
 
 from docs.examples.chat.chat import NAMES, PROFILE, chat
 from lamplighter.engine.client import load_profile
-from tests.profiles import settings
-from tests.running_gateway import TIMEOUT_S, go, health, running_gateway
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
+from tests.support.profiles import settings
+from tests.support.running_gateway import TIMEOUT_S, go, health, running_gateway
 
 
 def test_every_message_is_sent_read_and_removed_and_nothing_is_left(tmp_path: Path) -> None:

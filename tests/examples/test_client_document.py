@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiles import settings
-from tests.running_gateway import TIMEOUT_S, go, running_gateway
+from tests.support.places import ROOT
+from tests.support.profiles import settings
+from tests.support.running_gateway import TIMEOUT_S, go, running_gateway
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "client.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
 [PROFILE] = re.findall(r"```json\n(.*?)```", DOCUMENT, re.S)

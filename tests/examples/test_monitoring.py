@@ -11,9 +11,9 @@ import pytest
 from docs.examples.monitoring.monitoring import PROFILE, manage_topics, monitor, mqtt_messages
 from lamplighter.engine.client import GenericClient, load_profile
 from lamplighter.engine.terms import lexical
-from tests.brokers import mosquitto
-from tests.profiles import settings
-from tests.running_gateway import go, health, running_gateway
+from tests.support.brokers import mosquitto
+from tests.support.profiles import settings
+from tests.support.running_gateway import go, health, running_gateway
 
 
 def test_readings_are_written_shown_and_logged(tmp_path: Path) -> None:

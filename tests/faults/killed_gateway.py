@@ -1,4 +1,4 @@
-"""Gateways that kill themselves where they are told to: run by `tests.kills`, one after the other.
+"""Gateways that kill themselves where they are told to: run by `tests.support.kills`, one after the other.
 
 Everything is imported once; each gateway is a fork of this warm process, which takes a twentieth of a second instead
 of a whole one. A line on stdin is a gateway to start: JSON with ``config`` (path of its lamplighter.toml) and the place

@@ -21,9 +21,9 @@ import pytest
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.terms import lexical
-from tests.components import require_command
-from tests.gateway_parts import records
-from tests.gateway_process import GatewayProcess
+from tests.support.components import require_command
+from tests.support.gateway_parts import records
+from tests.support.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.faults
 

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from tests.fault_rig import FULL_AT_MAX, run_case, run_many
+from tests.support.fault_rig import FULL_AT_MAX, run_case, run_many
 
 FEW = 24
 CASES = 4 * FULL_AT_MAX

@@ -20,13 +20,13 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.manifest import Manifest
 from lamplighter.engine.change_log import SUFFIX
-from tests.components import require_command
-from tests.destinations import require_module
-from tests.shipped_logs import DataFolder, Written, lines_of, recut, segments
+from tests.support.components import require_command
+from tests.support.destinations import require_module
+from tests.support.places import ROOT
+from tests.support.shipped_logs import DataFolder, Written, lines_of, recut, segments
 
 pytestmark = pytest.mark.faults
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS = 60
 JVM_KILLS, DRIVER_KILLS = 5, 3
 ALIVE = (0.8, 3.0)

@@ -25,7 +25,7 @@ import pytest
 from websockets.sync.client import connect
 
 from benchmarks.gateway_process import ROOT, Gateway, gateway_process
-from tests.hostile import BINARY, CLOSE, TEXT, Hostile, RawSocket, frame
+from tests.support.hostile import BINARY, CLOSE, TEXT, Hostile, RawSocket, frame
 
 pytestmark = pytest.mark.faults
 

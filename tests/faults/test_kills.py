@@ -8,7 +8,7 @@ import secrets
 import pytest
 
 from tests.faults.killed_gateway import APPLY, RELEASE
-from tests.kills import MOMENT, run_streets
+from tests.support.kills import MOMENT, run_streets
 
 pytestmark = pytest.mark.faults
 

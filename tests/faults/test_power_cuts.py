@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from tests.fault_rig import CUTS, run_case, run_many
+from tests.support.fault_rig import CUTS, run_case, run_many
 
 FEW = 12
 CASES = 500

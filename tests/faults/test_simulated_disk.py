@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lamplighter.gateway.disk import Disk
-from tests.simulated_disk import PowerCut, SimulatedDisk, scratch
+from tests.support.simulated_disk import PowerCut, SimulatedDisk, scratch
 
 OLD, NEW = b"old" * 700, b"new" * 900
 

@@ -11,8 +11,8 @@ import pytest
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.settings import Settings, read_settings
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTED = tomllib.loads((ROOT / "lamplighter.toml").read_text())
 KEYS = [(table, key) for table, members in DOCUMENTED.items() for key in members]
 

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parent.parent.parent
+from tests.support.places import ROOT
 
 # What the image runs on the system's Python, and what builds it, are no packages of the project.
-sys.path.append(str(TOP / "image/layer/45-first-boot/rootfs-overlay/usr/lib/lamplighter-appliance"))
-sys.path.append(str(TOP / "image"))
+sys.path.append(str(ROOT / "image/layer/45-first-boot/rootfs-overlay/usr/lib/lamplighter-appliance"))
+sys.path.append(str(ROOT / "image"))
 
 
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The folder of what `make image` has made."""
-    return Path(os.environ.get("IMAGE_FOLDER", TOP / "build/image"))
+    return Path(os.environ.get("IMAGE_FOLDER", ROOT / "build/image"))
 
 
 @pytest.fixture(scope="session")
 def certificate() -> Path:
     """Of the key that bundles are signed with."""
-    return Path(os.environ.get("UPDATE_KEY", TOP / "update-key")) / "certificate.pem"
+    return Path(os.environ.get("UPDATE_KEY", ROOT / "update-key")) / "certificate.pem"
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from appliance.files import TAKERS, take_files
 from appliance.identity import make_identity, password
 from appliance.machine import CREDENTIALS, Machine
 
-from tests.components import require_command
+from tests.support.components import require_command
 
 WIRELESS = 'country=IT\nnetwork={\n    ssid="home"\n    psk="long enough"\n}\n'
 

@@ -19,8 +19,8 @@ import pytest
 import user_ids
 
 from lamplighter.gateway.settings import Settings
-from tests.image.conftest import TOP
 from tests.image.virtual_machine import Card, autoboot, config, partitions
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.image
 
@@ -206,7 +206,7 @@ def test_byte_code_is_of_the_python_that_is_there(system: Path) -> None:
 
 
 def test_users_have_the_numbers_of_every_image(system: Path) -> None:
-    ids = user_ids.table((TOP / "image/layer/90-user-ids/ids").read_text())
+    ids = user_ids.table((ROOT / "image/layer/90-user-ids/ids").read_text())
     found = user_ids.present(system)
     assert {"lamplighter", "mosquitto"} <= set(found.users) <= set(ids.users)
     assert user_ids.changes(found, ids) == ({}, {})
@@ -311,8 +311,8 @@ def test_bill_of_materials_is_complete(built: Path, system: Path) -> None:
 
 def test_bill_of_materials_is_cyclonedx(built: Path) -> None:
     """As CycloneDX's own schema says, with no member that it does not know, and refers to nothing but what it has."""
-    schemas = TOP / "build/schema/cyclonedx/schema/_res"  # tests/image/fetch-schema.sh
-    sys.path.append(str(TOP / "build/schema"))
+    schemas = ROOT / "build/schema/cyclonedx/schema/_res"  # tests/image/fetch-schema.sh
+    sys.path.append(str(ROOT / "build/schema"))
     import fastjsonschema
 
     def schema(uri: str) -> Any:
@@ -337,7 +337,7 @@ def test_bill_of_materials_is_cyclonedx(built: Path) -> None:
 
 
 def test_version_is_the_projects(image: Path, system: Path) -> None:
-    version = re.search(r'^version = "(.*)"$', (TOP / "pyproject.toml").read_text(), re.MULTILINE)
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert image.name == f"lamplighter-{version[1]}.img"
     assert f"IMAGE_VERSION={version[1]}\n" in (system / "usr/lib/os-release").read_text()

@@ -21,11 +21,11 @@ from appliance.slots import BOOT_PARTITIONS, HEALTHY_FOR_S, UNHEALTHY_AFTER_S, a
 from manifest import manifest
 
 from lamplighter.gateway.settings import Settings
-from tests.components import require_command
-from tests.image.conftest import TOP
 from tests.image.virtual_machine import autoboot as firmware_reads
+from tests.support.components import require_command
+from tests.support.places import ROOT
 
-IMAGE = TOP / "image"
+IMAGE = ROOT / "image"
 SCRIPTS = sorted(
     path
     for path in IMAGE.rglob("*")

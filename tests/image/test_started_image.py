@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from appliance.slots import autoboot
 
-from tests.coap_peers import libcoap_server
-from tests.components import require_command
-from tests.image.conftest import TOP
 from tests.image.virtual_machine import Machine, machine
+from tests.support.coap_peers import libcoap_server
+from tests.support.components import require_command
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.image
 
@@ -175,7 +175,7 @@ def test_gateway_knows_whether_the_clock_is_synchronised(board: Machine) -> None
 
 def documented_ports() -> set[tuple[str, int]]:
     """The table of ports in docs/operations.md."""
-    text = (TOP / "docs/operations.md").read_text()
+    text = (ROOT / "docs/operations.md").read_text()
     return {(kind, int(port)) for port, kind in re.findall(r"^\| (\d+)/(tcp|udp) \|", text, re.MULTILINE)}
 
 
@@ -371,7 +371,7 @@ def test_damaged_bundle_changes_nothing(board: Machine, built: Path, tmp_path: P
     damaged = tmp_path / "damaged.raucb"
     damaged.write_bytes(bundle.read_bytes()[:-4096])  # the signature is at the end
     assert "nothing has changed" in install(board, damaged)
-    assert board.card.read(1, "autoboot.txt") == (TOP / "image/bootconfig/autoboot.txt").read_bytes()
+    assert board.card.read(1, "autoboot.txt") == (ROOT / "image/bootconfig/autoboot.txt").read_bytes()
 
 
 def test_update_that_is_well_stays(board: Machine, built: Path, secrets: dict[str, str]) -> None:

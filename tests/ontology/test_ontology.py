@@ -6,8 +6,8 @@ from pyoxigraph import Literal, NamedNode, RdfFormat, Store, parse
 
 from lamplighter.ontology import vocabulary
 from lamplighter.ontology.vocabulary import GATEWAY, LIGHTING, RDFS, SOSA
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 FILES = {LIGHTING: ROOT / "ontology" / "lighting.ttl", GATEWAY: ROOT / "ontology" / "gateway.ttl"}
 
 # Terms of the 2017 recommendation that the draft of the 2023 edition keeps as they are (sosa:Result, which it

@@ -22,7 +22,8 @@ from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.updating.by_plan import UpdatePlan
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.work import Meter, Work
-from tests.oracle import (
+from tests.properties.sparql_texts import Case, Graphs, Step, case_of
+from tests.support.oracle import (
     REFUSALS,
     Answer,
     Oracle,
@@ -34,7 +35,6 @@ from tests.oracle import (
     respelled_rows,
     term_text,
 )
-from tests.properties.sparql_texts import Case, Graphs, Step, case_of
 
 NAMED_GRAPHS = "SELECT ?g { GRAPH ?g { } }"
 SPU_CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")

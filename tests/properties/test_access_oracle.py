@@ -21,9 +21,9 @@ from lamplighter.engine.access import FULL, Access, Graphs
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import AccessDeniedError, GatewayError
 from lamplighter.engine.updating.by_store import UsingGraphs
-from tests.oracle import term_text
 from tests.properties.comparison import Follower, GraphOracle, coloured, in_order, rows_of
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, case_of
+from tests.support.oracle import term_text
 
 CASES = 250
 NAMES = (None, *(f"<{NAMESPACE}{name}>" for name in ("g1", "g2", "g%2F2", "g3")))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lamplighter.engine import Commit, Engine
 from lamplighter.engine.errors import GatewayError, UnsupportedRequestError
 from lamplighter.engine.terms import Bag, is_blank, lexical
-from tests.oracle import REFUSALS, Oracle, canonical, parsed_dump, respelled_quads, respelled_rows
+from tests.support.oracle import REFUSALS, Oracle, canonical, parsed_dump, respelled_quads, respelled_rows
 
 PREFIX = "PREFIX : <http://example.org/> "
 EVERYTHING = "SELECT ?s ?p ?o { ?s ?p ?o }"

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine import Engine
-from tests.oracle import REFUSALS, Answer, Oracle, answer_from_json
 from tests.properties.comparison import Comparison, Follower, Tally, in_order, rows_of, run_cases
 from tests.properties.sparql_texts import NAMESPACE, Case, Writer, cases, drawn, requests, spelled
+from tests.support.oracle import REFUSALS, Answer, Oracle, answer_from_json
 
 CASES = 10_000
 PARTS = 5

@@ -27,7 +27,7 @@ from lamplighter.gateway.gates.http import negotiation
 from lamplighter.gateway.gates.http.sparql import _RELATIVE
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 from lamplighter.gateway.state.resumption import outlives_process
-from tests.linear import RATIO_MAX, growth
+from tests.support.linear import RATIO_MAX, growth
 
 BEGINNINGS = ["", '"', "'", '"""', "'''", "<", "_:", "#", "@", "?", "a", ":", "\\", "(<", "VALUES ?x {"]
 """What a text begins with: nothing, or a token that does not end."""

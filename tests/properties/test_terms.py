@@ -25,7 +25,7 @@ from lamplighter.engine.terms import (
     term_from_json,
     term_to_json,
 )
-from tests.oracle import answer_from_json, quad_texts, respelled, respelled_rows
+from tests.support.oracle import answer_from_json, quad_texts, respelled, respelled_rows
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 

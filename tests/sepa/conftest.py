@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.sepa.fixture import Broker
+from tests.support.gateway_process import GatewayProcess
 
 
 @pytest.fixture(scope="session")

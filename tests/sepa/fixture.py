@@ -11,8 +11,8 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.gateway_process import GatewayProcess
-from tests.running_gateway import Answer, http, values
+from tests.support.gateway_process import GatewayProcess
+from tests.support.running_gateway import Answer, http, values
 
 LIMIT_S = 60.0  # nothing waits for it but what hangs; tests run side by side
 _WORD = '"ვაიმეე"'

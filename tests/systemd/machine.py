@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.components import require_command
+from tests.support.components import require_command
+from tests.support.places import ROOT
 
-TOP = Path(__file__).resolve().parents[2]
-WORK = TOP / "build/machine"
+WORK = ROOT / "build/machine"
 PACKAGES = (
     "systemd",
     "systemd-sysv",

@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
+
 TIMEOUT_S = 60.0
 
 
@@ -64,7 +65,7 @@ class PlayedSystemd:
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(
                 ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *program],
-                cwd=TOP,
+                cwd=ROOT,
                 env=environment,
                 preexec_fn=arrange,
                 pass_fds=[3 + number for number in range(count)],

@@ -11,7 +11,7 @@ import pytest
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.install import Installer, base_interpreter, environment_files, sources
-from tests.systemd.test_units import TOP
+from tests.support.places import ROOT
 
 
 class Machine:
@@ -83,7 +83,7 @@ def test_units_settings_and_users_are_there(machine: Machine) -> None:
         (document,) = re.findall("^Documentation=file:///(.+)$", unit.read_text(), re.MULTILINE)
         assert (machine.root / document).is_file(), unit.name
     settings = machine.root / "etc/lamplighter/lamplighter.toml"
-    assert settings.read_bytes() == (TOP / "systemd/lamplighter.toml").read_bytes()
+    assert settings.read_bytes() == (ROOT / "systemd/lamplighter.toml").read_bytes()
     assert (machine.root / "usr/local/bin/lamplighter").is_symlink()
 
 
@@ -97,18 +97,18 @@ def test_once_more_changes_nothing_and_keeps_what_the_operator_has_changed(machi
     assert f"keep {settings}" in machine.said
     assert f"write {unit}" in machine.said
     after = machine.files()
-    assert after.pop(unit) == (TOP / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert after.pop(unit) == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
     del before[unit]
     assert after == before
     assert f"keep {machine.root}/usr/lib/lamplighter, which is this environment already" in machine.said
-    settings.write_bytes((TOP / "systemd/lamplighter.toml").read_bytes())
+    settings.write_bytes((ROOT / "systemd/lamplighter.toml").read_bytes())
 
 
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine that systemd has started, on which it is installed already, and runs; its environment is one file."""
     monkeypatch.setattr(
-        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))])
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("one.py"))])
     )
     monkeypatch.setattr(Installer, "_check_machine", lambda installer: setattr(installer, "_live", True))
     machine = Machine(tmp_path)
@@ -160,7 +160,7 @@ def test_what_the_package_leaves_when_it_is_removed_is_no_package(live: Machine)
     (live.root / "etc/systemd/system/lamplighter-mqtt.service").write_text("old")
     live.installer().install()
     unit = live.root / "etc/systemd/system/lamplighter-mqtt.service"
-    assert unit.read_bytes() == (TOP / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert unit.read_bytes() == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
     assert any("the package lamplighter was removed" in line for line in live.said)
     live.installer().uninstall(purge=False)
     assert not unit.exists()
@@ -179,12 +179,12 @@ def test_the_command_of_somebody_else_stays(live: Machine) -> None:
 
 def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))])
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("one.py"))])
     )
     machine = Machine(tmp_path)
     machine.installer().install()
     monkeypatch.setattr(
-        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("two.py"))])
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("two.py"))])
     )
     machine.installer().install()
     assert {path.name for path in (tmp_path / "usr/lib/lamplighter/lib").rglob("*.py")} == {"two.py"}
@@ -195,7 +195,7 @@ def test_uninstall_keeps_settings_and_data_until_it_is_told_to_purge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(TOP / "LICENSE", Path("one.py"))])
+        "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("one.py"))])
     )
     machine = Machine(tmp_path)
     machine.installer().install()

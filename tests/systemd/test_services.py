@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.components import missing, require_command
-from tests.systemd.machine import TOP, WORK, Machine, run
+from tests.support.components import missing, require_command
+from tests.support.places import ROOT
+from tests.systemd.machine import WORK, Machine, run
 
 pytestmark = pytest.mark.faults
 
@@ -46,9 +47,9 @@ def package() -> Path:
         missing("systemd-nspawn and mmdebstrap need root")
     for command in ("systemd-nspawn", "mmdebstrap"):
         require_command(command)
-    run(str(TOP / "image/deb/build.sh"))
+    run(str(ROOT / "image/deb/build.sh"))
     return max(
-        (TOP / "build/deb").glob(f"lamplighter_*_{run('dpkg', '--print-architecture').strip()}.deb"),
+        (ROOT / "build/deb").glob(f"lamplighter_*_{run('dpkg', '--print-architecture').strip()}.deb"),
         key=os.path.getmtime,
     )
 
@@ -267,7 +268,7 @@ def test_install_does_the_same_from_an_environment(machine: Machine) -> None:
     share = machine.root / "opt/environment/share/lamplighter"
     share.mkdir(parents=True)
     for name in ("systemd", "mapping", "apps", "lamplighter.toml"):
-        run("cp", "-r", str(TOP / name), str(share / name))
+        run("cp", "-r", str(ROOT / name), str(share / name))
     said = machine(f"{INSTALLER} install")
     assert "copy the environment /opt/environment to /usr/lib/lamplighter" in said
     machine.wait(lambda: all_is_well(machine), 60, "the services")
@@ -294,7 +295,7 @@ def test_a_package_that_was_removed_takes_nothing_from_another_installation(mach
     unit = "/etc/systemd/system/lamplighter-mqtt.service"
     machine.put(unit, "old")
     machine(f"{INSTALLER} install")
-    assert (machine.root / unit[1:]).read_bytes() == (TOP / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert (machine.root / unit[1:]).read_bytes() == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
     assert "its data stay" in machine("dpkg --purge lamplighter 2>&1")
     assert all_is_well(machine)
     assert machine("systemctl is-enabled lamplighter.target lamplighter-gateway") == "enabled\nenabled"

@@ -37,10 +37,11 @@ from lamplighter.gateway.service.wanted import NOT_WANTED
 from lamplighter.gateway.service.wanted import main as wanted_main
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Passed, Supervisor
-from tests.brokers import free_port
-from tests.gateway_parts import FakeClock
-from tests.running_gateway import TIMEOUT_S, until
-from tests.systemd.played import TOP, PlayedSystemd
+from tests.support.brokers import free_port
+from tests.support.gateway_parts import FakeClock
+from tests.support.places import ROOT
+from tests.support.running_gateway import TIMEOUT_S, until
+from tests.systemd.played import PlayedSystemd
 
 PLAIN = """
 [gateway]
@@ -257,7 +258,7 @@ def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: s
     command = [sys.executable, "-m", "lamplighter.gateway.service.adapter_process", adapter, "--config", str(settings)]
     for supervised in ({}, {"NOTIFY_SOCKET": "@nobody"}):
         environment = {**os.environ, **supervised}
-        done = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2
         assert told in done.stderr
 
@@ -397,7 +398,7 @@ def test_a_process_of_an_adapter_loads_neither_store_nor_gates() -> None:
         "import sys, lamplighter.gateway.service.adapter_process; "
         f"print([name for name in {heavy} if name in sys.modules])"
     )
-    loaded = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True, check=True)
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 
 

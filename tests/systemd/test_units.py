@@ -22,13 +22,13 @@ from lamplighter.gateway.gates.opening import HTTP, WEBSOCKET
 from lamplighter.gateway.service.adapter_process import MQTT_PASSWORD
 from lamplighter.gateway.service.wanted import reason_against
 from lamplighter.gateway.settings import Settings
-from tests.components import missing, require_command
+from tests.support.components import missing, require_command
+from tests.support.places import ROOT
 
-TOP = Path(__file__).resolve().parents[2]
-UNITS = TOP / "systemd"
-DEB = TOP / "image/deb"
+UNITS = ROOT / "systemd"
+DEB = ROOT / "image/deb"
 SERVICES = sorted(UNITS.glob("*.service"))
-OPERATIONS = TOP / "docs/operations.md"
+OPERATIONS = ROOT / "docs/operations.md"
 EXPOSURE_MAX = 2.0
 
 
@@ -134,7 +134,7 @@ def test_commands_are_commands(service: Path) -> None:
             assert _parser().parse_args(words).config == Path("/etc/lamplighter/lamplighter.toml")
         elif program.endswith("bin/python"):
             assert words[:2] == ["-P", "-m"]
-            assert (TOP / words[2].replace(".", "/")).exists() or (TOP / f"{words[2].replace('.', '/')}.py").exists()
+            assert (ROOT / words[2].replace(".", "/")).exists() or (ROOT / f"{words[2].replace('.', '/')}.py").exists()
         elif "lamplighter.gateway.service.wanted" not in command:
             assert command == """/bin/sh -c 'kill -HUP "$$MAINPID"'"""  # kill(1) is not on every machine
 
@@ -293,7 +293,7 @@ def condition(name: str, config: Path, python: str) -> int:
     program = command.replace("/usr/lib/lamplighter/bin/python", python)
     settings = program.replace("/etc/lamplighter/lamplighter.toml", str(config))
     assert program != command and settings != program
-    environment = {"PYTHONPATH": str(TOP)}
+    environment = {"PYTHONPATH": str(ROOT)}
     return subprocess.run(shlex.split(settings), env=environment, capture_output=True, check=False).returncode
 
 

@@ -15,7 +15,7 @@ from random import Random
 import pyoxigraph as ox
 
 from lamplighter.engine import Commit, Engine
-from tests.oracle import Answer, Row, answer_from_json, canonical, term_text
+from tests.support.oracle import Answer, Row, answer_from_json, canonical, term_text
 from tests.w3c.suite import in_columns
 
 

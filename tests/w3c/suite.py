@@ -1,8 +1,8 @@
 """The W3C SPARQL test suites, read from rdflib's source distribution: `sparql11` and the older `dawg-data-r2`.
 
 The distribution is fetched by `tests/w3c/fetch.sh` (a step of `make test`) and read in memory; its hash must be one of
-`requirements-test.lock`. Terms are those of `tests/oracle.py`, in the store's canonical form (`1.0` is `1`), since that
-is what a store without the original spelling can give.
+`requirements-test.lock`. Terms are those of `tests/support/oracle.py`, in the store's canonical form (`1.0` is `1`), since
+that is what a store without the original spelling can give.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin
 
 import pyoxigraph as ox
 
-from tests.oracle import Answer, Row, canonical, term_text
+from tests.support.oracle import Answer, Row, canonical, term_text
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MF = "http://www.w3.org/2001/sw/DataAccess/tests/test-manifest#"
 QT = "http://www.w3.org/2001/sw/DataAccess/tests/test-query#"
 UT = "http://www.w3.org/2009/sparql/tests/test-update#"

@@ -12,7 +12,7 @@ import pyoxigraph as ox
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
-from tests.running_gateway import FORM, Answer, go, http, running_gateway, update
+from tests.support.running_gateway import FORM, Answer, go, http, running_gateway, update
 from tests.w3c.suite import MF, parsed
 
 FORM_TYPE = {"Content-Type": FORM}

@@ -18,8 +18,8 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
-from tests.components import missing
-from tests.oracle import REFUSALS
+from tests.support.components import missing
+from tests.support.oracle import REFUSALS
 from tests.w3c import suite
 from tests.w3c.pair import Follower, Pair, answer, data_block, deletion, has_blank, units
 from tests.w3c.suite import QueryTest

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.components import missing
-from tests.oracle import Row
+from tests.support.components import missing
+from tests.support.oracle import Row
 from tests.w3c import suite
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lamplighter.engine import Commit
 from lamplighter.engine.errors import GatewayError
-from tests.oracle import REFUSALS, canonical
+from tests.support.oracle import REFUSALS, canonical
 from tests.w3c import suite
 from tests.w3c.pair import Pair, units
 from tests.w3c.suite import Graphs, UpdateTest

@@ -17,7 +17,7 @@ from lamplighter.gateway.security.rates import Buckets, network
 from lamplighter.gateway.security.registry import Registry
 from lamplighter.gateway.security.tokens import Tokens
 from lamplighter.gateway.settings.security import SecuritySettings
-from tests.gateway_parts import FakeClock
+from tests.support.gateway_parts import FakeClock
 
 HERE = "192.0.2.1"
 

@@ -17,8 +17,8 @@ from lamplighter.engine.errors import ConfigurationError, ForeignRequestError
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.settings import read_settings
 from lamplighter.gateway.settings.security import SecuritySettings
-from tests.running_gateway import Answer, ask, go, http, running_gateway
-from tests.secure_gateway import SecureGateway
+from tests.support.running_gateway import Answer, ask, go, http, running_gateway
+from tests.support.secure_gateway import SecureGateway
 
 PAGE = "https://dashboard.example"
 MACHINE = socket.gethostname()

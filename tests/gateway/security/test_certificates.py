@@ -24,7 +24,7 @@ from lamplighter.gateway.security.certificates import (
     own_identity,
     users_identity,
 )
-from tests.gateway_parts import FakeClock
+from tests.support.gateway_parts import FakeClock
 
 
 def openssl(*arguments: object) -> str:

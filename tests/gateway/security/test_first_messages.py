@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
-from tests.running_gateway import Answer
-from tests.secure_gateway import TIMEOUT_S, SecureGateway, ask, hear
+from tests.support.running_gateway import Answer
+from tests.support.secure_gateway import TIMEOUT_S, SecureGateway, ask, hear
 
 FIRST_BYTES_MAX = 64 * 1024
 QUERY = "ASK {}"

@@ -19,8 +19,8 @@ from lamplighter.engine.terms import iri
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import CLIENTS, Registry
-from tests.gateway_parts import FakeClock
-from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.gateway_parts import FakeClock
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 READER = Permissions(read=["*"])
 NOTHING = Permissions()

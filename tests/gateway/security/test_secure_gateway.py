@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.components import require_command
-from tests.running_gateway import Answer
-from tests.secure_gateway import JSON, SecureGateway, ask, basic, hear
+from tests.support.components import require_command
+from tests.support.places import ROOT
+from tests.support.running_gateway import Answer
+from tests.support.secure_gateway import JSON, SecureGateway, ask, basic, hear
 
-ROOT = Path(__file__).resolve().parents[3]
 SELECT = "SELECT * WHERE { GRAPH ?g { ?s ?p ?o } }"
 FORM = "application/x-www-form-urlencoded"
 

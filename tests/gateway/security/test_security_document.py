@@ -15,10 +15,10 @@ import msgspec
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.gateway.settings import QuotaSettings, Settings
 from lamplighter.gateway.settings.security import SecuritySettings
-from tests.components import require_command
-from tests.secure_gateway import SecureGateway
+from tests.support.components import require_command
+from tests.support.places import ROOT
+from tests.support.secure_gateway import SecureGateway
 
-ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "security.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", DOCUMENT, re.M)
 

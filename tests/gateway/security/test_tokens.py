@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.tokens import KEYS, Claims, Tokens
-from tests.gateway_parts import FakeClock
-from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.gateway_parts import FakeClock
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 LIFE_S = 3600
 YEARS = timedelta(days=3650)

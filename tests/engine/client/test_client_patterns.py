@@ -1,0 +1,401 @@
+"""Producer, consumer, aggregator and generic client, and endpoints of others (SEPA protocol 6.3, 6.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lamplighter.engine.client import (
+    Aggregator,
+    Consumer,
+    Credentials,
+    GenericClient,
+    Jsap,
+    Notification,
+    Producer,
+    RefusedError,
+    SparqlEndpoint,
+    UpstreamError,
+)
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    ForcedBindingError,
+    JsapError,
+    MalformedRequestError,
+)
+from lamplighter.engine.protocol.jsap import profile
+from lamplighter.engine.protocol.jsap_tree import normal, overridden
+from lamplighter.engine.terms import lexical
+from lamplighter.gateway.addresses import Addresses
+from tests.support.profiles import settings
+from tests.support.running_gateway import TIMEOUT_S, go, health, running_gateway, update
+
+DOCUMENT: dict[str, Any] = {
+    "namespaces": {"ex": "http://example.org/"},
+    "updates": {
+        "SET": {
+            "sparql": "DELETE { ?thing ex:p ?o } INSERT { ?thing ex:p ?value } WHERE { OPTIONAL { ?thing ex:p ?o } }",
+            "forcedBindings": {
+                "thing": {"type": "uri", "value": ""},
+                "value": {"type": "literal", "datatype": "xsd:integer", "value": "0"},
+            },
+        },
+        "COPY": {"sparql": "INSERT DATA { ?thing ex:copied ?value }", "forcedBindings": {"thing": {}, "value": {}}},
+        "LATER": {"sparql": "CLEAR ALL", "delay": "PT1H"},
+        "WRONG": {"sparql": "oops"},
+    },
+    "queries": {
+        "VALUES": {
+            "sparql": "SELECT ?thing ?value { ?thing ex:p ?value }",
+            "forcedBindings": {"thing": {"type": "uri"}},
+        },
+        "COPIES": {"sparql": "SELECT ?thing ?value { ?thing ex:copied ?value }"},
+        "ANY": {"sparql": "ASK { ?thing ex:p ?value }", "forcedBindings": {"thing": {"type": "uri", "value": ""}}},
+        "GRAPH": {"sparql": "CONSTRUCT { ?thing ex:q ?value } WHERE { ?thing ex:p ?value }"},
+        "WRONG": {"sparql": "oops"},
+    },
+}
+
+
+def application(at: Addresses, *more: str, **members: Any) -> Jsap:
+    return profile(normal(overridden({**DOCUMENT, **members}, [*settings(at), *more])))
+
+
+async def following(notifications: AsyncIterator[Notification]) -> Notification:
+    async with asyncio.timeout(TIMEOUT_S):
+        return await anext(notifications)
+
+
+def rows(bag: Any) -> list[list[str]]:
+    return sorted([lexical(term) for term in row] for row in bag)
+
+
+def test_the_patterns_work_together_on_one_profile(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            found = application(at)
+            async with (
+                Producer(found, "SET") as producer,
+                Aggregator(found, "VALUES", "COPY") as aggregator,
+                Consumer(found, "COPIES") as consumer,
+                GenericClient(found) as client,
+            ):
+                changes = aiter(aggregator)
+                copies = aiter(consumer)
+                assert (await following(changes)).sequence == 0
+                assert (await following(copies)).sequence == 0
+                answer = await producer.update(thing="ex:a", value=7)
+                assert answer is not None and answer.sequence == 1
+                change = await following(changes)
+                for row in change.added.bindings():
+                    await aggregator.update(row)
+                assert rows((await following(copies)).added) == [["http://example.org/a", "7"]]
+                await producer.update(thing="ex:b")
+                assert rows(await client.query("VALUES")) == [
+                    ["http://example.org/a", "7"],
+                    ["http://example.org/b", "0"],
+                ]
+                assert rows(await client.query("VALUES", thing=["ex:b", "ex:c"])) == [["http://example.org/b", "0"]]
+                assert await client.ask("ANY", thing="ex:a")
+                assert not await client.ask("ANY", thing="ex:z")
+                assert ("<http://example.org/a>", "<http://example.org/q>") in [
+                    triple[:2] for triple in await client.construct("GRAPH")
+                ]
+                later = await client.update("LATER")
+                assert later is not None and later.delayed is not None
+            assert (await health(at))["subscriptions"] == 0
+
+    go(test)
+
+
+def test_one_client_has_several_subscriptions_and_ends_each_by_itself(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at, GenericClient(application(at), keep="PT1M") as client:
+            first, second = client.subscribe("VALUES", thing="ex:a"), client.subscribe("VALUES", thing="ex:b")
+            assert [(await following(one)).sequence for one in (first, second)] == [0, 0]
+            for thing in ("ex:a", "ex:b"):
+                await client.update("SET", thing=thing)
+            told = [await following(one) for one in (first, second)]
+            assert [one.sequence for one in told] == [1, 1]
+            assert len({one.spuid for one in told}) == 2
+            assert (await health(at))["resumable"]["subscriptions"] == 2
+            await first.aclose()
+            await client.update("SET", thing="ex:b", value=2)
+            assert (await following(second)).sequence == 2
+            await second.aclose()
+
+    go(test)
+
+
+def test_a_handler_is_called_with_each_notification(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            found = application(at)
+            async with Consumer(found, "VALUES") as plain, Consumer(found, "VALUES") as waiting:
+                seen: asyncio.Queue[int] = asyncio.Queue()
+
+                async def handler(notification: Notification) -> None:
+                    await seen.put(notification.sequence)
+
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(waiting.run(handler)),
+                        group.create_task(plain.run(lambda notification: seen.put_nowait(notification.sequence))),
+                    ]
+                    assert [await seen.get(), await seen.get()] == [0, 0]
+                    await update(at, "INSERT DATA { <a:a> <http://example.org/p> 1 }")
+                    assert [await seen.get(), await seen.get()] == [1, 1]
+                    for task in tasks:
+                        task.cancel()
+
+    go(test)
+
+
+def test_mistakes_are_said_before_anything_is_sent(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at, GenericClient(application(at)) as client:
+            for request, error, message in (
+                (client.update("NONE"), JsapError, "updates has no 'NONE'; it has COPY, LATER"),
+                (client.query("NONE"), JsapError, "queries has no 'NONE'"),
+                (client.update("SET"), ForcedBindingError, r"SET needs a value for \?thing"),
+                (client.update("SET", thing="ex:a", value="x } ; CLEAR ALL"), ForcedBindingError, "xsd:integer"),
+                (client.update("SET", thing="ex:a", thign=1), ForcedBindingError, "no forced binding 'thign'"),
+                (anext(client.subscribe("ANY")), ForcedBindingError, r"ANY needs a value for \?thing"),
+            ):
+                with pytest.raises(error, match=message):
+                    await request
+            assert (await health(at))["counters"]["updates"] == 0
+            for refused in (client.update("WRONG"), client.query("WRONG"), anext(client.subscribe("WRONG"))):
+                with pytest.raises(RefusedError) as caught:
+                    await refused
+                assert caught.value.status == 400
+            with pytest.raises(JsapError, match="NONE"):
+                Producer(application(at), "NONE")
+            with pytest.raises(ForcedBindingError, match="ANY needs a value"):
+                Consumer(application(at), "ANY")
+            with pytest.raises(JsapError, match="NONE"):
+                Aggregator(application(at), "VALUES", "NONE")
+
+    go(test)
+
+
+@pytest.mark.parametrize("method", ["POST", "URL_ENCODED_POST", "GET"])
+def test_graphs_of_the_profile_are_applied_by_each_method(tmp_path: Path, method: str) -> None:
+    members = {
+        "graphs": {"default-graph-uri": "http://g/1", "using-graph-uri": ["http://g/1"]},
+        "updates": {
+            "PUT": {"sparql": "INSERT { <a:a> ex:p ?v } WHERE { ?s ex:in ?v }"},
+            "OWN": {"sparql": "WITH <http://g/2> INSERT { <a:b> ex:p ?v } WHERE { ?s ex:in ?v }"},
+        },
+        "queries": {
+            "IN": {"sparql": "SELECT ?v { ?s ex:in ?v }"},
+            "OTHER": {"sparql": "SELECT ?v { ?s ex:in ?v }", "graphs": {"default_graph_uri": ["http://g/2"]}},
+        },
+    }
+    data = "PREFIX ex: <http://example.org/> INSERT DATA { GRAPH <http://g/1> { <a:x> ex:in 1 } "
+
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            await update(at, data + "GRAPH <http://g/2> { <a:x> ex:in 2 } }")
+            update_method = "POST" if method == "GET" else method
+            methods = [f"sparql11protocol.query.method={method}", f"sparql11protocol.update.method={update_method}"]
+            async with GenericClient(application(at, *methods, **members)) as client:
+                assert rows(await client.query("IN")) == [["1"]]
+                assert rows(await client.query("OTHER")) == [["2"]]
+                async with aclosing(client.subscribe("OTHER")) as notifications:
+                    assert rows((await following(notifications)).added) == [["2"]]
+                await client.update("PUT")
+                await client.update("OWN")
+            async with SparqlEndpoint(at.query.removesuffix("/query")) as one:
+                assert rows(await one.query("SELECT ?s ?v { ?s <http://example.org/p> ?v }")) == [["a:a", "1"]]
+                second = await one.query("SELECT ?s ?v { ?s <http://example.org/p> ?v }", default_graphs=["http://g/2"])
+                assert rows(second) == [["a:b", "2"]]
+
+    go(test)
+
+
+def test_an_aggregator_subscribes_here_and_updates_another_broker(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path / "here") as here, running_gateway(tmp_path / "there") as there:
+            members = json.loads(json.dumps(DOCUMENT))
+            members["updates"]["COPY"]["sparql11protocol"] = {"port": urlsplit(there.query).port}
+            async with Aggregator(application(here, **members), "VALUES", "COPY") as aggregator:
+                changes = aiter(aggregator)
+                await following(changes)
+                await update(here, "INSERT DATA { <a:a> <http://example.org/p> 'x' }")
+                for row in (await following(changes)).added.bindings():
+                    await aggregator.update(row)
+            for at, predicate in ((here, "p"), (there, "copied")):
+                async with SparqlEndpoint(query_url=at.query) as one:
+                    found = await one.query("SELECT ?s ?p ?o { ?s ?p ?o }")
+                    assert rows(found) == [["a:a", f"http://example.org/{predicate}", "x"]]
+
+    go(test)
+
+
+def test_where_reconnecting_is_forbidden_an_interruption_is_an_error(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            client = GenericClient(application(at, "sparql11seprotocol.reconnect=false"))
+            notifications = client.subscribe("VALUES")
+            assert (await following(notifications)).sequence == 0
+            [connection] = client._connections.values()
+            assert connection._socket is not None
+            connection._socket.transport.abort()
+            with pytest.raises(UpstreamError, match="the profile says not to come again"):
+                await following(notifications)
+            await client.__aexit__()
+
+    go(test)
+
+
+# --- other endpoints --------------------------------------------------------------------------------
+
+
+@contextmanager
+def endpoint(status: int, media_type: str, body: bytes) -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
+    """A server that answers everything with this; its address, and method, target, content type, body of what came."""
+    seen: list[tuple[str, str, str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            seen.append((self.command, self.path, self.headers.get("Content-Type", ""), sent))
+            self.send_response(status)
+            self.send_header("Content-Type", media_type)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.server_address[1]}", seen
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "URL_ENCODED_POST"])
+def test_requests_are_those_of_the_protocol(method: Any) -> None:
+    async def test() -> None:
+        results = b'{"head":{"vars":["s"]},"results":{"bindings":[]}}'
+        with endpoint(200, "application/sparql-results+json", results) as (url, seen):
+            update_method: Any = "POST" if method == "GET" else method
+            at = SparqlEndpoint(
+                query_url=f"{url}/ds?x=1", update_url=f"{url}/ds", query_method=method, update_method=update_method
+            )
+            async with at:
+                assert len(await at.query("SELECT ?ა {}", default_graphs=["a:1", "a:2"], named_graphs=["a:&"])) == 0
+                assert await at.update("CLEAR ALL", using_graphs=["a:1"], using_named_graphs=["a:2"]) is None
+        graphs = {"default-graph-uri": ["a:1", "a:2"], "named-graph-uri": ["a:&"]}
+        using = {"using-graph-uri": ["a:1"], "using-named-graph-uri": ["a:2"]}
+        (verb, target, content_type, body), (_, update_target, update_type, update_body) = seen
+        inside = parse_qs(urlsplit(target).query)
+        assert inside.pop("x") == ["1"]
+        if method == "POST":
+            assert (verb, inside, content_type, body) == ("POST", graphs, "application/sparql-query", "SELECT ?ა {}")
+            assert (parse_qs(urlsplit(update_target).query), update_type) == (using, "application/sparql-update")
+            assert update_body == "CLEAR ALL"
+        elif method == "GET":
+            assert (verb, inside, body) == ("GET", {"query": ["SELECT ?ა {}"], **graphs}, "")
+        else:
+            assert (verb, parse_qs(body)) == ("POST", {"query": ["SELECT ?ა {}"], **graphs})
+            assert (content_type, update_type) == ("application/x-www-form-urlencoded",) * 2
+            assert parse_qs(update_body) == {"update": ["CLEAR ALL"], **using}
+
+    go(test)
+
+
+@pytest.mark.parametrize(
+    ("status", "media_type", "body", "error", "message"),
+    [
+        (400, "text/plain", b"Parse error: line 1\n", RefusedError, r"http \(400\): Parse error: line 1"),
+        (429, "application/json", b'{"error":"too_many_requests"}', RefusedError, "too_many_requests"),
+        (500, "text/html", b"\xff<h1>", RefusedError, "500"),
+        (302, "text/html", b"", RefusedError, "302.*no reason"),
+        (200, "text/html", b"<html>", UpstreamError, "answered with text/html, which is no JSON"),
+        (200, "application/json", b'{"head":{},"results":1}', UpstreamError, "cannot be read"),
+        (200, "application/json", b'{"head":{},"boolean":true}', MalformedRequestError, r"use ask\(\)"),
+        (200, "text/turtle", b"<a:b> <a:c> 1 .", MalformedRequestError, r"use construct\(\)"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said(
+    status: int, media_type: str, body: bytes, error: type[Exception], message: str
+) -> None:
+    async def test() -> None:
+        with endpoint(status, media_type, body) as (url, _):
+            async with SparqlEndpoint(url) as at:
+                with pytest.raises(error, match=message):
+                    await at.query("SELECT * {}")
+
+    go(test)
+
+
+def test_graphs_are_read_in_the_syntax_in_which_they_come() -> None:
+    async def test() -> None:
+        for media_type, body in (("text/turtle", b"<a:b> <a:c> 1 ."), ("application/n-triples", b'<a:b> <a:c> "x" .')):
+            with endpoint(200, media_type, body) as (url, _):
+                async with SparqlEndpoint(url) as at:
+                    [triple] = await at.construct("CONSTRUCT WHERE { ?s ?p ?o }")
+                    assert triple[:2] == ("<a:b>", "<a:c>")
+        with endpoint(200, "text/turtle", b"<a:b> <a:c>") as (url, _):
+            async with SparqlEndpoint(url) as at:
+                with pytest.raises(UpstreamError, match="cannot be read as text/turtle"):
+                    await at.construct("CONSTRUCT WHERE { ?s ?p ?o }")
+
+    go(test)
+
+
+def test_nobody_there_and_no_address() -> None:
+    async def test() -> None:
+        async with SparqlEndpoint("http://127.0.0.1:1") as at:
+            with pytest.raises(UpstreamError, match=r"no answer from http://127\.0\.0\.1:1/query"):
+                await at.query("ASK {}")
+        async with SparqlEndpoint(query_url="http://127.0.0.1:1/q") as at:
+            with pytest.raises(ConfigurationError, match="give update_url"):
+                await at.update("CLEAR ALL")
+        for wrong in ("ftp://h", "h:8000", "http://"):
+            with pytest.raises(ConfigurationError, match="http://host:8000"):
+                SparqlEndpoint(wrong)
+
+    go(test)
+
+
+# --- tokens are for one broker ----------------------------------------------------------------------
+
+SECRET = Credentials("me", "secret")
+OAUTH = {"enable": True, "tokenRequest": "https://broker.example:8443/oauth/token"}
+
+
+def secure(**members: Any) -> Jsap:
+    tree = {**DOCUMENT, "host": "broker.example", "oauth": OAUTH, **members}
+    return profile(normal(overridden(tree, ["sparql11protocol.protocol=https", "sparql11seprotocol.protocol=wss"])))
+
+
+def test_a_token_goes_to_the_profile_s_own_broker_alone_and_encrypted() -> None:
+    client = GenericClient(secure(), credentials=SECRET)
+    assert client._tokens_for("https://broker.example:8443/query") is not None
+    assert client._tokens_for("wss://broker.example:9443/subscribe") is not None
+    assert client._tokens_for("https://other.example:8443/query") is None
+    with pytest.raises(ConfigurationError, match="unencrypted"):
+        client._tokens_for("http://broker.example:8000/query")
+    with pytest.raises(ConfigurationError, match="give credentials"):
+        GenericClient(secure())
+    with pytest.raises(ConfigurationError, match=r"no oauth\.tokenRequest"):
+        GenericClient(secure(oauth={"enable": True}), credentials=SECRET)
+    assert "secret" not in repr(SECRET)

@@ -1,0 +1,43 @@
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.lutt import Lutt
+from lamplighter.engine.terms import Quad
+from tests.support.footprints import footprint
+
+
+def lutt(**queries: str) -> Lutt[str]:
+    table: Lutt[str] = Lutt()
+    for owner, where in queries.items():
+        table.add(owner, footprint(f"SELECT * WHERE {where}"))
+    return table
+
+
+def touched(table: Lutt[str], *added: Quad, removed: tuple[Quad, ...] = ()) -> list[str]:
+    return table.touched(QuadDelta(added=added, removed=removed))
+
+
+def test_quad_touches_those_whose_patterns_it_matches() -> None:
+    table = lutt(
+        fine="{ <a:1> <a:p> ?o }",
+        other="{ <a:2> <a:p> ?o }",
+        coarse="{ ?s <a:p> ?o }",
+        graph="{ GRAPH <a:g> { ?s <a:p> ?o } }",
+        any_graph="{ GRAPH ?g { ?s <a:p> ?o } }",
+        all="{ ?s ?p ?o }",
+    )
+    # The default graph is not in ?g, but the table may let that through.
+    assert set(touched(table, Quad("<a:1>", "<a:p>", "<a:o>"))) - {"any_graph"} == {"fine", "coarse", "all"}
+    assert touched(table, Quad("<a:1>", "<a:p>", "<a:o>", "<a:g>")) == ["graph", "any_graph"]
+    assert touched(table, removed=(Quad("<a:2>", "<a:p>", "<a:o>"),)) == ["other", "coarse", "any_graph", "all"]
+    assert touched(table, Quad("<a:1>", "<a:q>", "<a:o>")) == ["all"]
+
+
+def test_graphs_that_come_and_go_touch_those_that_ask_for_graphs() -> None:
+    table = lutt(graphs="{ GRAPH ?g {} }", triples="{ ?s ?p ?o }")
+    assert table.touched(QuadDelta(created=("<a:g>",))) == ["graphs"]
+    assert table.touched(QuadDelta(dropped=("<a:g>",))) == ["graphs"]
+
+
+def test_removed_owner_is_gone() -> None:
+    table = lutt(one="{ ?s <a:p> ?o }", two="{ ?s <a:p> ?o }")
+    table.remove("one", footprint("SELECT * WHERE { ?s <a:p> ?o }"))
+    assert touched(table, Quad("<a:1>", "<a:p>", "<a:o>")) == ["two"]

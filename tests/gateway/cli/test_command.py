@@ -1,0 +1,252 @@
+"""The `lamplighter` command as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lamplighter.gateway.__main__ import _timer_row, main
+from tests.support.components import missing
+from tests.support.gateway_process import GatewayProcess
+from tests.support.places import ROOT
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments)]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def config(folder: Path, text: str) -> Path:
+    path = folder / "lamplighter.toml"
+    path.write_text(text)
+    return path
+
+
+def test_check_prints_the_configuration_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    application = (ROOT / "apps" / "smart-lighting.jsap").read_text()
+    (tmp_path / "apps" / "smart-lighting.jsap").write_text(application)
+    done = command("check", "--config", config(tmp_path, '[gateway]\nbase_iri = "http://here.example/"\n'))
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in (str(tmp_path), str(tmp_path / "data"), "http://here.example/", "none", "smart-lighting"):
+        assert part in done.stdout
+    assert not (tmp_path / "data").exists()
+
+
+def test_check_takes_the_data_folder_from_the_command_line(tmp_path: Path) -> None:
+    done = command("check", "--config", config(tmp_path, ""), "--data", tmp_path / "elsewhere")
+    assert done.returncode == 0
+    assert str(tmp_path / "elsewhere") in done.stdout
+
+
+def test_the_repository_s_own_configuration_is_good() -> None:
+    done = command("check", "--config", ROOT / "lamplighter.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[http]\nprot = 8000\n", "prot"),
+        ('[http]\nport = "8000"\n', "http.port"),
+        ("[query]\nrows_max = 0\n", "query.rows_max"),
+        ("[http\n", "not TOML"),
+        ('[mqtt]\nhost = "broker"\n', "mapping"),
+    ],
+)
+def test_a_bad_configuration_ends_with_2_and_one_line_that_names_it(tmp_path: Path, text: str, named: str) -> None:
+    done = command("check", "--config", config(tmp_path, text))
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert done.stderr.startswith("lamplighter: ")
+    assert done.stderr.count("\n") == 1, "one line, and no traceback"
+    assert done.stdout == ""
+
+
+SECURE = "[security]\nenabled = true\nhost = '127.0.0.1'\nhttps_port = 0\nwss_port = 0\n"
+PLAIN = "[http]\nport = 0\n[websocket]\nport = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (SECURE + 'local_users = ["nosuch"]\n', "security.local_users: this machine has no user 'nosuch'"),
+        (PLAIN + '[security]\ngrant_read = ["no iri"]\n', "security.grant_read, grant_write, grant_subscribe"),
+        (SECURE + 'certificate_file = "a.pem"\nkey_file = "a.key"\n', "security.certificate_file: "),
+        (
+            SECURE + 'certificate_file = "lamplighter.toml"\nkey_file = "lamplighter.toml"\n',
+            "has no certificate in PEM",
+        ),
+        (SECURE + 'names = ["no name"]\n', "security.names: 'no name'"),
+        (SECURE + f'socket_folder = "{"x" * 200}"\n', "cannot listen on"),
+        ("[http]\nport = 0\nhost = '0.0.0.0'\n[websocket]\nport = 0\n", "http.host = '0.0.0.0'"),
+        (PLAIN.replace("[websocket]", "query_path = '/delayed'\n[websocket]"), "to be served at /delayed"),
+        (f"[http]\nupdate_path = '/ca.pem'\n{SECURE}", "to be served at /ca.pem"),
+        (f"[http]\nupdate_path = '/secure/query'\n{SECURE}", "to be served at /secure/query"),
+    ],
+)
+def test_check_refuses_what_a_start_refuses_and_in_the_same_words(tmp_path: Path, text: str, named: str) -> None:
+    path = config(tmp_path, text)
+    checked = command("check", "--config", path)
+    assert checked.returncode == 2, checked.stdout
+    assert named in checked.stderr
+    assert checked.stderr.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == [path], "nothing was written"
+    started = command("run", "--config", path)
+    assert (started.returncode, started.stderr) == (2, checked.stderr)
+
+
+def test_check_tells_what_it_may_not_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate = tmp_path / "certificate.pem"
+    read = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path == certificate:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    path = config(tmp_path, SECURE + 'certificate_file = "certificate.pem"\nkey_file = "key.pem"\n')
+    assert main(["check", "--config", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "is good" in told
+    assert f"not checked, only the gateway's own user can: security.certificate_file: {certificate}: Permission" in told
+
+
+def test_a_missing_file_ends_with_2(tmp_path: Path) -> None:
+    done = command("check", "--config", tmp_path / "none.toml")
+    assert done.returncode == 2
+    assert str(tmp_path / "none.toml") in done.stderr
+
+
+def test_a_bad_application_ends_with_2_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "broken.jsap").write_text("{")
+    done = command("check", "--config", config(tmp_path, ""))
+    assert done.returncode == 2
+    assert "broken.jsap" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_use_ends_with_2() -> None:
+    for arguments in ([], ["fly"], ["check", "--speed", "9"]):
+        done = command(*arguments)
+        assert done.returncode == 2
+        assert "usage: lamplighter" in done.stderr
+
+
+@pytest.mark.parametrize("gate", ["http", "websocket"])
+def test_a_port_in_use_is_a_clear_error(tmp_path: Path, gate: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = "websocket" if gate == "http" else "http"
+        done = command("run", "--config", config(tmp_path, f"[{gate}]\nport = {port}\n[{other}]\nport = 0\n"))
+    assert done.returncode == 2
+    assert f"{gate}: cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Path) -> None:
+    path = config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n")
+    line = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(path)]
+    first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout
+        printed = ""
+        while "health" not in printed:
+            text = first.stdout.readline()
+            assert text, "the gateway did not start"
+            printed += text
+        for url in ("/query", "/update", "/subscribe", "/delayed", "/health"):
+            assert url in printed
+        assert ":0/" not in printed
+        second = command("run", "--config", path)
+        assert second.returncode == 2
+        assert "another gateway is using it" in second.stderr
+        first.send_signal(signal.SIGTERM)
+        _, errors = first.communicate(timeout=60)
+        assert first.returncode == 0
+        assert "Traceback" not in errors
+    finally:
+        first.kill()
+        first.communicate(timeout=60)
+
+
+def test_the_version_is_told() -> None:
+    done = command("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("lamplighter ")
+
+
+def test_timers_are_listed_as_a_table_or_as_the_gateway_says(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path, broker_port=None, off_after="PT30S") as gateway:
+        options = ("timers", "--config", tmp_path / "lamplighter.toml")
+        assert command(*options).stdout.split() == ["ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE"]
+        update = "\n\n  INSERT DATA { <http://e/s> <http://e/p> 'some text that is long enough' } ;\nCLEAR ALL"
+        late = gateway.update(update, delay="P1DT2H", missed="skip")["delayed"]
+        soon = gateway.update("# \x1b[31mred\nCLEAR ALL", at="2999-01-01T00:00:00Z")["delayed"]
+        done = command(*options)
+        assert (done.returncode, done.stderr) == (0, "")
+        _, first, second = done.stdout.splitlines()
+        assert first.startswith(late)
+        assert re.search(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  1d 0(2:00:00|1:59:\d\d)  ", first)
+        assert re.search(r"  http 127\.0\.0\.1:\d+  pending +skip  ", first)
+        shown = first.partition("  skip  ")[2].lstrip()
+        assert shown == "INSERT DATA { <http://e/s> <http://e/p> 'some text that is …"
+        assert len(shown) == 60
+        assert second.startswith(f"{soon}  2999-01-01T00:00:00Z")
+        assert second.endswith("  run     #  [31mred"), "no escape sequence reaches the terminal"
+        said = json.loads(command(*options, "--json").stdout)
+        assert [timer["id"] for timer in said["delayed"]] == [late, soon]
+        assert said["total"] == 2
+        assert said["delayed"][0]["update"] == update
+    done = command(*options)
+    assert done.returncode == 2
+    assert f"no gateway answers at http://127.0.0.1:{gateway.http_port}/delayed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("in_s", "shown"),
+    [
+        (None, ""),
+        (0.4, "00:00:00"),
+        (-0.4, "00:00:00"),
+        (-61, "-00:01:01"),
+        (86_399.6, "1d 00:00:00"),
+        (59.4, "00:00:59"),
+    ],
+)
+def test_how_long_until_a_timer_is_due(in_s: float | None, shown: str) -> None:
+    timer = {"id": "t", "due": "2030-01-01T00:00:00.000000Z", "in_s": in_s, "cause": None, "state": "late"}
+    row = _timer_row({**timer, "missed": "run", "update": "CLEAR ALL"})
+    assert row == ("t", "2030-01-01T00:00:00Z", shown, "", "late", "run", "CLEAR ALL")
+
+
+def test_root_runs_no_gateway_in_the_data_folder_of_another_user(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        missing("only root may give folders away")
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 990, 990)
+    done = command("run", "--config", config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n"))
+    assert done.returncode == 2
+    assert "`systemctl start lamplighter-gateway`" in done.stderr
+    assert list(data.iterdir()) == []
+
+
+def test_a_timers_cause_is_shown_without_escape_sequences() -> None:
+    cause = {"kind": "mine", "id": "\x1b[2J" + "x" * 200, "seq": None}
+    timer = {"id": "t", "due": "2030-01-01T00:00:00Z", "in_s": 1.0, "cause": cause, "state": "late", "missed": "run"}
+    shown = _timer_row({**timer, "update": "CLEAR ALL"})[3]
+    assert shown.startswith("mine  [2Jxxx") and len(shown) == 60

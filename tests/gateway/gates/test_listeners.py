@@ -1,0 +1,120 @@
+"""Sockets that gates listen on."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import stat
+import struct
+import urllib.parse
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.gates.listeners import BACKLOG, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.service.process import allow_files
+from lamplighter.gateway.settings import HttpSettings, Settings, WebsocketSettings
+from tests.support.running_gateway import go, running_gateway
+
+
+def test_accepted_connections_do_not_wait_for_acknowledgements() -> None:
+    listener = tcp_listener("http", "127.0.0.1", 0, 1000)
+    with closing(listener.socket), socket.create_connection(("127.0.0.1", listener.port)):
+        accepted, _ = listener.socket.accept()
+        with closing(accepted):
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert not listener.local
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    listener = tcp_listener("http", "127.0.0.1", 0, 1000)
+    with (
+        closing(listener.socket),
+        pytest.raises(ConfigurationError, match=f"http: cannot listen on .*:{listener.port}"),
+    ):
+        tcp_listener("http", "127.0.0.1", listener.port, 1000)
+
+
+@pytest.mark.parametrize("passed", [False, True], ids=["its own", "passed by systemd"])
+def test_more_connections_than_a_gate_may_have_take_no_files(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, passed: bool
+) -> None:
+    """A gate counts its connections when their TLS handshake is over; thousands without one had all files."""
+    monkeypatch.setattr("lamplighter.gateway.gates.listeners.HANDSHAKES_MAX", 1)
+    if passed:
+        listener = passed_listener(socket.create_server(("127.0.0.1", 0)), 1)
+    else:
+        listener = tcp_listener("http", "127.0.0.1", 0, 1)
+
+    def connected() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", listener.port), timeout=60)
+
+    with closing(listener.socket), closing(connected()), closing(connected()):
+        first, second = listener.socket.accept()[0], listener.socket.accept()[0]
+        for _ in range(2):
+            with closing(connected()) as client:
+                with pytest.raises(ConnectionAbortedError):
+                    listener.socket.accept()
+                assert client.recv(1) == b""
+        assert caplog.text.count(f"connections are refused port={listener.port} open=2") == 1
+        first.close()
+        with closing(connected()):
+            listener.socket.accept()[0].close()
+        second.close()
+
+
+def backlogs() -> dict[int, int]:
+    """How many connections may wait at each TCP port that this process listens on."""
+    found = {}
+    for file in Path("/proc/self/fd").iterdir():
+        try:
+            one = socket.socket(fileno=os.dup(int(file.name)))
+        except OSError:  # no socket, or the file of the listing itself
+            continue
+        with one:
+            if one.family == socket.AF_INET and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                information = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+                found[one.getsockname()[1]] = struct.unpack_from("=I", information, 28)[0]  # its `tcpi_sacked`, here
+    return found
+
+
+def test_what_is_served_lets_as_many_connections_wait_as_was_said(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_gateway(tmp_path) as at:
+            ports = {urllib.parse.urlsplit(address).port or 0 for address in (at.query, at.subscribe)}
+            assert len(ports) == 2
+            assert {backlogs()[port] for port in ports} == {BACKLOG}
+
+    go(test)
+
+
+def test_a_unix_socket_takes_the_place_of_a_dead_one_and_is_not_for_everybody(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "http.sock"
+    unix_listener(path).socket.close()
+    assert path.exists()
+    listener = unix_listener(path)
+    with closing(listener.socket), closing(socket.socket(socket.AF_UNIX)) as client:
+        client.connect(str(path))
+        assert listener.local
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+
+
+def test_a_path_that_no_unix_socket_can_have_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="path too long; name a shorter"):
+        unix_listener(tmp_path / ("x" * 200))
+
+
+def test_the_process_may_have_the_files_that_its_connections_need(caplog: pytest.LogCaptureFixture) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
+        allow_files(Settings(http=HttpSettings(connections_max=30), websocket=WebsocketSettings(connections_max=70)))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (556, limits[1])
+        allow_files(Settings(http=HttpSettings(connections_max=1), websocket=WebsocketSettings(connections_max=1)))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (556, limits[1])
+        assert not caplog.text
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

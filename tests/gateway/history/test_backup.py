@@ -1,0 +1,535 @@
+"""A backup has everything that matters, is checked, and brings it back in one commit that subscribers can follow."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from websockets.asyncio.client import connect
+
+from lamplighter.engine.change_log import decode, encode
+from lamplighter.engine.errors import (
+    ChangeLogError,
+    ConfigurationError,
+    GatewayError,
+    LimitExceededError,
+    QueueFullError,
+)
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.disk import TEMPORARY
+from lamplighter.gateway.history import backup, restoring
+from lamplighter.gateway.history.restoring import Difference, Restored, difference
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.log import snapshots as writing
+from lamplighter.gateway.log.reader import segments
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import DelayedSettings, LogSettings, Settings
+from tests.properties.sparql_texts import Script, Writer
+from tests.support.forks import forks, stuck_streams
+from tests.support.gateway_parts import (
+    START,
+    FakeClock,
+    FullDisk,
+    application,
+    dump,
+    gateway,
+    opened_log,
+    reactions,
+    records,
+    running,
+    snapshot_lines,
+    time_passes,
+    update,
+)
+from tests.support.running_gateway import go, health, hear, http, running_gateway, tell, until
+from tests.support.running_gateway import update as http_update
+
+SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
+
+
+async def saved(runner: Runner, path: Path) -> backup.Backup:
+    """A backup of a running gateway without gates."""
+    taken = await runner.take_snapshot()
+    return backup.save(path, [chunk async for chunk in taken.content.chunks()])
+
+
+async def compared(runner: Runner, path: Path) -> Difference:
+    return await difference(await runner.begin_restore(path))
+
+
+async def restored(runner: Runner, path: Path) -> Restored:
+    try:
+        return await runner.restore(await compared(runner, path))
+    finally:
+        runner.end_restore()
+
+
+def graphs(runner: Runner) -> list[str]:
+    return sorted(runner._engine.store.graphs())
+
+
+@pytest.mark.parametrize("store", ["in memory", "on disk"])
+def test_the_way_there_and_back_over_http(tmp_path: Path, store: str) -> None:
+    tables = {} if store == "in memory" else {"store": {"path": str(tmp_path / "store")}}
+    query = "SELECT ?s ?o { ?s <urn:p> ?o }"
+
+    async def scenario() -> None:
+        async with running_gateway(tmp_path, **tables) as addresses, connect(addresses.subscribe) as socket:
+            base = addresses.query.removesuffix("/query")
+            await http_update(
+                addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 . GRAPH <urn:g> { <urn:a> <urn:q> _:b } }"
+            )
+            await http_update(addresses, "CLEAR ALL", delay="PT1H", request_id="r")
+            answer = await http(f"{base}/backup")
+            assert (answer.status, answer.media_type) == (200, "application/zstd")
+            assert '-1-000000000002.ndjson.zst"' in answer.headers["content-disposition"]
+            path = tmp_path / "backup.ndjson.zst"
+            made = backup.save(path, [answer.body])
+            assert (made.quads, made.timers, made.bytes) == (3, 1, len(answer.body))
+            await tell(socket, {"subscribe": {"sparql": query, "alias": "q"}})
+            assert len((await hear(socket))["notification"]["addedResults"]["results"]["bindings"]) == 2
+            await http_update(addresses, "DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:b> <urn:p> 3 }")
+            await hear(socket)
+
+            done = await http(f"{base}/restore", "POST", path.read_bytes())
+            assert done.status == 200, done.body
+            assert done.json == {
+                "place": made.place,
+                "sequence": 4,
+                "removed": 1,
+                "added": 1,
+                "cancelled": 1,
+                "delayed": 1,
+            }
+            told = (await hear(socket))["notification"]
+            assert told["sequence"] == 2
+
+            def rows(member: str) -> list[tuple[str, str]]:
+                return [(row["s"]["value"], row["o"]["value"]) for row in told[member]["results"]["bindings"]]
+
+            assert rows("addedResults") == [("urn:a", "1")]
+            assert rows("removedResults") == [("urn:b", "3")]
+            status = await health(addresses)
+            assert (status["quads"], status["delayed"], status["sequence"]) == (3, 1, 6)
+            again = await http_update(addresses, "CLEAR ALL", delay="PT1H", request_id="r")
+            assert again.json["sequence"] == 2, "request ids stay"
+            assert not list((tmp_path / "data" / "snapshots").glob(f"*{TEMPORARY}"))
+
+    go(scenario)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_path: Path, part: int) -> None:
+    seed = Random().randrange(10**9)
+    print(f"\nseed {seed}")
+    chance = Random(seed)
+
+    async def some(runner: Runner, script: Script, count: int) -> None:
+        for _ in range(count):
+            step = script.change()
+            if step.kind == "update" and step.graphs is None:
+                with suppress(GatewayError):
+                    await update(runner, step.text)
+
+    async def scenario() -> None:
+        changed = 0
+        async with gateway(tmp_path / "data") as runner:
+            script = Script(Writer(chance.choice))  # without new blank nodes, so that the dataset stays small
+            script.subscriptions()
+            for number in range(6):
+                await some(runner, script, chance.randrange(20))
+                path = tmp_path / f"{number}.ndjson.zst"
+                await saved(runner, path)
+                wanted = dump(runner), graphs(runner)
+                await some(runner, script, chance.randrange(20))
+                found = await compared(runner, path)
+                await some(runner, script, chance.randrange(20))
+                before = runner._log.sequence
+                done = await runner.restore(found)
+                runner.end_restore()
+                assert (dump(runner), graphs(runner)) == wanted
+                assert (done.sequence, runner._log.sequence) == (before + 1, before + 1), "one commit"
+                changed += done.removed + done.added > 0
+            [last] = [record for record in records(tmp_path / "data") if record.seq == done.sequence]
+            assert last.cause is not None and last.cause.kind == "restore" and not last.k
+            assert changed > 1
+        assert verify(tmp_path / "data", FakeClock()).problems == []
+        async with gateway(tmp_path / "data") as runner:
+            assert (dump(runner), graphs(runner)) == wanted
+
+    asyncio.run(scenario())
+
+
+def test_delayed_updates_are_those_of_the_backup_with_what_they_had_left(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path / "data", clock) as runner:
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }", delay="PT60S", missed="skip")
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }", at="2026-11-21T02:10:00Z")
+            fired = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", delay="PT30S")
+            clock.advance(20)
+            await saved(runner, tmp_path / "b")
+            await time_passes(runner, clock, 20)
+            assert len(runner._delayed) == 2, "one has fired since"
+            later = await update(runner, "INSERT DATA { <urn:s> <urn:p> 4 }", delay="PT1S")
+
+            done = await restored(runner, tmp_path / "b")
+            assert (done.removed, done.added, done.cancelled, done.delayed) == (1, 0, 3, 3)
+            left = {p.timer.update[-4:-2]: p for p in runner._delayed._pending.values()}
+            now_us = clock.boottime_us()
+            assert [left[n].due_us and left[n].due_us - now_us for n in (" 1", " 2", " 3")] == [40e6, None, 10e6]
+            assert left[" 2"].at == START + timedelta(minutes=10)
+            assert [left[n].timer.missed for n in (" 1", " 3")] == ["skip", "run"]
+            assert not {fired.delayed, later.delayed} & set(runner._delayed._pending), "new ids"
+            [commit, *others] = [r for r in records(tmp_path / "data") if r.cause and r.cause.kind == "restore"]
+            assert [r.type for r in others] == ["cancel"] * 3 + ["timer"] * 3
+            assert {r.cause for r in others} == {commit.cause}
+            await time_passes(runner, clock, 10)
+            assert dump(runner) == [b'<urn:s> <urn:p> "3"^^<http://www.w3.org/2001/XMLSchema#integer> .']
+            await time_passes(runner, clock, 30)
+            assert len(dump(runner)) == 2
+
+    asyncio.run(scenario())
+
+
+def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_updates(tmp_path: Path) -> None:
+    mirror = application(
+        "mirror",
+        {
+            "updates": {
+                "COPY": {"sparql": "INSERT DATA { ?s <urn:copy> 1 }", "forcedBindings": {"s": {"type": "uri"}}}
+            },
+            "queries": {"Q": {"sparql": "SELECT ?s { ?s <urn:p> 1 }"}},
+            "extended": {"lamplighter": {"aggregators": {"m": {"query": "Q", "added": "COPY"}}}},
+        },
+    )
+
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data", applications=[mirror]) as runner:
+            await update(runner, "CLEAR ALL", delay="PT1H")
+            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
+            await saved(runner, tmp_path / "b")
+            await update(runner, "DELETE DATA { <urn:a> <urn:p> 1 }")
+            before = runner._log.sequence
+            done = await restored(runner, tmp_path / "b")
+            kinds = [(r.type, r.cause.kind) for r in records(tmp_path / "data")[before:] if r.cause]
+            assert kinds == [
+                ("commit", "restore"),
+                ("commit", "application"),
+                ("cancel", "restore"),
+                ("timer", "restore"),
+            ]
+            assert reactions(tmp_path / "data")[-1] == ("mirror/m/added", done.sequence)
+            expected = dump(runner)
+        async with gateway(tmp_path / "data", applications=[mirror]) as runner:
+            assert dump(runner) == expected
+            assert len(reactions(tmp_path / "data")) == 2
+
+    asyncio.run(scenario())
+
+
+def rewritten(path: Path, quads: list[Quad], **members: Any) -> None:
+    """Makes a backup another one that is as whole. members: of the records."""
+    head = decode(snapshot_lines(path)[0])
+    assert head.snapshot is not None
+    bare = msgspec.structs.replace(head, snapshot=None, graphs=None, **members)
+    with path.open("wb") as out:
+        writing.write(out, bare, (), bytes(head.snapshot.state), [quads])
+
+
+def test_what_is_damaged_too_large_or_newer_is_refused_and_nothing_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running_gateway(tmp_path) as addresses:
+            base = addresses.query.removesuffix("/query")
+            await http_update(addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
+            await http_update(addresses, "CLEAR ALL", delay="PT1H")
+            content = (await http(f"{base}/backup")).body
+            await http_update(addresses, "CLEAR ALL")
+
+            async def refused(sent: bytes, status: int, said: str) -> None:
+                answer = await http(f"{base}/restore", "POST", sent)
+                assert answer.status == status, answer.body
+                assert said in answer.json["error_description"]
+                found = await health(addresses)
+                assert (found["sequence"], found["quads"], found["delayed"]) == (3, 0, 1)
+
+            await refused(b"", 400, "breaks off")
+            await refused(b"no zstd at all", 400, "decompressed")
+            await refused(content[:-1], 400, "damaged")
+            await refused(content[: len(content) // 2], 400, "damaged")
+            await refused(content + b"x", 400, "behind its end")
+            await refused(content + content, 400, "behind its end")
+            chance = Random(7)
+            for _ in range(15):
+                flipped = bytearray(content)
+                flipped[chance.randrange(20, len(content))] ^= 0xFF
+                await refused(bytes(flipped), 400, "damaged")
+            path = tmp_path / "newer"
+            path.write_bytes(content)
+            rewritten(path, [], v=2)
+            await refused(path.read_bytes(), 400, "version 2")
+            monkeypatch.setattr(restoring, "RESTORE_BYTES_MAX", len(content) - 1)
+            await refused(content, 403, "bytes at most")
+            monkeypatch.undo()
+            assert (await http(f"{base}/restore")).status == 405
+            assert (await http(f"{base}/restore", "POST", content)).status == 200
+            assert (await health(addresses))["quads"] == 2
+
+    go(scenario)
+
+
+def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data") as runner:
+            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
+            await saved(runner, tmp_path / "b")
+
+    asyncio.run(scenario())
+    content = (tmp_path / "b").read_bytes()
+    for size in range(len(content)):
+        (tmp_path / "b").write_bytes(content[:size])
+        with pytest.raises(ChangeLogError, match="damaged: "):
+            backup.checked(tmp_path / "b")
+    with pytest.raises(ChangeLogError, match="damaged"):
+        backup.save(tmp_path / "c", [content[:-2]])
+    assert not list(tmp_path.glob("c*")), "neither the file nor a part of it"
+    (tmp_path / "c").write_bytes(b"another")
+    with pytest.raises(ChangeLogError, match="damaged"):
+        backup.save(tmp_path / "c", [content[:-2]])
+    assert (tmp_path / "c").read_bytes() == b"another"
+    assert backup.save(tmp_path / "c", [content[:9], content[9:]]).quads == 2
+    with pytest.raises(ChangeLogError, match="No such file"):
+        backup.save(tmp_path / "none" / "c", [content])
+    rewritten(tmp_path / "c", [], v=2)
+    with pytest.raises(ConfigurationError, match="newer program"):
+        backup.checked(tmp_path / "c")
+
+
+def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data") as runner:
+            for number in range(300):
+                await update(runner, f"INSERT DATA {{ <urn:a> <urn:p> {number} }}")
+            await saved(runner, tmp_path / "b")
+
+    asyncio.run(scenario())
+    head, one, two, end = (decode(line) for line in snapshot_lines(tmp_path / "b"))
+    assert end.snapshot is not None
+    foreign = msgspec.structs.replace(two, seq=two.seq + 1)
+    fewer = msgspec.structs.replace(end, snapshot=msgspec.structs.replace(end.snapshot, quads=299))
+    for found, said in (
+        ([head, one, two, end], ""),
+        ([head, two, one, end], "line 2 is not the one that belongs there"),
+        ([head, one, end], "line 3 is not"),
+        ([one, two, end], "line 1 is not"),
+        ([head, one, two], "breaks off"),
+        ([head, one, foreign, end], "line 3 is of another snapshot"),
+        ([head, one, two, fewer], "it has 300 quads and should have 299"),
+        ([head, one, two, end, end], "something stands behind its end"),
+    ):
+        (tmp_path / "b").write_bytes(zstandard.compress(b"".join(map(encode, found))))
+        if said:
+            with pytest.raises(ChangeLogError, match=said):
+                backup.checked(tmp_path / "b")
+        else:
+            assert backup.checked(tmp_path / "b").quads == 300
+
+
+def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data") as runner:
+            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
+            await saved(runner, tmp_path / "b")
+            integer = "http://www.w3.org/2001/XMLSchema#integer"
+            rewritten(tmp_path / "b", [Quad("<urn:a>", "<urn:p>", f'"{text}"^^<{integer}>') for text in ("01", "02")])
+            done = await restored(runner, tmp_path / "b")
+            assert (done.removed, done.added) == (0, 1)
+            assert dump(runner)[1] == f'<urn:a> <urn:p> "2"^^<{integer}> .'.encode()
+            rewritten(tmp_path / "b", [Quad("<urn:a>", "<urn:p>", "no term")])
+            with pytest.raises(GatewayError):
+                await restored(runner, tmp_path / "b")
+            assert len(dump(runner)) == 2
+
+    asyncio.run(scenario())
+
+
+def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_as_it_is(tmp_path: Path) -> None:
+    clock = FakeClock()
+    data = tmp_path / "data"
+
+    async def first() -> list[bytes]:
+        async with gateway(data, clock, settings=SMALL) as runner:
+            for number in range(25):
+                await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}", request_id="r")
+                await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}")
+                await runner.log_keeper.turn()
+            await update(runner, "CLEAR ALL", delay="PT60S")
+            await update(runner, "CREATE GRAPH <urn:empty>")
+            with pytest.raises(ConfigurationError, match="a gateway is using it"):
+                list(backup.offline(data, clock, print))
+            return dump(runner)
+
+    async def then(expected: list[bytes]) -> None:
+        async with gateway(tmp_path / "other", clock) as runner:
+            await update(runner, "INSERT DATA { <urn:x> <urn:p> 1 . GRAPH <urn:h> { <urn:x> <urn:p> 1 } }")
+            await restored(runner, tmp_path / "b")
+            assert dump(runner) == expected
+            assert graphs(runner) == ["<urn:empty>", "<urn:g>"]
+            [pending] = runner._delayed._pending.values()
+            assert pending.due_us == clock.boottime_us() + 45_000_000
+
+    expected = asyncio.run(first())
+    clock.reboot("boot-2", off_s=10, uptime_s=5)
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    told: list[str] = []
+    made = backup.save(tmp_path / "b", backup.offline(data, clock, told.append))
+    assert (made.quads, made.timers, told) == (25, 1, [])
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    clock.advance(1000)
+    asyncio.run(then(expected))
+
+
+def test_from_a_damaged_folder_what_is_left_is_saved_and_the_damage_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    async def scenario() -> None:
+        async with gateway(data, settings=SMALL) as runner:
+            for number in range(8):
+                await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
+                await runner.log_keeper.turn()
+
+    asyncio.run(scenario())
+    segments(data / "log")[5].path.write_bytes(b"")
+    told: list[str] = []
+    made = backup.save(tmp_path / "b", backup.offline(data, FakeClock(), told.append))
+    assert made.quads == 5 and made.place.endswith("/1/5")
+    assert len(told) == 1 and "damaged behind record 1/5" in told[0]
+
+
+def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_updates_are_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data") as runner:
+            for _ in range(3):
+                await update(runner, "CLEAR ALL", delay="PT1H")
+            await saved(runner, tmp_path / "b")
+            found = await compared(runner, tmp_path / "b")
+            with pytest.raises(QueueFullError, match="another backup"):
+                await runner.begin_restore(tmp_path / "b")
+            runner.end_restore()
+            assert (await runner.restore(await compared(runner, tmp_path / "b"))).delayed == 3
+            runner.end_restore()
+            assert len(found.timers) == 3
+        few = Settings(delayed=DelayedSettings(pending_max=2))
+        async with gateway(tmp_path / "other", settings=few) as runner:
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 2"):
+                await restored(runner, tmp_path / "b")
+            assert runner._log.sequence == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: Path) -> None:
+    async def scenario(writes: int) -> None:
+        data, disk, clock = tmp_path / f"data-{writes}", FullDisk(), FakeClock()
+        runner = Runner(Settings(), clock, opened_log(data, clock, disk=disk))
+        runner.recover()
+        async with running(runner):
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            for _ in range(2):
+                await update(runner, "CLEAR ALL", delay="PT1H")
+            await saved(runner, tmp_path / "b")
+            wanted = dump(runner)
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }")
+            found = await compared(runner, tmp_path / "b")
+            disk.left = writes
+            with pytest.raises(ChangeLogError, match="No space"):
+                await runner.restore(found)
+            runner.end_restore()
+            if writes == 0:
+                assert (len(dump(runner)), len(runner._delayed)) == (2, 2), "nothing was changed"
+            disk.left = None
+            await restored(runner, tmp_path / "b")
+            assert (dump(runner), len(runner._delayed)) == (wanted, 2)
+
+    for writes in range(5):
+        asyncio.run(scenario(writes))
+
+
+def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+
+    def waits(*arguments: Any) -> None:
+        while not go_on.exists():
+            pass  # one that sleeps is not told from one that waits for a lock wherever the kernel hides that
+        writing.write(*arguments)
+
+    async def scenario() -> None:
+        monkeypatch.setattr("lamplighter.gateway.loop.runner.write", waits)
+        async with running_gateway(tmp_path) as addresses:
+            url = addresses.query.removesuffix("/query") + "/backup"
+            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            first = asyncio.create_task(http(url))
+
+            async def begun() -> bool:
+                return bool(forks())
+
+            await until(begun)
+            assert [answer.status for answer in await asyncio.gather(*(http(url) for _ in range(3)))] == [429] * 3
+            go_on.touch()
+            assert (await first).status == 200
+            assert (await http(url)).status == 200
+
+    go(scenario)
+
+
+def test_backup_and_restore_go_on_with_another_fork_when_one_waits_for_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running_gateway(tmp_path) as addresses:
+            url = addresses.query.removesuffix("/query")
+            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            begun = stuck_streams(monkeypatch, 2)
+            answer = await http(f"{url}/backup")
+            assert (answer.status, begun) == (200, [True, True, False])
+            assert backup.save(tmp_path / "b", [answer.body]).quads == 1
+            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
+            begun = stuck_streams(monkeypatch, 2)
+            done = await http(f"{url}/restore", "POST", answer.body)
+            assert (done.status, begun) == (200, [True, True, False])
+            assert (done.json["removed"], (await health(addresses))["quads"]) == (1, 1)
+
+            begun = stuck_streams(monkeypatch, 12)
+            refused = [await http(f"{url}/backup"), await http(f"{url}/restore", "POST", answer.body)]
+            assert len(begun) == 12
+            for one in refused:
+                assert one.status == 500 and "try again" in one.json["error_description"]
+            assert (await http(f"{url}/backup")).status == 200, "neither stands in the way of the next one"
+            assert (await http(f"{url}/restore", "POST", answer.body)).status == 200
+
+    go(scenario)
+
+
+def test_a_crash_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path / "data") as runner:
+            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+            left = tmp_path / "data" / "snapshots" / f"restore-1{TEMPORARY}"
+            left.write_bytes(b"x")
+            assert not writing.snapshots(left.parent)
+        async with gateway(tmp_path / "data"):
+            assert not left.exists()
+
+    asyncio.run(scenario())

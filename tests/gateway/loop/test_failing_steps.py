@@ -1,0 +1,417 @@
+"""Whatever a step, a trial, a release or a reaction raises: its request fails, and the gateway goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import pytest
+
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import BrokenEngineError, GatewayError, StoreError
+from lamplighter.engine.protocol import Results
+from lamplighter.gateway.loop import runner as runner_module
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.state.applications import Trigger
+from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.workers.trials import Trial
+from tests.gateway.state.test_applications import copier
+from tests.support.gateway_parts import (
+    FakeClock,
+    dump,
+    gateway,
+    idle,
+    reactions,
+    records,
+    runner_over,
+    time_passes,
+    until,
+    update,
+)
+
+ERRORS = (ValueError, RecursionError, MemoryError, KeyError, AssertionError)
+
+
+class PanicException(BaseException):
+    """As the native store raises it; its class cannot be imported."""
+
+
+class Client:
+    """Takes what it is told, until it fails."""
+
+    client = "somebody"
+    identity: str | None = None
+    since: datetime | None = None
+
+    def __init__(self, failing: bool = False) -> None:
+        self.failing = failing
+        self.told: list[object] = []
+
+    @property
+    def connection(self) -> object:
+        return self
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        self.told.append(subscription.first)
+
+    def resumed(self, spuid: str, attached: Attached[Any]) -> None:
+        raise AssertionError("not here")
+
+    def taken_over(self, spuid: str, by: object) -> None:
+        raise AssertionError("not here")
+
+    def notify(self, notification: Notification, results: Results) -> None:
+        if self.failing:
+            raise KeyError("a client")
+        self.told.append(notification.sequence)
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        self.told.append(error)
+
+
+async def subscribed(runner: Runner, sink: Client, text: str = "SELECT * { ?s <http://p> ?o }") -> str:
+    return await runner.subscribe(text, sink, None, None)
+
+
+def insert(number: int) -> str:
+    return f"INSERT DATA {{ <http://s{number}> <http://p> {number} }}"
+
+
+def failing(error: type[BaseException]) -> Callable[..., NoReturn]:
+    def fail(*arguments: Any, **members: Any) -> NoReturn:
+        raise error("on purpose")
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [*ERRORS, PanicException])
+def test_a_step_that_raises_fails_its_request_alone(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            sink = Client()
+            await subscribed(runner, sink)
+            for owner, name in ((runner._log, "append"), (runner._engine, "readable"), (runner._trials, "of_update")):
+                with monkeypatch.context() as patched:
+                    patched.setattr(owner, name, failing(error))
+                    text = "INSERT { <http://s> <http://p> ?o } WHERE { ?s <http://p> ?o }"
+                    asked: list[Any] = [
+                        runner.update(_call(insert(1) if name == "append" else text)),
+                        runner.query(_parsed(), "application/json", None, None),
+                    ]
+                    answers = await asyncio.gather(*asked, return_exceptions=True)
+                    assert any(isinstance(answer, StoreError) for answer in answers)
+                    for answer in answers:
+                        if not isinstance(answer, BaseException):
+                            getattr(answer, "abandon", lambda: None)()
+            await update(runner, insert(2))
+            assert sink.told[-1] == len(sink.told) - 1
+            assert len(records(tmp_path)) == len(sink.told) - 1
+
+    asyncio.run(test())
+    assert "Traceback" in caplog.text
+
+
+def _call(text: str) -> Any:
+    return runner_module.UpdateCall(text, runner_module.Cause("http", "test"))
+
+
+def _parsed() -> Any:
+    from lamplighter.engine.sparql.requests import parse_query
+
+    return parse_query("SELECT * { ?s ?p ?o }")
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_trial_that_raises_fails_its_request_alone(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(trial: Trial) -> None:
+        raise error("on purpose")
+
+    async def test() -> None:
+        monkeypatch.setattr(Trial, "run", run)
+        text = "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p>+ ?o . ?o <http://p> ?x }"
+        async with gateway(tmp_path) as runner:
+            with pytest.raises(StoreError, match="on purpose"):
+                await update(runner, text)
+            await update(runner, insert(1))
+
+    asyncio.run(test())
+
+
+def test_a_client_that_cannot_be_told_loses_its_subscription_and_no_one_else_anything(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            good, bad, last = Client(), Client(failing=True), Client()
+            for sink in (good, bad, last):
+                await subscribed(runner, sink)
+            assert (await update(runner, insert(1))).sequence == 1
+            await idle(runner)
+            await update(runner, insert(2))
+            assert good.told[1:] == last.told[1:] == [1, 2]
+            [_, error] = bad.told
+            assert isinstance(error, StoreError)
+            assert "could not be delivered" in str(error)
+            assert runner._engine.subscription_count == 2
+
+    asyncio.run(test())
+
+
+def test_a_notification_that_cannot_be_made_ends_its_subscription_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            good, bad = Client(), Client()
+            await subscribed(runner, good)
+            spuid = await subscribed(runner, bad)
+            deliver = runner._subscribers._deliver
+
+            def failing_for_one(notification: Notification, results: Results) -> None:
+                if notification.spuid == spuid:
+                    raise MemoryError
+                deliver(notification, results)
+
+            monkeypatch.setattr(runner._subscribers, "_deliver", failing_for_one)
+            await update(runner, insert(1))
+            await update(runner, insert(2))
+            assert good.told[1:] == [1, 2]
+            assert isinstance(bad.told[1], StoreError)
+            assert len(bad.told) == 2
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_reaction_that_raises_is_recorded_as_done_without_effect(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        applications = [copier("one", "p", "q")]
+        async with gateway(tmp_path, applications=applications) as runner:
+            with monkeypatch.context() as patched:
+                patched.setattr(Trigger, "reaction", failing(error))
+                await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+            await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
+            assert len([quad for quad in dump(runner) if b"<http://e/q>" in quad]) == 1
+        done = reactions(tmp_path)
+        assert len(done) == len(set(done)) == 2
+        async with gateway(tmp_path, applications=applications) as runner:
+            assert reactions(tmp_path) == done
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["begins", "goes on"])
+def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_others_react(
+    goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        applications = [copier("one", "p", "q"), copier("two", "p", "r")]
+        if goes_on:
+            async with gateway(tmp_path, applications=applications) as runner:
+                await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+        subscribe = Runner._subscribe_application
+
+        def failing_for_one(runner: Runner, application: Any) -> Any:
+            if application.name == "one":
+                raise KeyError("one")
+            return subscribe(runner, application)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "_subscribe_application", failing_for_one)
+            async with gateway(tmp_path, applications=applications) as runner:
+                await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
+                assert any("one was stopped" in problem for problem in runner.health.problems)
+                lines = dump(runner)
+        assert len([line for line in lines if b"<http://e/r>" in line]) == 1 + goes_on
+        assert len([line for line in lines if b"<http://e/q>" in line]) == goes_on
+
+    asyncio.run(test())
+
+
+def test_a_delayed_update_that_makes_the_store_panic_is_done_without_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        clock = FakeClock()
+        async with gateway(tmp_path, clock) as runner:
+            await update(runner, insert(1), delay="PT5S")
+            with monkeypatch.context() as patched:
+                patched.setattr(runner._engine, "prepare", failing(PanicException))
+                await time_passes(runner, clock, 6)
+            assert runner.delayed_count == 0
+            assert dump(runner) == []
+
+    asyncio.run(test())
+
+
+def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def turn(upkeep: object, quiet: bool) -> float:
+        nonlocal calls
+        calls += 1
+        raise StoreError("the disk")
+
+    async def test() -> None:
+        monkeypatch.setattr(runner_module, "PAUSE_S", 0.001)
+        monkeypatch.setattr("lamplighter.gateway.loop.upkeep.Upkeep.turn", turn)
+        async with gateway(tmp_path) as runner:
+            await until(lambda: calls > 2)
+            await update(runner, insert(1))
+
+    asyncio.run(test())
+
+
+def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_what_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        runner = runner_over(tmp_path)
+        runner.recover()
+        task = asyncio.create_task(runner.run())
+        await update(runner, insert(1))
+        with monkeypatch.context() as patched:
+            patched.setattr(runner._engine.store, "apply", failing(MemoryError))
+            asked = asyncio.ensure_future(runner.update(_call(insert(2))))
+            with pytest.raises(ExceptionGroup) as raised:
+                await task
+        assert raised.group_contains(BrokenEngineError)
+        assert not asked.done(), "nobody knows before the next start whether it stands"
+        asked.cancel()
+        runner.close()
+        async with gateway(tmp_path) as runner:
+            assert len(dump(runner)) == 2
+
+    asyncio.run(test())
+
+
+# -- at every call ----------------------------------------------------------------------------------------------------
+
+
+class _Watched:
+    """A coroutine whose calls are told to a profile function, and not what other tasks do while it waits."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], called: Callable[[FrameType, str, Any], None]) -> None:
+        self._coroutine = coroutine
+        self._called = called
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        resume = partial(self._coroutine.send, None)
+        while True:
+            sys.setprofile(self._called)
+            try:
+                waited = resume()
+            except StopIteration:
+                return
+            finally:
+                sys.setprofile(None)
+            try:
+                yield waited
+                resume = partial(self._coroutine.send, None)
+            except BaseException as error:
+                resume = partial(self._coroutine.throw, error)
+
+
+class Interrupted:
+    """Raises an error at the n-th call of a Python function while a step is taken."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.left = 0
+        self.error: type[Exception] = ValueError
+        self.place = ""
+        take = runner._take
+
+        async def taken(step: Any) -> None:
+            await (take(step) if self.left <= 0 else _Watched(take(step), self._called))
+
+        runner._take = taken  # type: ignore[method-assign]
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        inside = "/gateway/" in code.co_filename or "/engine/" in code.co_filename
+        # What only says what the outcome is, is not what is tested.
+        if event != "call" or not inside or code.co_filename == __file__ or code.co_name in UNTOUCHED:
+            return
+        self.left -= 1
+        if self.left == 0:
+            self.place = f"{code.co_qualname} line {frame.f_lineno}"
+            raise self.error("injected")
+
+
+UNTOUCHED = ("_take", "_run", "_refuse", "_failure", "_fail", "_behind_its_log", "bare", "is_fault", "_try_to_react")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are closed
+def test_an_update_that_raises_at_any_call_stands_or_does_not_as_it_was_answered(tmp_path: Path) -> None:
+    """With an application that reacts to it, exactly once, also across the restarts that it makes necessary."""
+    applications = [copier("one", "p", "q")]
+    clock = FakeClock()
+
+    @asynccontextmanager
+    async def started() -> AsyncIterator[tuple[Runner, asyncio.Task[None]]]:
+        runner = runner_over(tmp_path, clock, applications)
+        runner.recover()
+        task = asyncio.create_task(runner.run())
+        try:
+            await subscribed(runner, Client(), "SELECT ?s { ?s <http://e/p> ?o }")
+            yield runner, task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            runner.close()
+
+    async def test() -> None:
+        number, call, broken, stood, failed = 0, 0, 0, set(), set()
+        over = False
+        while not over:
+            async with started() as (runner, task):
+                for _ in range(3):  # until its shape is known, so that it does not have to be read each time
+                    number += 1
+                    await update(runner, f"INSERT DATA {{ <http://e/s{number}> <http://e/p> 1 }}")
+                    stood.add(f"<http://e/s{number}>")
+                interrupted = Interrupted(runner)
+                while True:
+                    number += 1
+                    call += 1
+                    name = f"<http://e/s{number}>"
+                    interrupted.left, interrupted.error = call, ERRORS[call % len(ERRORS)]
+                    asked = asyncio.ensure_future(runner.update(_call(f"INSERT DATA {{ {name} <http://e/p> 1 }}")))
+                    await asyncio.wait([asked, task], return_when=asyncio.FIRST_COMPLETED)
+                    if task.done():
+                        broken += 1
+                        asked.cancel()
+                        break
+                    over = interrupted.left > 0
+                    interrupted.left = 0
+                    (failed if asked.exception() else stood).add(name)
+                    if over:
+                        break
+                    there = {line.split()[0].decode() for line in dump(runner) if b"<http://e/p>" in line}
+                    assert stood <= there, interrupted.place
+                    assert not failed & there, interrupted.place
+        assert {record.epoch for record in records(tmp_path)} == {1}, "the log has no damage"
+        print(f"calls={call} stood={len(stood)} failed={len(failed)} broken={broken}")
+        assert call > 100
+        assert len(stood) > 20 and len(failed) > 10
+        async with gateway(tmp_path, clock, applications) as runner:
+            lines = dump(runner)
+            there = {line.split()[0].decode() for line in lines if b"<http://e/p>" in line}
+            assert stood <= there
+            assert not failed & there
+            reacted = [line.split()[0].decode() for line in lines if b"<http://e/q>" in line]
+            assert len(reacted) == len(set(reacted))
+        done = reactions(tmp_path)
+        assert len(done) == len(set(done)) == len(there), "each trigger has its reaction once"
+
+    asyncio.run(asyncio.wait_for(test(), 600))

@@ -1,0 +1,405 @@
+"""Long steps: in slices, one at a time, with nothing to be seen of their middle."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from lamplighter.engine import Engine
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
+from lamplighter.engine.matching.subscriptions import Subscriptions
+from lamplighter.engine.protocol import Results
+from lamplighter.engine.slices import LONG
+from lamplighter.engine.terms import Quad
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
+from lamplighter.gateway.loop import slices
+from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.slices import LongError, Slices
+from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.settings import LimitSettings, Settings
+from tests.support.gateway_parts import CLIENT, gateway, idle, runner_over, running, update
+from tests.support.running_gateway import go
+
+MANY = LONG + 500
+P = "<http://p>"
+
+
+@pytest.fixture(autouse=True)
+def thin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pause is taken."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+
+
+@pytest.fixture
+def sliced() -> Iterator[Slices]:
+    found = Slices(Holds())
+    yield found
+    found.close()
+
+
+def data(count: int = MANY, predicate: str = P, graph: str | None = None) -> str:
+    quads = "\n".join(f"<http://s{number}> {predicate} {number} ." for number in range(count))
+    return quads if graph is None else f"GRAPH {graph} {{ {quads} }}"
+
+
+def insert(*parts: str) -> str:
+    return f"INSERT DATA {{ {' '.join(parts or (data(),))} }}"
+
+
+def contents(runner: Runner) -> set[Quad]:
+    return {quad for batch in runner._engine.snapshot() for quad in batch}
+
+
+class Listener:
+    """A sink that adds up what it is told."""
+
+    def __init__(self) -> None:
+        self.client, self.identity, self.since, self.connection = "test", "", None, self
+        self.rows: set[Any] = set()
+        self.told = 0
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        self.rows = set(subscription.first)
+
+    def notify(self, notification: Notification, results: Results) -> None:
+        assert results.members
+        self.rows = self.rows - set(notification.removed) | set(notification.added)
+        self.told += 1
+
+    def ended(self, spuid: str, error: Exception) -> None:
+        raise AssertionError(error)
+
+
+async def subscribed(runner: Runner, text: str) -> Listener:
+    listener = Listener()
+    await runner.subscribe(text, listener, None, None)  # type: ignore[arg-type]
+    return listener
+
+
+# --- the mechanism ----------------------------------------------------------------------------------
+
+
+def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Slices) -> None:
+    log: list[str] = []
+
+    def work() -> int:
+        for number in range(5):
+            log.append(f"work {number}")
+            sliced.pause()
+        return threading.get_ident()
+
+    async def test() -> None:
+        async def others() -> None:
+            while True:
+                assert not sliced.steady.is_set()
+                log.append("loop")
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        assert await sliced.run(work) != threading.get_ident()
+        beside.cancel()
+        assert sliced.steady.is_set()
+        assert [entry for entry in log if entry != "loop"] == [f"work {number}" for number in range(5)]
+        assert all("loop" in pair for pair in pairwise(log))
+
+    go(test)
+
+
+def test_the_loop_goes_on_beside_what_cannot_pause(sliced: Slices) -> None:
+    went_on = threading.Event()
+
+    def work() -> bool:
+        with sliced.beside(), sliced.beside():
+            return went_on.wait(60)
+
+    async def test() -> None:
+        running = asyncio.create_task(sliced.run(work))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        went_on.set()
+        assert await running
+
+    go(test)
+
+
+def test_errors_come_out_and_the_next_work_is_done(sliced: Slices) -> None:
+    def fails() -> None:
+        sliced.pause()
+        with sliced.beside():
+            raise StoreError("as it is")
+
+    async def test() -> None:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="as it is"):
+                await sliced.run(fails)
+            assert await sliced.run(lambda: 7) == 7
+
+    go(test)
+
+
+def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: Slices) -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        for number in range(50):
+            with sliced.beside():
+                sliced.pause()
+            sliced.pause()
+            done.append(number)
+
+    async def test() -> None:
+        caller = asyncio.create_task(sliced.run(work))
+        while not done:
+            await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert len(done) == 50
+        assert sliced.steady.is_set()
+        assert await sliced.run(lambda: 7) == 7
+
+    go(test)
+
+
+def test_the_garbage_collector_is_as_it_was(sliced: Slices, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "LONG_S", 0.0)
+    seen: list[bool] = []
+
+    def work() -> None:
+        for _ in range(3):
+            sliced.pause()
+            seen.append(gc.isenabled())
+
+    async def test() -> None:
+        await sliced.run(work)
+        assert seen[-1] is False
+        assert gc.isenabled()
+        gc.unfreeze()
+
+    go(test)
+
+
+def test_a_step_in_the_loop_is_told_that_it_is_too_long(sliced: Slices) -> None:
+    with pytest.raises(LongError):
+        sliced.at_once(lambda: sliced.begin(LONG + 1))
+    sliced.begin(LONG + 1)
+    sliced.at_once(sliced.pause)
+    assert sliced.at_once(lambda: 7) == 7
+
+
+# --- what the gateway does ------------------------------------------------------------------------------
+
+
+def reference(*texts: str) -> set[Quad]:
+    with Engine() as engine:
+        for text in texts:
+            engine.update(text)
+        return {quad for batch in engine.snapshot() for quad in batch}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [insert()],
+        [insert(), insert(data(MANY // 2))],
+        [insert(), f"DELETE DATA {{ {data(MANY - 1)} }}"],
+        [insert(), "DELETE WHERE { ?s ?p ?o }", insert("<http://x> <http://p> 1")],
+        [insert(), *[f"DELETE {{ ?s ?p ?o }} INSERT {{ ?s <http://q{n}> ?o }} WHERE {{ ?s ?p ?o }}" for n in range(3)]],
+        [
+            insert(data(), data(graph="<http://g>")),
+            "DROP GRAPH <http://g>",
+            "COPY DEFAULT TO <http://h>",
+            "CLEAR DEFAULT",
+        ],
+        [insert() + f"; DELETE DATA {{ {data(MANY - 1)} }}; {insert(data(7))}"],
+        [insert(data(MANY, "<http://q>")), f"DELETE {{ ?s ?p 7 }} INSERT {{ {data()} }} WHERE {{ ?s ?p 7 }}"],
+    ],
+    ids=["insert", "again", "delete", "where", "plans", "graphs", "several", "template"],
+)
+def test_long_steps_do_what_short_ones_do(tmp_path: Path, texts: list[str]) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            plain = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+            counted = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
+            again = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s <http://p>|<http://q> ?o }")
+            for text in texts:
+                await update(runner, text)
+            here = contents(runner)
+            assert here == reference(*texts)
+            assert plain.rows == {(quad.s, quad.o) for quad in here if quad.p == P and quad.g is None}
+            [(count,)] = counted.rows
+            assert count is not None and count.startswith(f'"{sum(quad.g is None for quad in here)}"')
+            assert again.told
+            late = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+            assert late.rows == plain.rows
+            assert not runner.health.problems
+        async with gateway(tmp_path) as runner:
+            assert contents(runner) == here
+
+    go(test)
+
+
+def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries, forks of trials and other updates see all of it or nothing."""
+    seen: list[int] = []
+
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+
+            async def look() -> None:
+                while True:
+                    delta = await runner.submit(lambda: runner.quad_count)
+                    seen.append(delta)
+
+            looking = [asyncio.create_task(look()) for _ in range(3)]
+            await update(runner, insert())
+            await update(runner, "CLEAR ALL")
+            for task in looking:
+                task.cancel()
+            assert set(seen) <= {0, MANY}
+            assert runner.timings.loop_held.count > 3
+
+    go(test)
+
+
+def test_gates_go_on_while_a_long_step_is_under_way(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            turns, long = 0, asyncio.ensure_future(update(runner, insert()))
+            while not long.done():
+                turns += not runner._slices.steady.is_set()
+                await asyncio.sleep(0)
+            assert turns > 3
+
+    go(test)
+
+
+def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        runner = runner_over(tmp_path)
+        runner.recover()
+        async with running(runner, orderly=True):
+            await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+            asked = runner.update(UpdateCall(insert(), CLIENT))
+            while runner._slices.steady.is_set() or not runner.log.sequence:
+                await asyncio.sleep(0)
+            assert not asked.done()
+        async with gateway(tmp_path) as runner:
+            assert contents(runner) == reference(insert())
+
+    go(test)
+
+
+@pytest.mark.parametrize("store", ["", "store"])
+def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loop(tmp_path: Path, store: str) -> None:
+    def graph(start: int) -> tuple[Quad, ...]:
+        return tuple(Quad(f"<http://s{n}>", P, f'"{n}"', "<http://g>") for n in range(start, start + 2 * MANY))
+
+    async def test() -> None:
+        settings = Settings(store=Settings().store.__class__(path=store))
+        async with gateway(tmp_path, settings=settings) as runner:
+            for start in range(0, 6 * LONG, LONG):
+                await runner.write_graph(GraphWrite(GraphVerb.REPLACE, "<http://g>", graph(start)), CLIENT)
+                while runner._engine.store.step():
+                    pass
+                await update(runner, f"INSERT DATA {{ <http://x> <http://p> {start} }}")
+            runner._engine.flush()
+            named = {quad for quad in contents(runner) if quad.g}
+            assert named == set(graph(5 * LONG))
+            assert runner._upkeep.findings == 0
+
+    go(test)
+
+
+def test_blank_nodes_of_large_texts_are_never_the_same(tmp_path: Path) -> None:
+    text = insert(data(), "_:x <http://q> _:x .")
+
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            for _ in range(3):
+                await update(runner, text)
+            nodes = {quad.s for quad in contents(runner) if quad.p == "<http://q>"}
+            assert len(nodes) == 3
+            assert {quad.o for quad in contents(runner) if quad.p == "<http://q>"} == nodes
+
+    go(test)
+
+
+def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
+    settings = Settings(limits=LimitSettings(parse_ms_max=1))
+
+    async def test() -> None:
+        async with gateway(tmp_path / "one") as runner:
+            with pytest.raises(RequestSyntaxError, match=r"line \d+, column \d+"):
+                await update(runner, insert(data(), "<http://s> <http://p> ."))
+            accepted = await update(runner, insert(), delay="PT1H")
+            assert accepted.delayed
+            with pytest.raises(RequestSyntaxError):
+                await update(runner, insert(data(), "<http://s> <http://p> ."), delay="PT1H")
+        async with gateway(tmp_path / "two", settings=settings) as runner:
+            with pytest.raises(LimitExceededError, match="parse_ms_max = 1;"):
+                await update(runner, insert())
+            assert await update(runner, "INSERT DATA { <http://s> <http://p> 1 }")
+
+    go(test)
+
+
+def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -> None:
+    values = " ".join(f"<http://s{number}>" for number in range(2000))
+
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            beside: list[bool] = []
+            analysed = Subscriptions._analysed
+
+            def noted(*arguments: Any) -> Any:
+                beside.append(runner._slices._beside)
+                return analysed(*arguments)
+
+            with mock.patch.object(Subscriptions, "_analysed", noted):
+                listener = await subscribed(runner, f"SELECT ?s ?o {{ VALUES ?s {{ {values} }} ?s <http://p> ?o }}")
+            assert beside == [True, True], "for what a trial needs to know, and for its first result"
+            await update(runner, "INSERT DATA { <http://s7> <http://p> 1 }")
+            await idle(runner)
+            assert len(listener.rows) == 1
+
+    go(test)
+
+
+def test_a_long_reaction_of_a_step_is_done_in_slices(tmp_path: Path) -> None:
+    """The delta of a delayed update is long, though its text is short."""
+
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            await update(runner, insert())
+            before = runner.timings.loop_held.count
+            await update(runner, "DELETE WHERE { ?s ?p ?o }")
+            await idle(runner)
+            assert contents(runner) == set()
+            assert runner.timings.loop_held.count - before > 3
+
+    go(test)
+
+
+def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with gateway(tmp_path) as runner:
+            runner._slices.steady.clear()
+            trial = asyncio.create_task(runner._reader.trial(lambda: None))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not trial.done()
+            runner._slices.steady.set()
+            await trial
+
+    go(test)

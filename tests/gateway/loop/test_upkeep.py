@@ -1,0 +1,141 @@
+"""What is done for the dataset while nobody waits."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lamplighter.gateway.loop.upkeep
+from lamplighter.engine.core import Engine
+from lamplighter.engine.store.renewal import RenewalPolicy
+from lamplighter.engine.terms import Quad
+from lamplighter.gateway.loop.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
+from tests.support.gateway_parts import gateway as running_runner
+from tests.support.gateway_parts import until, update
+from tests.support.running_gateway import go
+
+QUADS = "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(50)) + "}"
+
+
+def upkeep(engine: Engine) -> tuple[Upkeep, list[str]]:
+    failed: list[str] = []
+    return Upkeep(engine, failed.append), failed
+
+
+def age(engine: Engine) -> None:
+    """Makes the store one that is to be renewed."""
+    engine.store.flush()
+    engine.store._ageing._policy = RenewalPolicy(dead_floor=10, dead_share=0)
+    for number in range(20):
+        engine.update(f"DELETE DATA {{ <http://s{number}> <http://p> {number} }}")
+    engine.store.flush()
+
+
+def test_rounds_of_the_auditor_go_on_and_find_nothing() -> None:
+    engine = Engine()
+    engine.update(QUADS)
+    engine.subscribe("SELECT ?s { ?s <http://p> ?o }")
+    keeper, failed = upkeep(engine)
+    while keeper.rounds < 2:
+        assert keeper.turn(quiet=True) == PAUSE_S
+    assert (failed, keeper.findings) == ([], 0)
+
+
+def test_a_difference_between_index_and_store_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine()
+    engine.update(QUADS)
+    engine.subscribe("SELECT ?s { ?s <http://p> ?o }")
+    for number in (3, 4):
+        engine.cts.remove(
+            Quad(f"<http://s{number}>", "<http://p>", f'"{number}"^^<http://www.w3.org/2001/XMLSchema#integer>')
+        )
+    keeper, failed = upkeep(engine)
+    while keeper.rounds < 2:
+        keeper.turn(quiet=True)
+    assert len(failed) == 1
+    assert "index" in failed[0]
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert {"http://s3" in text or "http://s4" in text for text in errors} == {True}
+    assert keeper.findings == 4, "two quads, in each of two rounds"
+
+
+def test_a_turn_goes_on_with_a_renewal_and_soon_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    engine.update(QUADS)
+    keeper, _ = upkeep(engine)
+    age(engine)
+    assert engine.store.renewing
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "TURN_S", -1.0)
+    assert keeper.turn(quiet=False) == RENEWAL_PAUSE_S
+    assert engine.store.renewals == 0, "no time was given"
+    monkeypatch.undo()
+    while engine.store.renewals == 0:
+        keeper.turn(quiet=False)
+    assert engine.quad_count == 30 == len(engine.store)
+
+
+def test_a_replaced_store_is_let_go_when_it_is_quiet_or_has_waited_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Native:
+        pass
+
+    engine = Engine()
+    keeper, _ = upkeep(engine)
+
+    def retired() -> Any:
+        native = Native()
+        engine.store.retire(native)
+        return weakref.ref(native)
+
+    old = retired()
+    keeper.turn(quiet=False)
+    gc.collect()
+    assert old() is not None
+    keeper.turn(quiet=True)
+    assert old() is None
+    old = retired()
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "RETIRED_TURNS_MAX", 3)
+    for _ in range(3):
+        assert old() is not None
+        keeper.turn(quiet=False)
+    assert old() is None
+
+
+def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.001)
+    monkeypatch.setattr("lamplighter.gateway.loop.upkeep.PAUSE_S", 0.001)
+
+    async def test() -> None:
+        async with running_runner(tmp_path) as runner:
+            await update(runner, QUADS)
+            await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 1 }")
+            await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 2 }")
+            await until(lambda: runner.figures.status()["audit_rounds"] > 1)
+            assert runner.figures.status()["status"] == "ok"
+            runner._engine.cts.remove(
+                Quad("<http://s3>", "<http://p>", '"3"^^<http://www.w3.org/2001/XMLSchema#integer>')
+            )
+            await until(lambda: runner.figures.status()["status"] == "damaged")
+            assert "http://s3" in runner.figures.status()["problems"][0]
+
+    go(test)
+
+
+def test_memory_is_given_back_after_large_work_and_not_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "give_back_memory", lambda: given.append(1))
+    keeper, _ = upkeep(Engine())
+    keeper.turn(quiet=True)
+    assert not given
+    for _ in range(2 * TRIM_TURNS_MIN):
+        keeper.large_work_ended()
+        keeper.turn(quiet=True)
+    assert len(given) == 2
+    for _ in range(2 * TRIM_TURNS_MIN):
+        keeper.turn(quiet=True)
+    assert len(given) == 3

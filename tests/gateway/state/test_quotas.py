@@ -1,0 +1,309 @@
+"""One client's excess is refused with the name of its quota, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from lamplighter.engine.access import FULL
+from lamplighter.engine.change_log import Followed
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.outbox import Outbox
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
+from lamplighter.gateway.security.peers import Peer
+from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings
+from lamplighter.gateway.state import quotas
+from lamplighter.gateway.state.quotas import Held, Usage
+from lamplighter.gateway.state.resumption import ResumableSubscriptions
+from lamplighter.gateway.state.shares import Shares
+from tests.gateway.security.test_permissions import Ear
+from tests.support.gateway_parts import CLIENT, FakeClock, gateway, time_passes, update
+from tests.support.running_gateway import go, running_gateway
+from tests.support.secure_gateway import SecureGateway, ask
+
+FLOOD, OTHER = (Caller(name, FULL, False, registered=True) for name in ("flood", "other"))
+TEXT = "SELECT ?o { ?s <p:> ?o }"
+INSERT = "INSERT DATA { <s:> <p:> 1 }"
+
+
+def settings(**members: int) -> Settings:
+    return Settings(quotas=QuotaSettings(**members))
+
+
+def test_defaults_stay_far_from_what_all_share() -> None:
+    all_, one = Settings(), QuotaSettings()
+    assert one.delayed_max * 5 <= all_.delayed.pending_max
+    assert one.resumable_max * 4 <= all_.resume.subscriptions_max
+    assert one.retained_bytes_max * 4 <= all_.resume.bytes_max
+    assert one.connections_max * 2 <= min(all_.http.connections_max, all_.websocket.connections_max)
+    assert one.subscriptions_max >= all_.websocket.subscriptions_per_client_max, "that is of one connection"
+
+
+def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock, some = FakeClock(), settings(delayed_max=3)
+        async with gateway(tmp_path, clock, settings=some) as runner:
+            kept = [await update(runner, INSERT, delay="PT1H", caller=FLOOD) for _ in range(2)]
+            await update(runner, INSERT, delay="PT1S", caller=FLOOD)
+            for _ in range(3):
+                with pytest.raises(LimitExceededError, match=r"delayed updates .* quotas\.delayed_max = 3") as caught:
+                    await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            assert (caught.value.status, caught.value.code) == (403, "limit_exceeded")
+            for caller in (OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, ANYBODY):
+                await update(runner, INSERT, delay="PT1H", caller=caller)
+            assert await update(runner, INSERT, caller=FLOOD), "what is not delayed goes"
+        async with gateway(tmp_path, clock, settings=some) as runner:
+            with pytest.raises(LimitExceededError):
+                await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            await time_passes(runner, clock, 1)
+            await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            with pytest.raises(LimitExceededError):
+                await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            await runner.cancel(kept[0].delayed or "", CLIENT, FLOOD)
+            await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            assert runner.figures.status()["quotas"]["delayed_max"] == 3
+
+    asyncio.run(scenario())
+
+
+def test_so_have_the_bytes_of_their_texts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path, settings=settings(delayed_bytes_max=1000)) as runner:
+            large = f"INSERT DATA {{ <s:> <p:> '{'é' * 300}' }}"
+            await update(runner, large, delay="PT1H", caller=FLOOD)
+            with pytest.raises(LimitExceededError, match=r"quotas\.delayed_bytes_max = 1000"):
+                await update(runner, large, delay="PT1H", caller=FLOOD)
+            await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            await update(runner, large, delay="PT1H", caller=OTHER)
+            await update(runner, f"INSERT DATA {{ <s:> <p:> '{'x' * 2000}' }}", delay="PT1H", caller=LOCAL)
+
+    asyncio.run(scenario())
+
+
+async def subscribe(runner: Runner, caller: Caller, keep: str | None = None) -> str:
+    resume = None if keep is None else Resume(keep)
+    return await runner.subscribe(TEXT, Ear(), None, None, resume=resume, caller=caller)
+
+
+def test_subscriptions_of_one_client_have_a_limit_over_all_its_connections(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path, settings=settings(subscriptions_max=4, resumable_max=2)) as runner:
+            ear = Ear()
+            mine = await runner.subscribe(TEXT, ear, None, None, caller=FLOOD)
+            await subscribe(runner, FLOOD)
+            for _ in range(2):
+                await subscribe(runner, FLOOD, "PT1H")
+            with pytest.raises(LimitExceededError, match=r"quotas\.subscriptions_max = 4"):
+                await subscribe(runner, FLOOD)
+            await runner.unsubscribe(mine, ear, caller=FLOOD)
+            with pytest.raises(LimitExceededError, match=r"resumable subscriptions .* quotas\.resumable_max = 2"):
+                await subscribe(runner, FLOOD, "PT1H")
+            await subscribe(runner, FLOOD)
+            for caller in (OTHER, OTHER, OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, LOCAL):
+                await subscribe(runner, caller)
+            assert runner.figures.status()["quotas"]["subscriptions_max"] == 4
+        async with gateway(tmp_path, settings=settings(resumable_max=2)) as runner:
+            with pytest.raises(LimitExceededError, match="resumable_max"):
+                await subscribe(runner, FLOOD, "PT1H")
+
+    asyncio.run(scenario())
+
+
+def test_what_is_retained_for_one_client_costs_itself_only() -> None:
+    few = QuotaSettings(retained_bytes_max=2000)
+    found: ResumableSubscriptions[object] = ResumableSubscriptions(ResumeSettings(), lambda: few)
+    for identity in ("flood", "other"):
+        for number in range(5):
+            handle = f"{identity}{number}"
+            found.begin(Followed(f"sepa://{handle}", TEXT, 1, identity=identity), handle)
+    results = Results(Bag(("o",), [('"x"',)]), Bag(("o",)))
+    for number in range(5):
+        found.deliver(f"other{number}", results)
+    others = found.usage_bytes.of("other")
+    for number in range(200):
+        found.deliver(f"flood{number % 5}", results)
+        assert found.usage_bytes.of("flood") <= 2000
+    assert found.usage_bytes.of("other") == others
+    for spuid in [f"sepa://{identity}{number}" for identity in ("flood", "other") for number in range(5)]:
+        found.end(spuid)
+    assert (len(found.usage), len(found.usage_bytes), found.totals()["retained_bytes"]) == (0, 0, 0)
+
+
+def test_what_waits_for_one_client_is_counted_over_its_connections() -> None:
+    async def scenario() -> None:
+        shares = Shares()
+        boxes = [Outbox(10_000) for _ in range(3)]
+        for box in boxes:
+            shares.join("flood", box, lambda: 5000)
+        other = Outbox(10_000)
+        shares.join("other", other, lambda: 5000)
+        for size in (900, 900, 900, 900):
+            boxes[0].put(b"x" * size)
+        other.put(b"x" * 4000)
+        boxes[1].put(b"x" * 1000)
+        assert not any(box.overflowed.is_set() for box in (*boxes, other))
+        assert shares.most() == 4600
+        boxes[1].put(b"x" * 1000)
+        assert [box.overflowed.is_set() for box in (*boxes, other)] == [True, False, False, False], "the slowest"
+        for box in (*boxes, other):
+            shares.leave(box)
+        assert shares.most() == 0
+
+    asyncio.run(scenario())
+
+
+# --- connections -------------------------------------------------------------------------------------------
+
+
+def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usage, two = Usage(), QuotaSettings(connections_max=2)
+    unix, tcp = socket.socket(socket.AF_UNIX), socket.socket()
+    user = [0]
+    monkeypatch.setattr(quotas, "peer", lambda _: Peer(1, user[0]))
+
+    def held(connected: socket.socket, address: str = "", *, plain: bool = True) -> Held:
+        new = Held(usage, lambda: two)
+        new.by_origin(connected, address, plain=plain)
+        return new
+
+    with unix, tcp:
+        for user[0] in (0, os.geteuid()):
+            for _ in range(5):
+                held(unix)
+        for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+            for _ in range(5):
+                held(tcp, address)
+        for _ in range(5):
+            held(tcp, "192.0.2.1", plain=False)  # a token tells who it is
+        assert len(usage) == 0
+        user[0] = 4711
+        mine = [held(unix), held(unix)]
+        with pytest.raises(LimitExceededError, match=r"quotas\.connections_max = 2"):
+            held(unix)
+        user[0] = 4712
+        held(unix)
+        for address in ("192.0.2.1", "::ffff:192.0.2.1"):
+            held(tcp, address)
+        with pytest.raises(LimitExceededError):
+            held(tcp, "192.0.2.1")
+        held(tcp, "192.0.2.2")
+        user[0] = 4711
+        mine[0].end()
+        held(unix)
+        assert len(usage) == 4
+
+
+def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -> None:
+    usage = Usage()
+    held = Held(usage, QuotaSettings)
+    held.by_caller(FLOOD)
+    held.end()
+    held.by_caller(FLOOD)  # its last request has its turn now
+    held.by_caller(OTHER)
+    assert len(usage) == 0
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
+    tables = {"quotas": {"connections_max": 3}}
+    with SecureGateway(tmp_path_factory.mktemp("secure"), tables, attempts_per_min=0) as running:
+        yield running
+
+
+def bearer(secure: SecureGateway, name: str) -> str:
+    return secure.bearer(name, secure.client(name, read=["*"], subscribe=["*"]))
+
+
+def asked(connection: http.client.HTTPSConnection, token: str) -> tuple[int, str, str | None]:
+    """Status, body and Connection of one request on a connection that stays open."""
+    headers = {"Authorization": token, "Content-Type": "application/sparql-query"}
+    connection.request("POST", "/secure/query", "ASK {}", headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode(), answer.headers.get("Connection")
+
+
+def test_a_client_has_its_connections_over_http(secure: SecureGateway) -> None:
+    flood, other = bearer(secure, "http-flood"), bearer(secure, "http-other")
+
+    def opened() -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection("localhost", secure.port, timeout=60, context=secure.tls)
+
+    connections = [opened() for _ in range(5)]
+    try:
+        for _ in range(2):
+            assert [asked(one, flood)[0] for one in connections[:3]] == [200] * 3
+        status, body, how = asked(connections[3], flood)
+        assert (status, how) == (403, "close") and "quotas.connections_max = 3" in body
+        assert msgspec.json.decode(body)["error"] == "limit_exceeded"
+        assert asked(connections[4], other)[0] == 200
+        connections[0].close()
+        for _ in range(1000):
+            again = opened()
+            status = asked(again, flood)[0]
+            again.close()
+            if status == 200:
+                break
+        assert status == 200
+    finally:
+        for one in connections:
+            one.close()
+
+
+def test_a_client_has_its_connections_over_websocket(secure: SecureGateway) -> None:
+    flood, other = bearer(secure, "ws-flood"), bearer(secure, "ws-other")
+    subscribe, query = {"sparql": TEXT, "alias": "a"}, {"sparql": "ASK {}", "alias": "a"}
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(secure.websocket()) for _ in range(5)]
+        for one in sockets[:3]:
+            assert "notification" in ask(one, {"subscribe": {**subscribe, "authorization": flood}})
+            assert "answer" in ask(one, {"query": {**query, "authorization": flood}})
+        refused = ask(sockets[3], {"query": {**query, "authorization": flood}})
+        assert (refused["status_code"], refused["error"], refused["alias"]) == (403, "limit_exceeded", "a")
+        assert "quotas.connections_max = 3" in refused["error_description"]
+        for one in sockets[3:]:
+            assert "answer" in ask(one, {"query": {**query, "authorization": other}})
+
+
+def test_an_address_has_its_connections_in_plain_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "is_loopback", lambda address: False)
+
+    async def scenario() -> None:
+        async with running_gateway(tmp_path, quotas={"connections_max": 3}) as addresses:
+            host, _, port = addresses.query.removeprefix("http://").partition("/")[0].partition(":")
+            streams = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+            answer = (await streams[3][0].read()).decode()
+            assert answer.startswith("HTTP/1.1 403 ") and "quotas.connections_max = 3" in answer
+            for _, writer in streams:
+                writer.close()
+            sockets = [await connect(addresses.subscribe) for _ in range(3)]
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(addresses.subscribe)
+            assert caught.value.response.status_code == 403
+            assert b"quotas.connections_max = 3" in caught.value.response.body
+            await sockets[0].close()
+            for _ in range(1000):  # until the gateway has seen that it went
+                try:
+                    sockets.append(await connect(addresses.subscribe))
+                    break
+                except InvalidStatus:
+                    continue
+            assert len(sockets) == 4
+            for one in sockets:
+                await one.close()
+
+    go(scenario)
