@@ -179,7 +179,7 @@ def _log(data: Path, clock: FakeClock) -> LogWriter:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tests.soak.__main__ days", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.soak days", description=__doc__)
     parser.add_argument("--hours", type=int, default=72)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args(arguments)

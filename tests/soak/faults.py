@@ -22,7 +22,7 @@ BATCH = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tests.soak.__main__ faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.soak faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=10_000)
     parser.add_argument("--cuts", type=int, default=15_000, help="power cuts")
     parser.add_argument("--full", type=int, default=4_800, help="cases of a disk that is full or read-only for a while")

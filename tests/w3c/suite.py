@@ -1,8 +1,8 @@
 """The W3C SPARQL test suites, read from rdflib's source distribution: `sparql11` and the older `dawg-data-r2`.
 
 The distribution is fetched by `tests/w3c/fetch.sh` (a step of `make test`) and read in memory; its hash must be one of
-`requirements-test.lock`. Terms are those of `tests/support/oracle.py`, in the store's canonical form (`1.0` is `1`), since
-that is what a store without the original spelling can give.
+`requirements-test.lock`. Terms are those of `tests/support/oracle.py`, in the store's canonical form (`1.0` is `1`),
+since that is what a store without the original spelling can give.
 """
 
 from __future__ import annotations
