@@ -1,1 +1,5 @@
-"""Producers and consumers for devices, one package per protocol; each runs as a process of its own."""
+"""Adapters connect devices to the gateway: one package per protocol, one process per adapter.
+
+mqtt: sensors that publish over MQTT; coap: actuators that are CoAP servers; networks: the networks that an adapter may
+send to. An adapter uses the public protocol only (`engine.client`). It loads neither the store nor the gateway.
+"""

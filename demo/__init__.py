@@ -1,1 +1,5 @@
-"""What a Pi never runs: a simulated street, and a simulated fleet with ground truth."""
+"""Demonstrations, which are not installed on a gateway.
+
+street: a simulated street around a real gateway (`make run`); fleet: a simulated fleet with ground truth (`make
+demo-fleet`).
+"""

@@ -7,8 +7,11 @@
 >>> commit.notifications[0].added.rows
 (('<http://example.org/lamp/1>',),)
 
-The names are imported when they are first used, so that `engine.client` and `engine.change_log.codec` can be
-imported where pyoxigraph is not wanted.
+core: `Engine`, one update at a time; terms, delta: values; errors: the error tree; access: permissions by graph;
+term_bounds: limits of a term; work: the cost of an evaluation; slices: pauses in long work. Packages: sparql, store,
+matching, updating, change_log, protocol, client.
+
+Names are imported at first use, so that `engine.client` and `engine.change_log.codec` load no pyoxigraph.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,1 +1,1 @@
-"""Vocabulary, SOSA profile, SHACL shapes and the lighting ontology. Imports nothing of ours."""
+"""Vocabularies: gateway.ttl and lighting.ttl; vocabulary has the IRIs that the code writes, as constants."""

@@ -1,5 +1,6 @@
 """What the documents say is true: README's commands and the documented settings."""
 
+import ast
 import asyncio
 import json
 import re
@@ -92,3 +93,14 @@ def test_modules_that_architecture_names_are_there() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for name in set(re.findall(r"`((?:engine|gateway|adapters|tests|apps|ontology|benchmarks)/[\w./-]+\.\w+)`", text)):
         assert (ROOT / name).exists(), name
+
+
+def test_docstring_of_a_folder_names_its_files() -> None:
+    for package in ("adapters", "cloud_sync", "demo", "engine", "gateway", "ontology"):
+        for init in (ROOT / package).rglob("__init__.py"):
+            folder = init.parent
+            named = set(re.findall(r"\w+", ast.get_docstring(ast.parse(init.read_text())) or ""))
+            modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+            packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+            missing = (modules | packages) - named
+            assert not missing, f"{init.relative_to(ROOT)} does not name {sorted(missing)}"

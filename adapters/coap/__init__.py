@@ -1,1 +1,5 @@
-"""CoAP actuators: a consumer that keeps each device in the state that the knowledge base says."""
+"""CoAP adapter: keeps each device in the state that the dataset gives for it.
+
+mapping: subscription row -> command, and the update that records an acknowledgement (pure; add a payload format such
+as LwM2M here); adapter: subscription, retries and requests with aiocoap; settings: the table ``[coap]``.
+"""

@@ -1,4 +1,7 @@
-"""The demo: a simulated street around a real gateway, real MQTT and real CoAP."""
+"""`make run`: a simulated street around a real gateway, with real MQTT and real CoAP.
+
+play: starts broker, gateway and street; street: sensors, lamps and people; story: the lines on the terminal.
+"""
 
 from lamplighter.demo.street.play import run_demo
 

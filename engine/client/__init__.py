@@ -1,9 +1,10 @@
-"""The public protocols from the other side: producers, consumers and aggregators (Roffia 2016, II.B; SEPA protocol).
+"""Client library: the public protocols from the client's side (Roffia 2016, II.B; SEPA protocol).
 
-`EngineClient` speaks with a Lamplighter gateway, or subscribes at another SEPA broker, by one WebSocket.
-`SparqlEndpoint` queries and updates by HTTP whatever speaks the SPARQL 1.1 Protocol. `Producer`, `Consumer`,
-`Aggregator` and `GenericClient` take addresses and texts from a JSAP file. The only package of `engine` that does
-I/O; it loads no store, and what needs an HTTP client is imported when it is first used.
+connection: `EngineClient`, one WebSocket to a gateway or another SEPA broker; messages: its messages; http:
+`SparqlEndpoint`, the SPARQL 1.1 Protocol; patterns: `Producer`, `Consumer`, `Aggregator` and `GenericClient` on a JSAP
+file; profile: reads JSAP files; oauth: registration and tokens; addresses: URLs, Unix sockets and trust; results:
+answers as values. The only package of `engine` that does I/O. It loads no store; an HTTP client is imported at first
+use.
 """
 
 from importlib import import_module

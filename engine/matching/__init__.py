@@ -1,7 +1,7 @@
 """Quad delta -> changed rows of each subscription.
 
-subscriptions: all of them, by shape; shapes, units: queries that differ in constants only; lutt: which of them a quad
-concerns; cts: the index of triples they read; plan: a query compiled to loops; codegen: writes these loops; analysis:
-what is known of a tree before; expressions, aggregates, costs: values, and what they may cost; spu: a query that the
-store evaluates again; spuids: names of subscriptions.
+subscriptions: follows a commit for all of them; shapes, units: queries that differ only in constants; lutt: the shapes
+that a quad can touch; cts: the index of quads; analysis: the class of a query, and how a change passes through it;
+plan: a query compiled to functions; codegen: writes their Python code; expressions, aggregates: values as the store
+computes them; costs: bounds on an expression; spu: re-evaluation by the store; spuids: names of subscriptions.
 """

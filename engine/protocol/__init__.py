@@ -1,6 +1,7 @@
 """The wire protocol of SEPA 0.9.12, for both sides.
 
-wire: messages of the subscribe protocol; jsap, jsap_tree: profiles of applications.
+wire: messages of the subscribe protocol; jsap: application profiles as typed values; jsap_tree: their spellings,
+includes and overrides.
 """
 
 from lamplighter.engine.protocol.wire import (

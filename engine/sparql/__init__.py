@@ -1,6 +1,7 @@
-"""SPARQL text -> what the engine needs to know of it.
+"""SPARQL text -> checked request -> algebra.
 
-lexer, grammar: tokens and syntax; algebra: trees of them; requests: one checked request; skeletons: a text without its
-constants; clauses: VALUES, FROM and USING put into a text; forced_bindings, clock_function: what is put in place of
-variables and of the clock; limits: how long and deep a text may be; text_cache: the last used texts.
+limits: length and depth, checked before parsing; lexer: tokens; grammar: tokens -> algebra; algebra: the tree;
+requests: one checked request; skeletons: a text without its constants; text_cache: bounded cache of texts; clauses:
+VALUES, FROM and USING inserted into a text; forced_bindings, clock_function: values in place of variables and of the
+clock.
 """

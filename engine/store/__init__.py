@@ -1,5 +1,5 @@
 """The dataset.
 
-quad_store: quads in memory or on disk (Oxigraph); renewal: a fresh native store in place of an old one; audit: compares
-index and store.
+quad_store: quads in memory or on disk (Oxigraph); renewal: replaces an aged native store while it is in use; audit:
+compares index and store.
 """

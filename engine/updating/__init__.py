@@ -1,5 +1,5 @@
 """Update request -> quad delta.
 
-updates: chooses the way; by_plan: a compiled WHERE; by_store: evaluation by the store; graph_store: the Graph Store
-HTTP Protocol.
+updates: chooses between plan and store; by_plan: compiled updates; by_store: evaluation by the store; graph_store: the
+Graph Store HTTP Protocol.
 """

@@ -1,5 +1,5 @@
 """The commands of `lamplighter`.
 
-commands: log, status, timers and the like; client_commands: query, update, subscribe; security_commands: clients and
-certificates; install: services of this machine; confirmation: what destroys asks first.
+commands: verify, log, backup, restore, status; client_commands: query, update, subscribe, register; security_commands:
+clients, keys; install: install, uninstall; confirmation: the question before a destructive command.
 """

@@ -1,6 +1,6 @@
-"""Where clients come in.
+"""Gates: where clients connect.
 
-opening: which listeners there are; listeners, bounded_sockets: sockets and their limits; websocket: SEPA protocol;
-outbox: what waits for a WebSocket client; http/: SPARQL Protocol, Graph Store Protocol, operations; local_call:
-commands of this machine.
+opening: which listeners are open; listeners: TCP, TLS and Unix sockets; websocket: the SEPA protocol, and
+disconnection of slow clients; outbox: bounded queue of messages to one client; bounded_sockets: bounds on unread
+input; http: SPARQL Protocol, Graph Store Protocol, operations; local_call: commands on the same machine.
 """

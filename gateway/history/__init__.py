@@ -1,4 +1,5 @@
-"""The past, for people.
+"""Reads the past from a data folder, and brings it back.
 
-records: reads a data folder; verification: checks it; backup, restoring: a dataset out and in.
+records: records and datasets as of any record; verification: checks every file; backup: writes a backup; restoring:
+restores one while the gateway runs.
 """

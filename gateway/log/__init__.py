@@ -1,5 +1,5 @@
 """The change log on disk.
 
-writer: appends and syncs; reader: segments in order; keeper: rotation, snapshots and retention in the background;
-sealing, snapshots, retention: each of them; persistent_store: the store on disk beside the log.
+writer: append and sync; reader: every good record in order, torn tails, damage; keeper: background work; sealing,
+snapshots, retention: its parts; persistent_store: a dataset on disk beside the log.
 """

@@ -1,5 +1,5 @@
 """The task that owns the engine.
 
-runner: the queue and its steps; recovery: snapshot and log at the start; subscribers: sinks of subscriptions; slices:
-long steps in turns with the gates; upkeep: what is done while the queue is empty.
+runner: the queue, its steps and their groups; recovery: the start from snapshot and log; subscribers: subscriptions
+and their clients; slices: long steps in slices of 20 ms; upkeep: work for idle time.
 """

@@ -1,1 +1,4 @@
-"""figures: what status and health show; timings: how long things take; metrics: Prometheus."""
+"""The gateway's state for operators.
+
+figures: health and figures; timings: durations; metrics: Prometheus text.
+"""

@@ -1,1 +1,7 @@
-"""Who may do what over the network: certificates, registered clients, tokens, permissions, rate limits, audit lines."""
+"""Authentication and authorization.
+
+gatekeeper: credentials -> caller, at both gates; callers: the caller; authorization: registers clients and issues
+tokens; registry: registered clients; tokens: JSON Web Tokens; permissions: graphs of a client; certificates: TLS;
+browsers: checks of Host and Origin; peers: users of Unix sockets; interfaces: addresses of the machine; rates: rate
+limits; audit: audit log.
+"""

@@ -1,6 +1,6 @@
 """The gateway as a service.
 
-process: puts the parts together; adapter_process: each adapter as a process; supervision, systemd: readiness,
-watchdog, sockets and credentials; reload: settings while it runs; wanted: which processes the settings ask for;
-system_update: the image's bundles.
+process: builds the processes from their parts; adapter_process: one adapter as a process; supervision: readiness and
+watchdog under systemd; reload: settings that change while it runs; wanted: which processes the settings ask for;
+system_update: update bundles of the image.
 """

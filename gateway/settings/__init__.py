@@ -1,6 +1,7 @@
-"""`lamplighter.toml` -> typed settings. Read once; each part gets its own table passed down.
+"""`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-An unknown key or a bad value stops the start, and the error names file and key.
+security: the table ``[security]``; ``[mqtt]``, ``[coap]`` and ``[sync]`` belong to their packages; the other tables
+are here. An unknown key or a bad value stops the start; the error names file and key.
 """
 
 from __future__ import annotations

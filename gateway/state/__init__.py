@@ -1,5 +1,6 @@
-"""What records say besides the dataset: each part follows records.
+"""State beside the dataset, rebuilt from the records of the change log.
 
-delayed: delayed updates and timers; applications: reactions; request_ids: repeated requests; resumption: subscriptions
-that outlive connections; quotas: what one client may use.
+delayed: delayed updates and their scheduler; applications: triggers and reactions; request_ids: answers to retries;
+resumption: subscriptions that outlive their connections. Not in the log: quotas, limits of one client; shares, bytes
+that wait for one client.
 """

@@ -1,5 +1,5 @@
 """Evaluation in processes that can be killed.
 
-ad_hoc: queries; trials: whether a request stays within its limits; large_updates, rdf_bodies: parsing of long texts;
-fresh_nodes: blank nodes of what was parsed there.
+ad_hoc: queries; trials: trial runs of what the engine is about to evaluate by the store; large_updates: long update
+texts; rdf_bodies: RDF documents; fresh_nodes: new blank nodes without collisions between processes.
 """

@@ -1,7 +1,9 @@
-"""What the silver tables tell of a fleet: pure functions from DataFrames to DataFrames, and a command for each.
+"""Jobs: silver tables -> answers. Pure functions from DataFrames to DataFrames, and a command for each.
 
-All take *readings*, the table observations with the time of each reading found by `clocks.timed`. Sessions
-keep UTC; hours and days are those of UTC. docs/fleet.md explains each job with a query.
+Jobs: aggregates, anomalies, clocks, dead_sensors, fleet_health, gaps, lamps, reactions. analysis: all jobs over one
+set of tables, with shared intermediate results; results: their names, Parquet and CSV; texts: rows as text; commands:
+`lamplighter-fleet jobs`. *Readings* is the table observations with the time of each reading found by `clocks.timed`.
+Times, hours and days are in UTC. docs/fleet.md explains each job with a query.
 """
 
 from lamplighter.cloud_sync.fleet.jobs.commands import add_commands

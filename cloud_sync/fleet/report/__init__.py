@@ -1,4 +1,7 @@
-"""The fleet on one page for people: `lamplighter-fleet report`."""
+"""Report: the results of all jobs as one HTML page.
+
+content: the rows that the page shows; plots: SVG; page: content -> HTML; commands: `lamplighter-fleet report`.
+"""
 
 from lamplighter.cloud_sync.fleet.report.commands import add_commands, write_report
 

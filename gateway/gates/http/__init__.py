@@ -1,1 +1,6 @@
-"""The HTTP gate: SPARQL 1.1 Protocol, Graph Store HTTP Protocol, and what operators ask for."""
+"""The HTTP gate: SPARQL 1.1 Protocol, Graph Store HTTP Protocol, and operations.
+
+gate: serves the gate; connections: one connection with its limits; places: paths, methods and required permissions,
+the only way to a handler; calls: request -> query or update; negotiation: media types; answers: responses; sparql,
+graph_store, operations, oauth, clients, description: handlers; cors: cross-origin rules.
+"""
