@@ -221,11 +221,6 @@ class Bag:
 
     __hash__ = None  # type: ignore[assignment]  # equality is by content, and bags are large
 
-    @property
-    def values(self) -> int:
-        """How many values there are in all rows, unbound ones too."""
-        return len(self.rows) * len(self.variables)
-
     def __len__(self) -> int:
         return len(self.rows)
 

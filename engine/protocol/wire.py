@@ -30,6 +30,7 @@ from lamplighter.engine.errors import (
     SubscribeMemberError,
     UnsupportedRequestError,
 )
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Bag, Binding, Term, iri, term_to_json
 
 
@@ -152,6 +153,10 @@ _SEPA_CODES: dict[type[GatewayError], tuple[str, int]] = {
 }
 """Code and status for these requests where they are not those of HTTP (protocol 2.6)."""
 
+FEW_VALUES = 50
+"""So few are written at once, however long they are."""
+LONG_CHARACTERS = 500_000
+"""More take long to write."""
 TERM_TEXTS_MAX = 16_384
 """Terms whose JSON is remembered: the same ones go out again and again."""
 TERM_CHARACTERS_MAX = 200
@@ -333,6 +338,14 @@ def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
         body["alias"] = alias
     body["sequence"] = sequence
     return msgspec.json.encode({"resumed": body})
+
+
+def is_long(bag: Bag) -> bool:
+    """Whether the text of a bag takes long to make: it has many values, or some very long ones."""
+    values = len(bag.rows) * len(bag.variables)
+    if values <= FEW_VALUES:
+        return False
+    return values > LONG or sum(len(term) for row in bag.rows for term in row if term) > LONG_CHARACTERS
 
 
 def write_results(bag: Bag) -> None:

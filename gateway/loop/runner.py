@@ -56,7 +56,7 @@ from lamplighter.engine.errors import (
     bare,
     is_fault,
 )
-from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.protocol import Results, Resume, is_long
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.clock_function import query_at
 from lamplighter.engine.sparql.requests import Query, query_outline
@@ -1261,7 +1261,7 @@ class Runner:
             results = shared.get(key)
             if results is None:
                 results = shared[key] = Results(notification.added, notification.removed)
-                if notification.added.values > LONG or notification.removed.values > LONG:
+                if is_long(notification.added) or is_long(notification.removed):
                     self._unwritten.append(results)
             self._subscribers.deliver(notification, results)
 

@@ -28,7 +28,7 @@ from lamplighter.engine.access import FULL, Access, Graphs
 from lamplighter.engine.change_log import Cause, Followed, Record
 from lamplighter.engine.core import Ended, Engine, Notification, Subscription
 from lamplighter.engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
-from lamplighter.engine.protocol import Results, Resume, write_results
+from lamplighter.engine.protocol import Results, Resume, is_long, write_results
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
@@ -219,8 +219,8 @@ class Subscribers:
         self.evaluated_s = thread_time() - begun
         try:
             self._trials.check_rows(subscription.first)
-            if subscription.first.values > LONG:
-                self._slices.begin(subscription.first.values)
+            if is_long(subscription.first):
+                self._slices.begin(LONG)
                 with self._slices.beside():
                     write_results(subscription.first)
             if asked.keep is None:

@@ -29,7 +29,8 @@ from tests.support.hostile import BINARY, CLOSE, TEXT, Hostile, RawSocket, frame
 
 pytestmark = pytest.mark.faults
 
-MESSAGES, REQUESTS, TORN, FRAMES = 130_000, 50_000, 15_000, 6_000
+MESSAGES, REQUESTS, TORN, FRAMES = 132_000, 51_000, 15_000, 6_000
+PARTS = 3
 AT_ONCE, PER_SOCKET, SOCKETS = 50, 1_000, 2
 WEBSOCKET = "/subscribe"
 DISCONNECTED, DISCONNECTED_MAX = "disconnected", 40
@@ -42,15 +43,15 @@ _ENDED = (ConnectionError, ssl.SSLError)
 """What a connection that the gateway closed raises."""
 IDLE_S = 5  # longer than any pause in which a busy machine runs neither side, and what is well-behaved seems idle
 STALLED = 60
-GROWTH_BYTES_MAX = 96 * 1024 * 1024
-"""Of resident memory from one half of the messages to the other, when what large work has left is given back. 5 to
-48 MB in several runs; 50 MB is the aim."""
+GROWTH_BYTES_MAX = 50 * 1024 * 1024
+"""Of resident memory after the first part, to the lower one of the two other parts: what large work leaves free in the
+heap differs by 60 MB from one moment to the next, and what grows with the messages is in both."""
 PEAK_BYTES_MAX = 1536 * 1024 * 1024
 """The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a
 run beside other work."""
-HELD_MS_MAX = 3000.0
-"""Processor time for which the gateway may be kept from everything else at a time: 418 and 842 ms in two runs;
-250 ms is the aim."""
+HELD_MS_MAX = 500.0
+"""Processor time for which the gateway may be kept from everything else at a time. 250 ms is the aim, and what an idle
+machine keeps; a busy one, or a slower one, takes twice as long for the same work."""
 LOG = "gateway.log"
 USUAL = ("browser refused", "client disconnected", "subscription expired", "subscription ended")
 REST_S = 30.0
@@ -330,33 +331,36 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
         good = stack.enter_context(wellbehaved(gateway))
 
         def messages(seen: Counter[str], hostile: Hostile) -> None:
-            hostile_messages(gateway, hostile, MESSAGES // 2 // SOCKETS, seen)
+            hostile_messages(gateway, hostile, MESSAGES // PARTS // SOCKETS, seen)
 
         def torn_ones(hostile: Hostile) -> None:
-            torn_requests(gateway, hostile, TORN // 2, torn)
-            torn_frames(gateway, hostile, FRAMES // 2)
+            torn_requests(gateway, hostile, TORN // PARTS, torn)
+            torn_frames(gateway, hostile, FRAMES // PARTS)
 
-        def send_half(half: int) -> None:
+        def send(part: int) -> None:
             """All kinds beside each other: what one waits for, a trial above all, is time for the others."""
             works: list[Callable[[Hostile], None]] = [
                 *(partial(messages, seen) for seen in told),
-                lambda hostile: hostile_requests(gateway, hostile, REQUESTS // 2, answers),
+                lambda hostile: hostile_requests(gateway, hostile, REQUESTS // PARTS, answers),
                 torn_ones,
             ]
             with ThreadPoolExecutor(len(works)) as threads:
-                hostiles = (Hostile(seed + 10 * half + number) for number in range(len(works)))
+                hostiles = (Hostile(seed + 10 * part + number) for number in range(len(works)))
                 for sent in [threads.submit(work, hostile) for work, hostile in zip(works, hostiles, strict=True)]:
                     sent.result()
 
-        send_half(0)  # what is remembered of texts, within limits, is nearly as much as it gets
+        send(0)  # the text caches are nearly full now
         warm = rested(gateway)
         stalled = Stalled(gateway, stack)
-        send_half(1)
+        send(1)
         stalled.wait(60)
+        middle = rested(gateway)
+        send(2)
         end = rested(gateway)
         print(sum(told, Counter()), answers, torn, sep="\n")
         print(f"{good.rounds} rounds of the well-behaved client, the longest {good.longest_s:.3f} s")
-        print({name: (warm["engine"][name], end["engine"][name]) for name in ("resident_bytes", "open_files")})
+        for name in ("resident_bytes", "open_files"):
+            print(name, [part["engine"][name] for part in (warm, middle, end)])
         peak = gateway.resident_bytes_max()
         print(f"the loop was held {end['engine']['loop_held_ms']}")
         print(f"{peak} bytes were resident at most; the gateway took {gateway.cpu_s():.0f} s of a processor")
@@ -366,7 +370,8 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
         assert answers[BROKEN_OFF] <= BROKEN_OFF_MAX
         assert disconnected <= min(end["websocket"]["disconnected"], DISCONNECTED_MAX)
         assert end["engine"]["open_files"] <= warm["engine"]["open_files"] + 2
-        assert end["engine"]["resident_bytes"] <= warm["engine"]["resident_bytes"] + GROWTH_BYTES_MAX
+        resident_bytes = min(part["engine"]["resident_bytes"] for part in (middle, end))
+        assert resident_bytes <= warm["engine"]["resident_bytes"] + GROWTH_BYTES_MAX
         assert peak <= PEAK_BYTES_MAX
         assert good.rounds > 100
         assert good.longest_s < SERVED_S_MAX
