@@ -37,10 +37,11 @@ from lamplighter.engine.slices import Slices
 from lamplighter.engine.sparql.clock_function import microseconds, query_at
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
-from lamplighter.engine.store.quad_store import QuadStore, parse_quads, quad_from_native, query_native
+from lamplighter.engine.store.quad_store import QuadStore, quad_from_native, query_native
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX, Resolved, UsingGraphs
+from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Source, opened, quads_of
 from lamplighter.engine.updating.updates import Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
@@ -201,9 +202,29 @@ class Engine:
         commit.timings.t_update += prepared
         return commit
 
-    def load(self, data: bytes, media_type: str = "application/n-triples") -> Commit:
-        """Adds an RDF document (N-Triples, N-Quads, Turtle or TriG) in one commit, blank nodes made fresh."""
-        return self.commit(self.prepare_load(data, media_type))
+    def load(
+        self,
+        source: Source,
+        media_type: str | None = None,
+        *,
+        graph: Term | None = None,
+        base: str | None = None,
+        bytes_max: int = DOCUMENT_BYTES_MAX,
+    ) -> Commit:
+        """Adds an RDF document or dataset in one commit, with fresh blank nodes.
+
+        source: the path of a file, or the bytes of a document. The format of a file follows from its name: ``.ttl``,
+        ``.nt``, ``.nq``, ``.trig``, ``.rdf``, ``.xml`` or ``.jsonld``, each with ``.gz`` behind it if it is
+        compressed. media_type: the format as a media type or as one of these names, for bytes and for files with other
+        names; bytes without it are N-Triples. graph: the term of the graph that takes the triples, such as
+        ``<http://example.org/graph>``; None for the default graph. A dataset that names its graphs itself goes into
+        them. base: the IRI that relative IRIs are resolved with. bytes_max: size limit of the document, decompressed,
+        and of its quads as N-Quads.
+
+        Raises RequestSyntaxError with file, line and column, UnsupportedRequestError for an unknown format,
+        LimitExceededError, StoreError, and OSError for a file that cannot be read; then nothing changed.
+        """
+        return self.commit(self.prepare_load(source, media_type, graph=graph, base=base, bytes_max=bytes_max))
 
     def prepare(
         self,
@@ -256,13 +277,23 @@ class Engine:
     def _new_blank_node(self) -> Term:
         return f"_:{self._new_identifier()}"
 
-    def prepare_load(self, data: bytes, media_type: str) -> QuadDelta:
-        """The delta of `load`. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
-        quads = parse_quads(data, media_type)
-        self._store.check(quads)
+    def prepare_load(
+        self,
+        source: Source,
+        media_type: str | None = None,
+        *,
+        graph: Term | None = None,
+        base: str | None = None,
+        bytes_max: int = DOCUMENT_BYTES_MAX,
+    ) -> QuadDelta:
+        """The delta of `load`; nothing is changed by asking. Raises as `load`."""
+        document = opened(source, media_type, bytes_max)
+        quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max)
         present = self._store.contains(quads)
         added = tuple(quad for quad, there in zip(quads, present, strict=True) if not there)
         names = dict.fromkeys(quad.g for quad in added if quad.g is not None)
+        if graph is not None:
+            names[graph] = None  # a graph may exist without quads
         return QuadDelta(
             added=added,
             kept=tuple(quad for quad, there in zip(quads, present, strict=True) if there),

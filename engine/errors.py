@@ -55,24 +55,28 @@ class RequestError(GatewayError):
 
 
 class RequestSyntaxError(RequestError, SyntaxError):
-    """The SPARQL text does not parse.
+    """A SPARQL text or an RDF document does not parse.
 
     ``lineno`` and ``offset`` (both from 1) say where in the text that was sent, or are ``None``
-    where the parser gives no place.
+    where the parser gives no place. ``filename`` is the path of a document that was read from a file.
     """
 
     code = "SPARQL11ProtocolException"
 
-    def __init__(self, message: str, lineno: int | None = None, offset: int | None = None) -> None:
+    def __init__(
+        self, message: str, lineno: int | None = None, offset: int | None = None, filename: str | None = None
+    ) -> None:
         super().__init__(message)
         self.msg = message
         self.lineno = lineno
         self.offset = offset
+        self.filename = filename
 
     def __str__(self) -> str:
-        if self.lineno is None:
-            return str(self.msg)
-        return f"line {self.lineno}, column {self.offset}: {self.msg}"
+        place = [] if self.filename is None else [self.filename]
+        if self.lineno is not None:
+            place.append(f"line {self.lineno}, column {self.offset}")
+        return ": ".join(filter(None, (" ".join(place), str(self.msg))))
 
 
 class MalformedRequestError(RequestError):

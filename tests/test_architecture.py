@@ -119,6 +119,22 @@ def test_one_adapter_does_not_know_the_other() -> None:
             assert not any(name.startswith(other) for name in imports(path)), path
 
 
+READS_A_FILE = "engine/updating/documents.py"
+"""`Engine.load` reads the file that its caller names."""
+
+
+def test_only_load_opens_a_file_in_the_engine() -> None:
+    for path in modules("engine"):
+        opens = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        } & {"open", "read_bytes", "read_text", "write_bytes", "write_text", "GzipFile"}
+        relative = str(path.relative_to(ROOT))
+        if not relative.startswith("engine/client/"):
+            assert opens == ({"open", "GzipFile"} if relative == READS_A_FILE else set()), relative
+
+
 def test_engine_does_no_io_but_in_its_client() -> None:
     doing_io = {"asyncio", "socket", "websockets", "threading", "time", "os", "pathlib", "logging"}
     for path in modules("engine"):
@@ -127,6 +143,8 @@ def test_engine_does_no_io_but_in_its_client() -> None:
             tops -= {"pathlib"}  # the type of an attribute and of an argument
         if path.name == "core.py":
             tops -= {"time"}  # to measure itself, when it is told to
+        if str(path.relative_to(ROOT)) == READS_A_FILE:
+            tops -= {"os", "pathlib"}
         if path.parent.name != "client":
             assert not tops & doing_io, f"{path.name} imports {tops & doing_io}"
             assert not any(name.startswith("lamplighter.engine.client") for name in imports(path)), path.name

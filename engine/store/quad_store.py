@@ -1,7 +1,7 @@
 """The dataset behind the engine: pyoxigraph in memory or on disk, seen through terms as text.
 
 What comes out of it is canonical, and what goes in must be (`1.5`, not `1.50`): terms that came out of it
-or of `parse_quads`.
+or of `engine.updating.documents`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import pyoxigraph as ox
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import (
     ConfigurationError,
-    LimitExceededError,
     RequestSyntaxError,
     StoreError,
     UnsupportedRequestError,
@@ -36,7 +35,7 @@ from lamplighter.engine.store.renewal import (
     split,
     write,
 )
-from lamplighter.engine.term_bounds import TERM_BYTES_MAX, check_terms, check_turtle
+from lamplighter.engine.term_bounds import TERM_BYTES_MAX, check_terms
 from lamplighter.engine.terms import Bag, Binding, Quad, Term, is_blank, is_iri
 
 MEDIA_TYPES = {
@@ -531,26 +530,6 @@ def _object_and_graph(text: str) -> tuple[Term, Term | None]:
     else:
         space = text.find(" ")
     return (text, None) if space < 0 else (text[:space], text[space + 1 :])
-
-
-def parse_quads(data: bytes, media_type: str) -> list[Quad]:
-    """The quads of an RDF document in the store's canonical terms, with fresh blank nodes.
-
-    Raises RequestSyntaxError with the place, UnsupportedRequestError for an unknown media type, LimitExceededError for
-    what is nested too deep or cannot be read for its length.
-    """
-    syntax = MEDIA_TYPES.get(media_type)
-    if syntax is None:
-        raise UnsupportedRequestError(f"cannot read {media_type!r}; known: {', '.join(MEDIA_TYPES)}")
-    check_turtle(data)
-    scratch = ox.Store()
-    try:
-        scratch.extend(ox.parse(data, format=syntax, rename_blank_nodes=True))
-    except SyntaxError as error:
-        raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
-    except MemoryError as error:  # the parser's name for a statement of more than 16 MiB
-        raise LimitExceededError("a statement has more than 16 MiB; keep large values elsewhere") from error
-    return [quad_from_native(quad) for quad in scratch]
 
 
 def query_native(

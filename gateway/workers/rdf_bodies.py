@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import BinaryIO
-from xml.parsers import expat
 
 import pyoxigraph as ox
 
@@ -24,11 +23,10 @@ from lamplighter.engine.errors import (
     QueueFullError,
     RequestSyntaxError,
     StoreError,
-    UnsupportedRequestError,
 )
-from lamplighter.engine.sparql.limits import NESTING_MAX
 from lamplighter.engine.term_bounds import check_json, check_turtle
 from lamplighter.engine.terms import Quad, Term
+from lamplighter.engine.updating.documents import check_xml
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
@@ -122,44 +120,6 @@ def _statements(body: bytes, media_type: str, base: str) -> Iterator[bytes]:
             yield data
     except SyntaxError as error:
         raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
-
-
-def check_xml(body: bytes) -> None:
-    """Refuses XML that must not get to the native parser.
-
-    Raises RequestSyntaxError for what is not well-formed UTF-8, UnsupportedRequestError for a DOCTYPE, and
-    LimitExceededError for elements that are nested more than `NESTING_MAX` deep.
-    """
-    # The native parser reads UTF-8 and nothing else. In another encoding expat would read another document.
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise RequestSyntaxError(f"the document is not UTF-8: {error.reason} at byte {error.start}") from error
-    parser = expat.ParserCreate("utf-8")  # whatever the document declares
-    depth = 0
-
-    def doctype(*_: object) -> None:
-        raise UnsupportedRequestError("RDF/XML with a DOCTYPE is not read; write entities as the characters themselves")
-
-    def begin(*_: object) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > NESTING_MAX:
-            raise LimitExceededError(
-                f"elements are nested more than {NESTING_MAX} deep; refer to nodes by rdf:resource or rdf:nodeID"
-            )
-
-    def end(_: object) -> None:
-        nonlocal depth
-        depth -= 1
-
-    parser.StartDoctypeDeclHandler = doctype
-    parser.StartElementHandler = begin
-    parser.EndElementHandler = end
-    try:
-        parser.Parse(text, True)
-    except expat.ExpatError as error:
-        raise RequestSyntaxError(expat.ErrorString(error.code), error.lineno, error.offset + 1) from error
 
 
 def _quads(lines: bytes, graph: Term | None, fresh: FreshNodes) -> list[Quad]:

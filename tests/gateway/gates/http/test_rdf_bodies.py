@@ -19,11 +19,12 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
+from lamplighter.engine.updating.documents import check_xml
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
 from lamplighter.gateway.workers import rdf_bodies
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
-from lamplighter.gateway.workers.rdf_bodies import RdfBodies, check_xml
+from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from tests.support.forks import forks
 from tests.support.running_gateway import go, http, running_gateway, until, update
 from tests.support.secure_gateway import SecureGateway

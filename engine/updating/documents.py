@@ -1,0 +1,238 @@
+"""RDF documents: a file or bytes -> quads in canonical terms.
+
+This is the one module of the engine outside `engine.client` that opens a file: `Engine.load` reads the path that its
+caller names.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+from xml.parsers import expat
+
+import pyoxigraph as ox
+
+from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
+from lamplighter.engine.sparql.limits import NESTING_MAX
+from lamplighter.engine.store.quad_store import quad_from_native
+from lamplighter.engine.term_bounds import check_json, check_terms, check_turtle
+from lamplighter.engine.terms import Quad, Term, is_iri
+
+DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of the largest document, decompressed, and characters of its quads as N-Quads; the default."""
+
+Source = bytes | str | os.PathLike[str]
+"""A document: its bytes, or the path of its file."""
+
+_SHORT_NAMES = {
+    "application/n-triples": ("nt", "ntriples"),
+    "application/n-quads": ("nq", "nquads"),
+    "text/turtle": ("ttl", "turtle"),
+    "application/trig": ("trig",),
+    "application/rdf+xml": ("rdf", "xml"),
+    "application/ld+json": ("jsonld",),
+}
+_MEDIA_TYPES = {name: media_type for media_type, short in _SHORT_NAMES.items() for name in (media_type, *short)}
+_SUFFIXES = ".ttl, .nt, .nq, .trig, .rdf, .xml or .jsonld"
+_BATCH_QUADS = 1000
+_BATCH_BYTES = 1024 * 1024
+
+
+class Document(NamedTuple):
+    """The bytes of a document, its syntax, and the name that errors give it: a path, or nothing."""
+
+    data: bytes
+    syntax: ox.RdfFormat
+    name: str | None
+
+
+def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
+    """Reads a document; a file whose name ends with ``.gz`` is decompressed.
+
+    media_type: the format, as a media type or a short name such as ``ttl``. None: N-Triples for bytes; for a file, the
+    format follows from the name. Raises UnsupportedRequestError for an unknown format, LimitExceededError for more
+    than bytes_max bytes, RequestSyntaxError for a damaged compressed file, and OSError as `open` does.
+    """
+    if isinstance(source, bytes):
+        if len(source) > bytes_max:
+            raise _too_large("the document", bytes_max)
+        return Document(source, _syntax(media_type or "application/n-triples", "the document"), None)
+    name = os.fspath(source)
+    if "\n" in name:
+        raise UnsupportedRequestError(
+            'a text is taken for the path of a file; pass a document as bytes: load(text.encode(), "ttl")'
+        )
+    path = Path(name)
+    compressed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if compressed else path).suffix.lower()
+    if media_type is None and suffix[1:] not in _MEDIA_TYPES:
+        raise UnsupportedRequestError(
+            f"{name}: the name does not tell the format; end it with {_SUFFIXES}, or pass the format as media_type"
+        )
+    syntax = _syntax(media_type or suffix[1:], name)
+    with path.open("rb") as file:
+        try:
+            data = (gzip.GzipFile(fileobj=file) if compressed else file).read(bytes_max + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise RequestSyntaxError(f"not a whole gzip file: {error}; compress it again", filename=name) from error
+    if len(data) > bytes_max:
+        raise _too_large(name, bytes_max)
+    return Document(data, syntax, name)
+
+
+def quads_of(
+    document: Document, graph: Term | None, base: str | None, term_bytes_max: int, bytes_max: int
+) -> list[Quad]:
+    """The quads of a document, each once, in the store's canonical terms and with fresh blank nodes.
+
+    graph: the term of the graph that takes the triples of the default graph; a document with named graphs is refused
+    then. base: what relative IRIs are resolved with; without it, the graph's name if that is an IRI. Raises
+    RequestSyntaxError with the place, UnsupportedRequestError, and LimitExceededError for terms that are too long or
+    too deep and for more than bytes_max bytes of N-Quads.
+    """
+    try:
+        return _quads(document, graph, base, term_bytes_max, bytes_max)
+    except RequestSyntaxError as error:
+        error.filename = document.name
+        raise
+    except (LimitExceededError, UnsupportedRequestError) as error:
+        if document.name is None:
+            raise
+        raise type(error)(f"{document.name}: {error}") from error
+
+
+def _quads(document: Document, graph: Term | None, base: str | None, term_bytes_max: int, bytes_max: int) -> list[Quad]:
+    data, syntax, _ = document
+    if graph is not None:
+        _check_name(graph)
+        base = graph[1:-1] if base is None else base
+    if syntax == ox.RdfFormat.RDF_XML:
+        check_xml(data)
+    elif syntax == ox.RdfFormat.JSON_LD:
+        check_json(data)
+    else:
+        check_turtle(data)
+    found: dict[Quad, None] = {}
+    size = 0
+    try:
+        for batch in _batches(ox.parse(data, format=syntax, base_iri=base, rename_blank_nodes=True)):
+            canonical = ox.Store()
+            canonical.extend(batch)
+            quads = [quad_from_native(quad) for quad in canonical]
+            check_terms(quads, term_bytes_max)
+            if graph is not None:
+                quads = [_placed(quad, graph) for quad in quads]
+            size += sum(len(s) + len(p) + len(o) + len(g or "") + 6 for s, p, o, g in quads)
+            if size > bytes_max:
+                raise LimitExceededError(
+                    f"the document stands for more than {bytes_max} characters of N-Quads; "
+                    "load it in parts, or pass a larger bytes_max"
+                )
+            found.update(dict.fromkeys(quads))
+    except SyntaxError as error:
+        message = f"{_readable(error, base)} (read as {syntax.media_type})"
+        raise RequestSyntaxError(message, error.lineno, error.offset) from error
+    except ValueError as error:
+        raise UnsupportedRequestError(f"base {base!r}: {error}; pass an absolute IRI") from error
+    except MemoryError as error:  # the parser's name for a statement of more than 16 MiB
+        raise LimitExceededError("a statement has more than 16 MiB; keep large values elsewhere") from error
+    return list(found)
+
+
+def check_xml(body: bytes) -> None:
+    """Refuses XML that must not get to the native parser.
+
+    Raises RequestSyntaxError for what is not well-formed UTF-8, UnsupportedRequestError for a DOCTYPE, and
+    LimitExceededError for elements that are nested more than `NESTING_MAX` deep.
+    """
+    # The native parser reads UTF-8 and nothing else. In another encoding expat would read another document.
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise RequestSyntaxError(f"the document is not UTF-8: {error.reason} at byte {error.start}") from error
+    parser = expat.ParserCreate("utf-8")  # whatever the document declares
+    depth = 0
+
+    def doctype(*_: object) -> None:
+        raise UnsupportedRequestError("RDF/XML with a DOCTYPE is not read; write entities as the characters themselves")
+
+    def begin(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > NESTING_MAX:
+            raise LimitExceededError(
+                f"elements are nested more than {NESTING_MAX} deep; refer to nodes by rdf:resource or rdf:nodeID"
+            )
+
+    def end(_: object) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise RequestSyntaxError(expat.ErrorString(error.code), error.lineno, error.offset + 1) from error
+
+
+def _syntax(name: str, document: str) -> ox.RdfFormat:
+    media_type = _MEDIA_TYPES.get(name.partition(";")[0].strip().lower())
+    if media_type is None:
+        raise UnsupportedRequestError(f"{document}: unknown format {name!r}; use one of {', '.join(_MEDIA_TYPES)}")
+    syntax = ox.RdfFormat.from_media_type(media_type)
+    assert syntax is not None, "the store's library reads all of them"
+    return syntax
+
+
+def _too_large(document: str, bytes_max: int) -> LimitExceededError:
+    return LimitExceededError(
+        f"{document} has more than {bytes_max} bytes; load it in parts, or pass a larger bytes_max"
+    )
+
+
+def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[ox.Quad]]:
+    """Quads, so many at a time that none of the lists is large; a prefix makes long IRIs of a short document."""
+    while batch := list(islice(quads, 1)):
+        size = 0
+        for quad in islice(quads, _BATCH_QUADS):
+            batch.append(quad)
+            size += len(str(quad))
+            if size > _BATCH_BYTES:
+                break
+        yield batch
+
+
+def _placed(quad: Quad, graph: Term) -> Quad:
+    if quad.g is not None:
+        raise UnsupportedRequestError(f"the document names the graph {quad.g} itself; load it without graph")
+    return quad._replace(g=graph)
+
+
+def _check_name(graph: Term) -> None:
+    try:
+        if is_iri(graph) and graph.endswith(">"):
+            ox.NamedNode(graph[1:-1])
+            return
+    except ValueError:
+        pass
+    raise UnsupportedRequestError(f"graph {graph!r} is no IRI in N-Triples syntax; write <http://example.org/graph>")
+
+
+def _readable(error: SyntaxError, base: str | None) -> str:
+    """What the parser says, with the cure where it is known."""
+    message = str(error.msg)
+    _, place, rest = message.partition(": ")
+    if error.lineno is not None and place and message.startswith("Parser error at line"):
+        message = rest
+    if "No scheme found" in message and base is None:
+        return f"{message}; declare a base in the document, or pass base"
+    if "LoadDocumentCallback" in message:
+        return "a context at another address is not fetched; put the context into the document"
+    return message
