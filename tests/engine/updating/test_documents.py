@@ -156,7 +156,7 @@ def test_wrong_arguments_are_named() -> None:
         ):
             engine.load(b"", "docx")
         for graph in ("http://g", "<http://g", "<g>", "_:g", '"g"', "<http://a b>"):
-            with pytest.raises(UnsupportedRequestError, match="write <http://example.org/graph>"):
+            with pytest.raises(UnsupportedRequestError, match="in N-Triples syntax; write <http:"):
                 engine.load(b"", "ttl", graph=graph)
 
 
