@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import report
 from benchmarks.fleet_peer import MEMORY, peer_costs
 from benchmarks.measuring import Cost, machine, target
-from lamplighter.cloud_sync.fleet import tables
-from lamplighter.cloud_sync.fleet.bronze import await_end, ingest
 from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.cloud_sync.fleet.session import session
-from lamplighter.cloud_sync.fleet.silver import Silver
+from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.demo.fleet.simulate import Order, fleet
 from lamplighter.demo.fleet.simulated_gateway import Plan
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.cloud_sync.destination import destination
+from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.pace import Clock
 from lamplighter.cloud_sync.settings import SyncSettings, storage_options

@@ -24,7 +24,7 @@ import msgspec
 import zstandard
 
 from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
-from lamplighter.cloud_sync.destination import Destination
+from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain
 from lamplighter.cloud_sync.pace import Clock, Pace
 from lamplighter.cloud_sync.settings import SyncSettings

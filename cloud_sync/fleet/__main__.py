@@ -16,7 +16,14 @@ from lamplighter.engine.errors import GatewayError
 _FLEET = "lamplighter.cloud_sync.fleet"
 MODULES = (
     "lamplighter.demo.fleet.simulate",
-    *(f"{_FLEET}.{name}" for name in ("collector", "bronze", "silver", "jobs", "report", "state", "export", "compact")),
+    f"{_FLEET}.collection.collector",
+    f"{_FLEET}.tables.bronze",
+    f"{_FLEET}.tables.silver",
+    f"{_FLEET}.jobs",
+    f"{_FLEET}.report",
+    f"{_FLEET}.tables.state",
+    f"{_FLEET}.tables.export",
+    f"{_FLEET}.tables.compact",
     "lamplighter.demo.fleet",
 )
 """Modules with an `add_commands(subparsers)`; a command's function is its default `run`, and returns the exit code."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.cloud_sync.fleet import tables
-from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.missing import Gap
-from lamplighter.cloud_sync.fleet.state import GatewayPast, nquads
+from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.lake import Lake, tables
+from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, nquads
 from lamplighter.demo.fleet.gateways import RealGateway
 from lamplighter.demo.fleet.simulated_gateway import nquads_lines_hash
 from lamplighter.demo.fleet.truth import Truth

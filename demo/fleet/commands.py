@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.collector import Collector
+from lamplighter.cloud_sync.fleet.collection.collector import Collector
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.manifest import Manifest
 from lamplighter.demo.fleet.gateways import RealGateway, running
 from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
 from lamplighter.demo.fleet.simulated_gateway import Plan
@@ -221,13 +221,13 @@ def _tables(
     real: list[RealGateway],
     quarantined: int,
 ) -> list[Check]:
-    from lamplighter.cloud_sync.fleet.bronze import await_end, ingest
     from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
     from lamplighter.cloud_sync.fleet.jobs.commands import write_results
     from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
+    from lamplighter.cloud_sync.fleet.lake.tables import read
     from lamplighter.cloud_sync.fleet.report import write_report
-    from lamplighter.cloud_sync.fleet.silver import Silver
-    from lamplighter.cloud_sync.fleet.tables import read
+    from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+    from lamplighter.cloud_sync.fleet.tables.silver import Silver
     from lamplighter.demo.fleet.checks import Checks, gaps, same, table
 
     with story.step("Spark: segments into bronze, bronze into silver"):

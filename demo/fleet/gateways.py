@@ -110,7 +110,7 @@ class RealGateway:
         command = [
             sys.executable,
             "-m",
-            "cloud_sync",
+            "lamplighter.cloud_sync",
             "run",
             "--once",
             "--config",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import fsspec
 
-from lamplighter.cloud_sync.destination import Destination, destination
+from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 BUCKET = "fleet"

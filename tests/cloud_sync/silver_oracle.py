@@ -12,8 +12,7 @@ from typing import Any
 import duckdb
 import pyoxigraph as ox
 
-from lamplighter.cloud_sync.fleet import tables
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.engine.change_log import Record
 
 Row = dict[str, Any]

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 import zstandard
 
-from lamplighter.cloud_sync.destination import Entry, LocalFolder
+from lamplighter.cloud_sync.destinations import Entry, LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.collector import FULL_S, Collector, Tally
-from lamplighter.cloud_sync.fleet.manifest import FILE, Arrivals, Manifest
-from lamplighter.cloud_sync.fleet.missing import Gap
-from lamplighter.cloud_sync.fleet.segment_check import Bounds
+from lamplighter.cloud_sync.fleet.collection.collector import FULL_S, Collector, Tally
+from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Arrivals, Manifest
+from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
 from lamplighter.engine.change_log import SUFFIX, encode
 from lamplighter.engine.change_log import Gap as Lost
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError

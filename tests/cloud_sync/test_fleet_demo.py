@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.fleet import line_fit
-from lamplighter.cloud_sync.fleet.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.missing import Gap
 from lamplighter.demo.fleet.checks import Check, gaps, missing, same, table
 from lamplighter.demo.fleet.truth import SegmentTruth, Truth
 

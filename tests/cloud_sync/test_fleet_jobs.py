@@ -14,12 +14,11 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from lamplighter.cloud_sync.fleet import tables
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, Options
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from tests.cloud_sync import fleet_oracle
 from tests.cloud_sync.fleet_tables import (
     BASE,

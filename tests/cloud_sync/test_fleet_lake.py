@@ -13,11 +13,11 @@ import pyoxigraph as ox
 import pytest
 from pyspark.sql import SparkSession
 
-from lamplighter.cloud_sync.fleet import bronze, export, tables, terms
-from lamplighter.cloud_sync.fleet.compact import compact
-from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.silver import Silver
-from lamplighter.cloud_sync.fleet.state import GatewayPast, nquads, write_lines
+from lamplighter.cloud_sync.fleet.lake import Lake, tables
+from lamplighter.cloud_sync.fleet.tables import bronze, export, terms
+from lamplighter.cloud_sync.fleet.tables.compact import compact
+from lamplighter.cloud_sync.fleet.tables.silver import Silver
+from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, nquads, write_lines
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError, UpstreamError

@@ -8,8 +8,8 @@ import pytest
 from lamplighter.cloud_sync.fleet import __main__ as command
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Batch, Lake
+from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.session import session
-from lamplighter.cloud_sync.fleet.tables import table
 from lamplighter.engine.errors import ConfigurationError
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.small_lake import write_segment

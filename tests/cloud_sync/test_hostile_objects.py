@@ -20,12 +20,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from lamplighter.cloud_sync.destination import LocalFolder
-from lamplighter.cloud_sync.fleet import landing
+from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.collector import Collector, Tally, Turn
-from lamplighter.cloud_sync.fleet.manifest import Manifest
-from lamplighter.cloud_sync.fleet.missing import gaps_of_epoch
+from lamplighter.cloud_sync.fleet.collection import landing
+from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally, Turn
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
+from lamplighter.cloud_sync.fleet.collection.missing import gaps_of_epoch
 from lamplighter.engine.change_log import SUFFIX, Graphs, encode
 from lamplighter.engine.change_log import Gap as Lost
 from lamplighter.engine.errors import UpstreamError

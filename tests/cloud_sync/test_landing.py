@@ -15,9 +15,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamplighter.cloud_sync.destination import LocalFolder
-from lamplighter.cloud_sync.fleet.collector import Collector
-from lamplighter.cloud_sync.fleet.manifest import Manifest
+from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.collection.collector import Collector
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.engine.change_log import SUFFIX
 from tests.support.shipped_logs import Written, landed_records, lines_of, memory_folder, records_of, recut, segments
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.cloud_sync.destination import PART, Destination, LocalFolder, destination
+from lamplighter.cloud_sync.destinations import Destination, LocalFolder, destination
+from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.files import open_plain, opened_folder, write_whole
-from lamplighter.cloud_sync.fleet.collector import Collector, Tally
+from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.engine.change_log import SUFFIX

@@ -18,9 +18,9 @@ import msgspec
 import pytest
 
 from lamplighter.cloud_sync import shipper
-from lamplighter.cloud_sync.destination import LocalFolder
+from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.files import open_plain
-from lamplighter.cloud_sync.fleet.collector import Collector
+from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.pace import Clock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.shipper import NAMES_MAX, Shipper

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from lamplighter.cloud_sync.fleet.manifest import Manifest
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.engine.change_log import SUFFIX
 from tests.support.components import require_command
 from tests.support.destinations import require_module
@@ -57,7 +57,7 @@ class Street:
 
     @property
     def shipper(self) -> list[str]:
-        return ["cloud_sync", "run", "--config", str(self.folder / "lamplighter.toml")]
+        return ["lamplighter.cloud_sync", "run", "--config", str(self.folder / "lamplighter.toml")]
 
     @property
     def collector(self) -> list[str]:

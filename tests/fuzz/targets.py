@@ -21,7 +21,7 @@ import google_crc32c
 import msgspec
 import zstandard
 
-from lamplighter.cloud_sync.fleet.segment_check import Bad, Bounds, checked_segment
+from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine.change_log import Seal, decode, encode
 from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError
 from lamplighter.engine.protocol import requests

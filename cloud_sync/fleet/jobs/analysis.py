@@ -22,7 +22,7 @@ from lamplighter.cloud_sync.fleet.jobs import (
     lamps,
     reactions,
 )
-from lamplighter.cloud_sync.fleet.tables import by_gateway
+from lamplighter.cloud_sync.fleet.lake.tables import by_gateway
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,10 +8,10 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet import session, tables
+from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, top_rows, write
 from lamplighter.cloud_sync.fleet.jobs.texts import text_table
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.bronze import read_snapshots
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.tables import table
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet.readings import term
-from lamplighter.cloud_sync.fleet.terms import plain
+from lamplighter.cloud_sync.fleet.tables.readings import term
+from lamplighter.cloud_sync.fleet.tables.terms import plain
 from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:

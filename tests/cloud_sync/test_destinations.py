@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from lamplighter.cloud_sync.destination import PART, Destination, destination
-from lamplighter.cloud_sync.remote import PART_BYTES
+from lamplighter.cloud_sync.destinations import Destination, destination
+from lamplighter.cloud_sync.destinations.base import PART
+from lamplighter.cloud_sync.destinations.s3 import PART_BYTES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from tests.support.destinations import require_module, sftp_server
 
@@ -166,3 +169,23 @@ def test_a_destination_that_cannot_be_meant_is_refused(url: str) -> None:
 def test_a_mount_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(UpstreamError, match="there is no such folder"):
         destination(str(tmp_path / "none"), {}).folders()
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"), [("s3://fleet", "s3fs", "sync-s3"), ("sftp://me@host/x", "paramiko", "sync-sftp")]
+)
+def test_a_missing_package_is_named_with_its_extra(
+    url: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("fsspec")
+    from fsspec.registry import _registry as imported
+
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(imported, "s3", raising=False)
+    with pytest.raises(ConfigurationError, match=re.escape(f"pip install 'lamplighter[{extra}]'")):
+        destination(url, {})
+
+
+def test_an_unknown_protocol_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="nonsense"):
+        destination("nonsense://host/x", {})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, Refused
-from lamplighter.cloud_sync.fleet.tables import table
+from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.state import GatewayPast, write_lines
-from lamplighter.cloud_sync.fleet.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, write_lines
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import XSD
 

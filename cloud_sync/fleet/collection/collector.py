@@ -30,9 +30,10 @@ import msgspec
 
 from lamplighter.cloud_sync.answers import LANDED as LANDED_ANSWER
 from lamplighter.cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, Answer, stem_of_seal
-from lamplighter.cloud_sync.destination import SMALL_BYTES_MAX, Destination, Entry, destination
-from lamplighter.cloud_sync.fleet.landing import Landing
-from lamplighter.cloud_sync.fleet.manifest import (
+from lamplighter.cloud_sync.destinations import Destination, Entry, destination
+from lamplighter.cloud_sync.destinations.base import SMALL_BYTES_MAX
+from lamplighter.cloud_sync.fleet.collection.landing import Landing
+from lamplighter.cloud_sync.fleet.collection.manifest import (
     ANSWERED,
     KNOWN,
     LANDED,
@@ -42,8 +43,8 @@ from lamplighter.cloud_sync.fleet.manifest import (
     Object,
     Quarantined,
 )
-from lamplighter.cloud_sync.fleet.missing import Gap
-from lamplighter.cloud_sync.fleet.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
+from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.change_log import SUFFIX

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from lamplighter.cloud_sync.fleet.missing import Gap, Said, gaps_of_gateway
-from lamplighter.cloud_sync.fleet.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
+from lamplighter.cloud_sync.fleet.collection.missing import Gap, Said, gaps_of_gateway
+from lamplighter.cloud_sync.fleet.collection.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
 from lamplighter.engine.errors import ConfigurationError
 
 FILE = "manifest.sqlite"

@@ -18,9 +18,9 @@ import msgspec
 import zstandard
 
 from lamplighter.cloud_sync.answers import SNAPSHOTS
-from lamplighter.cloud_sync.destination import PART
+from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.files import create_plain, opened_folder, sync_folder
-from lamplighter.cloud_sync.fleet.manifest import (
+from lamplighter.cloud_sync.fleet.collection.manifest import (
     ANSWERED_NEVER,
     KNOWN,
     LANDED,
@@ -30,7 +30,7 @@ from lamplighter.cloud_sync.fleet.manifest import (
     Object,
     Quarantined,
 )
-from lamplighter.cloud_sync.fleet.segment_check import (
+from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CHAIN,
     CONFLICT,
     NEWER,

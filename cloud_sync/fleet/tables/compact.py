@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, quads_max
-from lamplighter.cloud_sync.fleet.silver import Silver, name_of
-from lamplighter.cloud_sync.fleet.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet.tables.silver import Silver, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

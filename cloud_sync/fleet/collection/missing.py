@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lamplighter.cloud_sync.fleet.segment_check import Range, without
+from lamplighter.cloud_sync.fleet.collection.segment_check import Range, without
 
 Said = tuple[int, int | None, str]
 """First and last sequence that a gateway says are lost, None for all later ones, and its reason."""

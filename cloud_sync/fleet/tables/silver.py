@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.cloud_sync.fleet import readings, session, streams, terms
-from lamplighter.cloud_sync.fleet.bronze import quad_count, read_snapshots, records
+from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batch, Lake, quads_max
-from lamplighter.cloud_sync.fleet.tables import by_gateway, table
+from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
+from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
+from lamplighter.cloud_sync.fleet.tables.bronze import quad_count, read_snapshots, records
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError
 

@@ -1,0 +1,46 @@
+"""Where segments go: a folder, an S3 bucket, an SFTP server, or another store that fsspec can reach.
+
+base: the interface `Destination`, and what its backends share; folder: a folder of this machine, or a mounted one, with
+nothing but Python; fsspec_folder: a store that fsspec can write to and rename in; sftp: a folder of an SFTP server; s3:
+a bucket of S3 or of a store with its protocol.
+
+Names of objects are relative, with slashes. An object is there as a whole or not at all, even when its writer is
+killed. Backends that need fsspec are imported when a URL names them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from lamplighter.cloud_sync.destinations.base import Destination, Entry, shown
+from lamplighter.cloud_sync.destinations.folder import LocalFolder
+from lamplighter.engine.errors import ConfigurationError
+
+__all__ = ["Destination", "Entry", "LocalFolder", "destination"]
+
+
+def destination(url: str, options: dict[str, Any]) -> Destination:
+    """What a setting names: a folder by its path or as ``file:``, else what fsspec knows by that protocol.
+
+    options: as of `cloud_sync.settings.storage_options`. Raises ConfigurationError, UpstreamError.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file", "local"):
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(f"{url}: a folder is written as /path or file:///path")
+        return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
+    if parts.password:
+        raise ConfigurationError(f"{shown(url)}: passwords belong into the file that sync.options_file names")
+    if parts.scheme in ("s3", "s3a"):
+        from lamplighter.cloud_sync.destinations.s3 import S3Bucket
+
+        return S3Bucket(url, options)
+    if parts.scheme in ("sftp", "ssh"):
+        from lamplighter.cloud_sync.destinations.sftp import SftpFolder
+
+        return SftpFolder(url, options)
+    from lamplighter.cloud_sync.destinations.fsspec_folder import FsspecFolder
+
+    return FsspecFolder(url, options)

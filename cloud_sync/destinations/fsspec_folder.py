@@ -1,0 +1,111 @@
+"""A folder of any file system that fsspec knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from lamplighter.cloud_sync.destinations.base import (
+    CHUNK,
+    PART,
+    SMALL_BYTES_MAX,
+    Entry,
+    absent,
+    checked,
+    errors,
+    readable,
+    shown,
+)
+from lamplighter.engine.errors import ConfigurationError
+
+_EXTRAS = {"s3": "sync-s3", "sftp": "sync-sftp", "ssh": "sync-sftp"}
+
+
+def filesystem(protocol: str, url: str, options: dict[str, Any]) -> Any:
+    """The fsspec file system for a URL. Raises ConfigurationError when a package is missing, UpstreamError."""
+    try:
+        from fsspec import get_filesystem_class
+
+        kind = get_filesystem_class(protocol)
+    except (ImportError, ValueError) as error:  # ValueError: no such protocol
+        extra = _EXTRAS.get(protocol)
+        cure = f"pip install 'lamplighter[{extra}]'" if extra else "name a folder, or a URL with s3: or sftp:"
+        raise ConfigurationError(f"{shown(url)}: {error}; {cure}") from error
+    with errors(shown(url)):
+        return kind(skip_instance_cache=True, **options)
+
+
+class FsspecFolder:
+    """root: the path in that file system; by default what the URL has behind its scheme."""
+
+    lists_from = False
+
+    def __init__(self, url: str, options: dict[str, Any], *, root: str | None = None) -> None:
+        parts = urlsplit(url)
+        self.url = shown(url).rstrip("/")
+        self._root = (f"{parts.netloc}{parts.path}" if root is None else root).rstrip("/")
+        self._fs = filesystem(parts.scheme, url, options)
+
+    def create(self, name: str, chunks: Iterable[bytes]) -> bool:
+        path = self._path(name)
+        with errors(f"{self.url}/{name}"):
+            if self._fs.exists(path):
+                return False
+            self._write(path, chunks)
+            return True
+
+    def put(self, name: str, data: bytes) -> None:
+        with errors(f"{self.url}/{name}"):
+            self._write(self._path(name), [data])
+
+    def get(self, name: str) -> bytes | None:
+        with errors(f"{self.url}/{name}"), absent(), self._fs.open(self._path(name), "rb") as file:
+            return cast("bytes", file.read(SMALL_BYTES_MAX))
+        return None
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        with errors(f"{self.url}/{name}"), absent(), self._fs.open(self._path(name), "rb") as file:
+            while data := file.read(CHUNK):
+                yield data
+
+    def exists(self, name: str) -> bool:
+        with errors(f"{self.url}/{name}"):
+            return bool(self._fs.exists(self._path(name)))
+
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+        with errors(f"{self.url}/{folder}"), absent():
+            self._fs.invalidate_cache()  # a listing that is remembered would hide what has come since
+            return readable(map(_entry, self._listed(folder)), after, most)
+        return []
+
+    def _listed(self, folder: str) -> list[dict[str, Any]]:
+        """The files in a folder. What fsspec returns is all in memory."""
+        return [info for info in self._fs.ls(self._path(folder), detail=True) if info["type"] == "file"]
+
+    def folders(self) -> list[str]:
+        with errors(self.url):
+            self._fs.invalidate_cache()
+            found = self._fs.ls(self._root, detail=True)
+            return sorted(info["name"].rpartition("/")[2] for info in found if info["type"] == "directory")
+
+    def close(self) -> None:
+        pass
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{checked(name)}"
+
+    def _write(self, path: str, chunks: Iterable[bytes]) -> None:
+        parent = path.rpartition("/")[0]
+        if not self._fs.exists(parent):
+            self._fs.makedirs(parent, exist_ok=True)
+        with self._fs.open(path + PART, "wb") as file:
+            if hasattr(file, "set_pipelined"):
+                file.set_pipelined(True)  # SFTP: closing waits for all answers, instead of each write for its own
+            for chunk in chunks:
+                file.write(chunk)
+        self._fs.mv(path + PART, path)
+
+
+def _entry(info: dict[str, Any]) -> Entry:
+    return Entry(info["name"].rpartition("/")[2], info["size"], str(info.get("mtime") or info.get("created")))

@@ -1,0 +1,10 @@
+"""The lake: a folder or a bucket with the tables of a fleet.
+
+folder: places in the lake, for fsspec and for Spark; batches: a table as batches of Parquet files, each with a
+manifest; tables: the columns of the tables, and how to read them.
+"""
+
+from lamplighter.cloud_sync.fleet.lake.batches import Batch, Batches, Refused, quads_max
+from lamplighter.cloud_sync.fleet.lake.folder import Lake
+
+__all__ = ["Batch", "Batches", "Lake", "Refused", "quads_max"]

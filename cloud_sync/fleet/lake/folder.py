@@ -1,0 +1,79 @@
+"""The lake folder: where things are, for fsspec and for Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lamplighter.cloud_sync.files import write_whole
+from lamplighter.engine.errors import ConfigurationError
+
+_SPARK_SCHEMES = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "gcs": "gs", "abfs": "abfs", "hdfs": "hdfs"}
+_FSSPEC_SCHEMES = {"s3a:": "s3:"}
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake folder. url: a local path, or a URL that fsspec and, by Hadoop's name for its scheme, Spark can open."""
+
+    url: str
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        text = self.url
+        for hadoop, ours in _FSSPEC_SCHEMES.items():
+            if text.startswith(hadoop):
+                text = ours + text.removeprefix(hadoop)
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise ConfigurationError(f"{error}; pip install 'lamplighter[cloud]'") from error
+        try:
+            fs, root = url_to_fs(text)
+        except (ValueError, ImportError) as error:
+            raise ConfigurationError(
+                f"lake {self.url!r}: {error}; name a folder, or install what the URL needs"
+            ) from error
+        return fs, str(root).rstrip("/")
+
+    @property
+    def fs(self) -> Any:
+        """The fsspec file system."""
+        return self._opened[0]
+
+    def path(self, *parts: str) -> str:
+        """A place in the lake for `fs`."""
+        return "/".join((self._opened[1], *parts))
+
+    def spark(self, *parts: str) -> str:
+        """The same place for Spark."""
+        protocol = self.fs.protocol if isinstance(self.fs.protocol, str) else self.fs.protocol[0]
+        if protocol not in _SPARK_SCHEMES:
+            raise ConfigurationError(
+                f"lake {self.url!r}: Spark reads {', '.join(sorted(_SPARK_SCHEMES))}, not {protocol}"
+            )
+        return f"{_SPARK_SCHEMES[protocol]}://{self.path(*parts)}"
+
+    @property
+    def local(self) -> bool:
+        return "file" in self.fs.protocol
+
+    def write(self, data: bytes, *parts: str) -> None:
+        """Puts a small file in its place at once: nobody sees a part of it."""
+        path = self.path(*parts)
+        if not self.local:
+            self.fs.pipe_file(path, data)
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, data)
+
+    def names(self, *parts: str) -> list[str]:
+        """Names in a folder, sorted; none if it is not there."""
+        try:
+            found = self.fs.ls(self.path(*parts), detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
