@@ -38,6 +38,7 @@ from lamplighter.engine.sparql.clock_function import microseconds, query_at
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore, quad_from_native, query_native
+from lamplighter.engine.tables import changes, counted, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX, Resolved, UsingGraphs
@@ -47,6 +48,7 @@ from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
 _new: Any = tuple.__new__
 """Makes a named tuple of all its members in half the time."""
+_TRIPLE = ("subject", "predicate", "object")
 
 
 class Notification(NamedTuple):
@@ -60,6 +62,12 @@ class Notification(NamedTuple):
     sequence: int
     added: Bag
     removed: Bag
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, of bounded size: added rows with +, removed rows with -."""
+        title = f"notification {self.sequence} of {self.spuid}"
+        count = len(self.added) + len(self.removed)
+        return html_table(title, ("", *self.added.variables), changes(self.added, self.removed), count)
 
 
 class Ended(NamedTuple):
@@ -93,6 +101,18 @@ class Commit(NamedTuple):
     def removed(self) -> tuple[Quad, ...]:
         return self.delta.removed
 
+    def __repr__(self) -> str:
+        ended = f", ended={sample(self.ended)}" if self.ended else ""
+        told = sample(self.notifications)
+        return f"Commit(sequence={self.sequence}, delta={self.delta!r}, notifications={told}{ended})"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, of bounded size: added quads with +, removed quads with -."""
+        told = counted(len(self.notifications), "notification")
+        title = f"commit {self.sequence}: {len(self.added)} added, {len(self.removed)} removed, {told}"
+        headings = ("", "subject", "predicate", "object", "graph")
+        return html_table(title, headings, changes(self.added, self.removed), len(self.added) + len(self.removed))
+
 
 class Subscription(NamedTuple):
     """An accepted subscription. first: the result at this moment (sequence 0 on the wire)."""
@@ -113,10 +133,58 @@ class SubscriptionInfo(NamedTuple):
 
 
 class QueryResult:
-    """The answer of `Engine.query`: a bag, a truth value or quads, according to the form of the query."""
+    """The answer of `Engine.query`: a bag, a truth value or quads, according to the form of the query.
+
+    Iterable: for a SELECT each row is a dict of variable -> term, without unbound variables; for a CONSTRUCT or
+    DESCRIBE each triple is a tuple. ``len`` counts them. ``bool`` is the answer of an ASK, and otherwise whether there
+    is anything.
+    """
 
     def __init__(self, value: Bag | bool | tuple[Quad, ...]) -> None:
         self.value = value
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns: the variables of a SELECT; subject, predicate and object of triples; none of an ASK."""
+        if isinstance(self.value, bool):
+            return ()
+        return self.value.variables if isinstance(self.value, Bag) else _TRIPLE
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self.value, Bag):
+            return self.value.bindings()
+        return (quad[:3] for quad in self._quads())
+
+    def __len__(self) -> int:
+        return len(self.value) if isinstance(self.value, Bag) else len(self._quads())
+
+    def __bool__(self) -> bool:
+        return self.value if isinstance(self.value, bool) else bool(len(self.value))
+
+    def _quads(self) -> tuple[Quad, ...]:
+        if isinstance(self.value, bool):
+            raise TypeError("the answer of an ASK query has no rows; use bool(result)")
+        assert not isinstance(self.value, Bag)
+        return self.value
+
+    def __repr__(self) -> str:
+        """A table of the first rows."""
+        if isinstance(self.value, bool):
+            return f"QueryResult: {self.value}"
+        title, rows = self._table()
+        return text_table(f"QueryResult: {title}", self.variables, rows, len(self.value))
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        if isinstance(self.value, bool):
+            return f"<b>{self.value}</b>"
+        title, rows = self._table()
+        return html_table(title, self.variables, rows, len(self.value))
+
+    def _table(self) -> tuple[str, Iterable[Sequence[Term | None]]]:
+        if isinstance(self.value, Bag):
+            return counted(len(self.value), "row"), self.value
+        return counted(len(self), "triple"), iter(self)
 
     def to_json(self) -> dict[str, object]:
         """SPARQL 1.1 Query Results JSON. The triples of CONSTRUCT and DESCRIBE come as the variables
@@ -125,7 +193,7 @@ class QueryResult:
             return self.value.to_json()
         if isinstance(self.value, bool):
             return {"head": {}, "boolean": self.value}
-        return Bag(("subject", "predicate", "object"), [quad[:3] for quad in self.value]).to_json()
+        return Bag(_TRIPLE, [quad[:3] for quad in self.value]).to_json()
 
 
 class Engine:

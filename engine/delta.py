@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamplighter.engine.slices import Slices, sliced
+from lamplighter.engine.tables import sample
 from lamplighter.engine.terms import Bag, Quad, Term
 
 
@@ -24,6 +25,11 @@ class QuadDelta(NamedTuple):
     kept: tuple[Quad, ...] = ()
     created: tuple[Term, ...] = ()
     dropped: tuple[Term, ...] = ()
+
+    def __repr__(self) -> str:
+        """The members that are not empty, with their first items."""
+        members = ((name, value) for name, value in zip(self._fields, self, strict=True) if value)
+        return f"QuadDelta({', '.join(f'{name}={sample(value)}' for name, value in members)})"
 
     @property
     def changes(self) -> bool:

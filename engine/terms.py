@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from lamplighter.engine.tables import counted, html_table
+
 Term = str
 """A term in N-Triples syntax."""
 
@@ -27,6 +29,7 @@ TERM_DEPTH_MAX = 50
 STORED_DEPTH_MAX = 200
 """The same in what is read back: earlier versions took so many."""
 
+_SHOWN_CHARACTERS_MAX = 200
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _UNESCAPES = {escape[1]: sign for sign, escape in _ESCAPES.items()} | {"'": "'"}
 _ESCAPE = re.compile('[\\\\"\x00-\x1f\x7f\ufffe\uffff]')  # what the store escapes, so that texts compare
@@ -238,7 +241,14 @@ class Bag:
         return Bag(self.variables, (self.counts - other.counts).elements())
 
     def __repr__(self) -> str:
-        return f"Bag({self.variables!r}, {len(self.rows)} rows)"
+        shown = repr(self.variables)
+        if len(shown) > _SHOWN_CHARACTERS_MAX:
+            shown = f"({counted(len(self.variables), 'variable')})"
+        return f"Bag({shown}, {counted(len(self.rows), 'row')})"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, of bounded size."""
+        return html_table(counted(len(self.rows), "row"), self.variables, self.rows, len(self.rows))
 
     def bindings(self) -> Iterator[dict[str, Term]]:
         """Each row as variable -> term, unbound variables left out."""

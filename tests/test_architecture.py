@@ -33,6 +33,7 @@ STARTS_THE_DEMO = {"gateway/__main__.py"}
 
 ROOMS = {
     "engine": [
+        {"tables"},
         {"errors", "slices", "terms"},
         {"access", "delta", "term_bounds", "work"},
         {"store", "change_log"},

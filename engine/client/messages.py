@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.tables import changes, html_table
 from lamplighter.engine.terms import Bag
 
 NOTIFICATIONS_MAX = 10_000
@@ -48,6 +49,12 @@ class Notification:
     added: Bag
     removed: Bag
     spu_class: str | None = None
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, of bounded size: added rows with +, removed rows with -."""
+        title = f"notification {self.sequence} of {self.spuid}"
+        count = len(self.added) + len(self.removed)
+        return html_table(title, ("", *self.added.variables), changes(self.added, self.removed), count)
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Notification:
