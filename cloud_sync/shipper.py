@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import hashlib
 import io
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -41,8 +40,9 @@ from lamplighter.cloud_sync.status import (
 )
 from lamplighter.engine.change_log import SUFFIX, VERSION, Seal, SegmentName, decode, segment_name
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 NAMES_MAX = 5
 """Under so many names one segment is sent at most."""
@@ -110,7 +110,7 @@ class Shipper:
     def _run(self) -> bool:
         """Whether it was the hour to."""
         if not self._open():
-            logger.info("outside of sync.window=%s nothing is sent", self._settings.window)
+            logger.info("nothing sent outside sync.window", window=self._settings.window)
             return False
         self._confirm()
         while True:
@@ -126,7 +126,7 @@ class Shipper:
         """Sends some of them; whether there may be more to do."""
         for segment in waiting[:ROUND]:
             if not self._open():
-                logger.info("sync.window=%s has closed", self._settings.window)
+                logger.info("sync.window closed", window=self._settings.window)
                 return False
             if segment is waiting[-1] and segment.seal() is None:
                 return False  # it is being sealed
@@ -140,7 +140,7 @@ class Shipper:
                     sent_bytes=self.status.sent_bytes + size,
                 )
                 write_status(self._data, self.status)
-                logger.info("segment sent name=%s bytes=%d", segment.name, size)
+                logger.info("segment sent", name=segment.name, bytes=size)
         return True
 
     def _seal(self, segment: Sealed) -> tuple[Seal, bytes] | None:
@@ -166,7 +166,7 @@ class Shipper:
             with open_plain(segment.path) as file:  # it can be read to its end from now on, whoever removes it
                 self._send("", segment.stem, file, seal, name)
         except FileNotFoundError:
-            logger.info("segment went before it was sent name=%s", segment.name)
+            logger.info("segment removed before it was sent", name=segment.name)
             return False
         return True
 
@@ -274,10 +274,10 @@ class Shipper:
         if name.first > expected:
             self._update(wanted=(name.epoch, name.first - 1))
             logger.warning(
-                "records went before they were sent epoch=%d first=%d last=%d",
-                *self.status.wanted[:1],
-                expected,
-                name.first - 1,
+                "records removed before they were sent",
+                epoch=self.status.wanted[0],
+                first=expected,
+                last=name.first - 1,
             )
 
     def _ship_snapshot(self) -> None:
@@ -300,7 +300,7 @@ class Shipper:
             wanted=self.status.wanted if self.status.wanted > (newest.epoch, newest.first) else (0, 0),
         )
         self._save()
-        logger.info("snapshot sent name=%s quads=%d bytes=%d", newest, seal.quads, seal.bytes)
+        logger.info("snapshot sent", name=newest, quads=seal.quads, bytes=seal.bytes)
 
     def _snapshot_due(self, newest: SegmentName) -> bool:
         place, sent = (newest.epoch, newest.first), self.status.snapshot
@@ -329,7 +329,7 @@ class Shipper:
 
     def _tell(self, problem: str) -> None:
         if problem != self.status.problem:
-            logger.error("%s", problem)
+            logger.error("shipping problem", reason=problem)
         self._update(problem=problem, problem_at=self._clock.wall())
 
     def _tell_blocking(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
@@ -44,7 +45,7 @@ from lamplighter.gateway.service.process import (
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
-logger = logging.getLogger("gateway")
+logger = EventLogger("gateway")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -127,7 +128,7 @@ def _run(options: argparse.Namespace) -> int:
         if again.unread:  # it is this process that would have to read it
             raise ConfigurationError(again.unread)
         if again.applications != configuration.applications:
-            logger.warning("configuration has changes that need a restart keys=%s", "apps")
+            logger.warning("configuration changes need a restart", keys="apps")
         _set_log_level(options, again.settings)
         return again.settings
 

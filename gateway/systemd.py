@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+from lamplighter.engine.log_events import Event
 
 _FIRST_SOCKET = 3
 _EXTENSION_S = 120
@@ -145,21 +145,22 @@ class Supervisor:
 
 _KEY = re.compile(r"(?:^|(?<=\s))([a-z][a-z0-9_]{0,62})=")
 _DIRECTIVE = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z%]")
-_NAMES = {"spuid": "SUBSCRIPTION"}
-"""Fields that have another name than their key."""
+_NAMES = {"spuid": "SUBSCRIPTION", "id": "TIMER_ID"}
+"""Fields whose name in the journal is not their key in capitals."""
 _RESERVED = re.compile(r"(MESSAGE|PRIORITY|ERRNO|LOGGER|GATEWAY|(CODE|SYSLOG|OBJECT|COREDUMP|INVOCATION)_.*)")
 _TIMERS = "delayed update"
 
 
 def fields(record: logging.LogRecord) -> dict[str, str]:
-    """The fields of a line, from the ``key=%s`` of its text: ``topic=%s reason=%s`` has TOPIC and REASON.
+    """The journal's fields of a record: those of its `Event`, in capitals.
 
-    They are taken from the text as it stands in the program, so that nothing a client sends can name one. A value ends
-    where the next key begins. A record may also bring ``fields`` of its own (`logging`'s ``extra``).
+    A record with a format string has those of its ``key=%s``: ``topic=%s reason=%s`` has TOPIC and REASON. They are
+    taken from the text as it stands in the program, so that nothing a client sends can name one. A value ends where
+    the next key begins.
     """
-    brought = getattr(record, "fields", None)
-    if isinstance(brought, Mapping):
-        named = {str(key).upper(): str(value) for key, value in brought.items() if value is not None}
+    event = record.msg
+    if isinstance(event, Event):
+        named = {_NAMES.get(key, key.upper()): str(value) for key, value in event.fields.items()}
         return {name: value for name, value in named.items() if not _RESERVED.fullmatch(name)}
     template, arguments = record.msg, record.args
     if not isinstance(template, str) or not isinstance(arguments, tuple):

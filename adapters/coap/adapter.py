@@ -28,9 +28,10 @@ from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import DeclaredCause, EngineClient, Notification
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 _LIBRARY_LOGGER = f"{__name__}.aiocoap"
 _BLOCK_BYTES = 1024  # longer payloads go in blocks (RFC 7959)
@@ -130,7 +131,7 @@ class CoapAdapter:
             async for notification in notifications:
                 if notification.sequence == 0:
                     mapping.check_variables(notification.added.variables)
-                    logger.info("coap subscribed rows=%d", len(notification.added))
+                    logger.info("coap subscribed", rows=len(notification.added))
                 self._apply(notification)
                 self.tried.set()
 
@@ -172,7 +173,7 @@ class CoapAdapter:
                 elif key not in self._rejected:
                     self._rejected.add(key)
                     self.counters.rejected_rows += 1
-                    logger.warning("coap row rejected actuator=%s reason=%s", row.get("actuator"), error)
+                    logger.warning("coap row rejected", actuator=row.get("actuator"), reason=error)
         return commands
 
     def _settle(self, resource: _Resource) -> None:
@@ -183,11 +184,11 @@ class CoapAdapter:
         if len(resource.commands) > 1 and not resource.in_conflict:
             assert resource.wanted is not None
             logger.warning(
-                "coap conflict device=%s resource=%s rows=%d winner=%s",
-                resource.device.name,
-                resource.uri,
-                len(resource.commands),
-                resource.wanted.actuator,
+                "coap conflict",
+                device=resource.device.name,
+                resource=resource.uri,
+                rows=len(resource.commands),
+                winner=resource.wanted.actuator,
             )
         resource.in_conflict = len(resource.commands) > 1
         if resource.worker is not None:
@@ -243,10 +244,7 @@ class CoapAdapter:
                 if not resource.device.away:
                     resource.device.away = True
                     logger.warning(
-                        "coap device unreachable device=%s resource=%s reason=%s",
-                        resource.device.name,
-                        resource.uri,
-                        error,
+                        "coap device unreachable", device=resource.device.name, resource=resource.uri, reason=error
                     )
                 return _Failure(refused=False)
             at = self._now()
@@ -255,20 +253,15 @@ class CoapAdapter:
             self.counters.failed += 1
             if resource.refusal_is_new(command.payload):
                 logger.warning(
-                    "coap command refused device=%s resource=%s code=%s",
-                    resource.device.name,
-                    resource.uri,
-                    code.dotted,
+                    "coap command refused", device=resource.device.name, resource=resource.uri, code=code.dotted
                 )
             return _Failure(refused=code.class_ == 4)
         self.counters.acknowledged += 1
         resource.acknowledged = command.payload
         if resource.refused:
             resource.refused.clear()
-            logger.info("coap command accepted again device=%s resource=%s", resource.device.name, resource.uri)
-        logger.debug(
-            "coap command acknowledged device=%s resource=%s code=%s", resource.device.name, resource.uri, code.dotted
-        )
+            logger.info("coap command accepted again", device=resource.device.name, resource=resource.uri)
+        logger.debug("coap command acknowledged", device=resource.device.name, resource=resource.uri, code=code.dotted)
         resource.outside = None
         await self._record(command, mapping.actuation_update(command, at))
         return None
@@ -277,14 +270,12 @@ class CoapAdapter:
         self.counters.outside += 1
         if resource.device.outside != reason:
             resource.device.outside = reason
-            logger.error(
-                "coap target refused device=%s resource=%s reason=%s", resource.device.name, resource.uri, reason
-            )
+            logger.error("coap target refused", device=resource.device.name, resource=resource.uri, reason=reason)
 
     def _say_reachable(self, answered: _Resource) -> None:
         if answered.device.away:
             answered.device.away = False
-            logger.info("coap device reachable again device=%s", answered.device.name)
+            logger.info("coap device reachable again", device=answered.device.name)
             for resource in self._resources.values():
                 if resource.device is answered.device and resource is not answered:
                     resource.wake.set()  # the device's other resources need not wait for their turn
@@ -337,7 +328,7 @@ class CoapAdapter:
             await self._client.update(update, cause=DeclaredCause("coap", command.resource))
         except GatewayError as error:
             self.counters.unrecorded += 1
-            logger.error("coap actuation not recorded actuator=%s reason=%s", command.actuator, error)
+            logger.error("coap actuation not recorded", actuator=command.actuator, reason=error)
 
     def _back_off_s(self, failures: int) -> float:
         return min(self._settings.retry_max_s, self._settings.retry_min_s * 2.0 ** min(failures - 1, 32))

@@ -12,7 +12,6 @@ committed twice; across a restart of the adapter a reading may be committed twic
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import ssl
 from collections import deque
@@ -36,6 +35,7 @@ from lamplighter.adapters.mqtt.mapping import (
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term
 
 BACKOFF_MIN_S = 0.2
@@ -50,7 +50,7 @@ WARNINGS_MAX = 1_000
 """Pairs of topic and reason that are warned of; further ones are only counted."""
 TOPIC_CHARS_SAID = 200
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -194,11 +194,11 @@ class MqttAdapter:
             if end.kind not in self._said:
                 self._said.add(end.kind)
                 logger.warning(
-                    "mqtt not connected host=%s port=%d cause=%s reason=%s",
-                    self._settings.host,
-                    self._settings.port,
-                    end.kind,
-                    end.reason,
+                    "mqtt not connected",
+                    host=self._settings.host,
+                    port=self._settings.port,
+                    cause=end.kind,
+                    reason=end.reason,
                 )
             if self.counters.connections > connections:
                 lived_s = loop.time() - started
@@ -228,7 +228,7 @@ class MqttAdapter:
         """The broker has accepted us. Subscribes where the session does not hold our filters for certain."""
         self.counters.connections += 1
         settings = self._settings
-        logger.info("mqtt broker connected host=%s port=%d session=%s", settings.host, settings.port, session_present)
+        logger.info("mqtt broker connected", host=settings.host, port=settings.port, session=session_present)
         self._said.clear()
         if not session_present:
             self._unacknowledged.clear()
@@ -242,7 +242,7 @@ class MqttAdapter:
 
     def on_subscribed(self, refused: Sequence[str]) -> None:
         for topic_filter in refused:
-            logger.warning("mqtt subscription refused by the broker filter=%s", topic_filter)
+            logger.warning("mqtt subscription refused", filter=topic_filter)
         if not refused:
             self._filters_granted = True
             self._taken()
@@ -376,10 +376,10 @@ class MqttAdapter:
                     again.append(step)
                     if error and not said:
                         said = True
-                        logger.warning("mqtt readings wait, the gateway does not take them for now reason=%s", error)
+                        logger.warning("mqtt readings wait for the gateway", reason=error)
                 elif error:
                     self.counters.rejected += not step.describes
-                    self._warn(stream.topic, f"the gateway refused it: {error}", level=logging.ERROR)
+                    self._warn(stream.topic, f"the gateway refused it: {error}", lost=True)
                 elif step.describes:
                     self._described.add(stream.iri)
                 else:
@@ -389,18 +389,19 @@ class MqttAdapter:
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
                 delay_s = min(delay_s * 2, BACKOFF_MAX_S)
 
-    def _warn(self, topic: str, reason: str, *, level: int = logging.WARNING) -> None:
+    def _warn(self, topic: str, reason: str, *, lost: bool = False) -> None:
         """Once per topic and reason: a device that chatters nonsense does not fill the journal."""
-        if not topic.isprintable() or len(topic) > TOPIC_CHARS_SAID:
-            topic = ascii(topic[:TOPIC_CHARS_SAID])  # a topic writes no lines of its own into the journal
+        if len(topic) > TOPIC_CHARS_SAID:
+            topic = f"{topic[:TOPIC_CHARS_SAID]}…"
         key = (topic, reason)
         if key in self._warned or len(self._warned) > WARNINGS_MAX:
             return
         self._warned.add(key)
         if len(self._warned) > WARNINGS_MAX:
-            logger.warning("mqtt warnings end here, the counters go on kinds=%d", WARNINGS_MAX)
+            logger.warning("mqtt warnings suppressed", kinds=WARNINGS_MAX)
         else:
-            logger.log(level, "mqtt reading dropped topic=%s reason=%s", topic, reason)
+            report = logger.error if lost else logger.warning
+            report("mqtt reading dropped", topic=topic, reason=reason)
 
 
 def _portions(steps: list[_Step]) -> Iterator[list[_Step]]:

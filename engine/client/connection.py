@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import random
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -33,10 +32,11 @@ from lamplighter.engine.client.messages import (
     graph_members,
 )
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import DeclaredCause, UpdateRequest
 from lamplighter.engine.terms import Bag
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Longest message taken from the gateway: a first result comes as one."""
@@ -295,14 +295,14 @@ class EngineClient:
             try:
                 async with self._connect() as socket:
                     if away:
-                        logger.info("gateway is back name=%s url=%s", self._name, self._url)
+                        logger.info("gateway reachable again", name=self._name, url=self._url)
                     pause, away = _BACK_OFF_S[0], False
                     await self._converse(socket)
             except RefusedError as error:  # no token is given to us: it will not be otherwise the next time
                 self._fail(error)
             except (OSError, TimeoutError, InvalidHandshake, WebSocketException, UpstreamError, ValueError) as error:
                 if not away:
-                    logger.warning("gateway is away name=%s url=%s reason=%s", self._name, self._url, error)
+                    logger.warning("gateway unreachable", name=self._name, url=self._url, reason=error)
                 away = True
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, _BACK_OFF_S[1])
@@ -343,7 +343,7 @@ class EngineClient:
                     # It was given up before its spuid was known.
                     await socket.send(await self._message("unsubscribe", {"spuid": first["spuid"]}), text=True)
                 elif not self._take(message):
-                    logger.warning("consumer is too slow, starting again name=%s", self._name)
+                    logger.warning("slow consumer subscribes again", name=self._name)
                     return
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a message that cannot be understood: {error!r}") from error

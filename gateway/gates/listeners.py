@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from collections import Counter
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.security.rates import network
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 BACKLOG = 256
 """Connections that wait to be accepted. asyncio listens again on what it serves, with 100 unless it is told."""
@@ -67,7 +67,7 @@ class _Bounded(socket.socket):
                 self._make_room(one.network)
             full = len(self._accepted) >= self._connections_max + HANDSHAKES_MAX
             if full and not self._full:
-                logger.warning("connections are refused port=%d open=%d", self.getsockname()[1], len(self._accepted))
+                logger.warning("connections refused", port=self.getsockname()[1], open=len(self._accepted))
             self._full = full
             if full:
                 connection.close()

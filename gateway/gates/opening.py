@@ -8,7 +8,6 @@ What systemd listens on for the gateway is served in place of what it would open
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import ssl
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.client.addresses import UNIX, is_loopback
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, in_url, plain_addresses, socket_paths
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
@@ -50,7 +50,7 @@ HTTP, WEBSOCKET = "http", "ws"
 _ADDRESS_BYTES_MAX = 107
 """Of a Unix socket: sun_path of unix(7), without the zero at its end."""
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ class Protection:
         opened: list[Listener] = []
         strange = [one for one in passed if one.name not in (HTTP, WEBSOCKET)]
         for one in strange:
-            logger.warning("socket is not served, it needs FileDescriptorName=http or ws at=%s", one.place)
+            logger.warning(
+                "systemd socket not served", at=one.place, reason="its FileDescriptorName is neither http nor ws"
+            )
             one.socket.close()
         passed = [one for one in passed if one not in strange]
         try:
@@ -148,7 +150,7 @@ class Protection:
                 listeners.insert(0, listener)
                 covered = True
             else:
-                logger.warning("systemd listens elsewhere than %s says, and both are served at=%s", table, at)
+                logger.warning("systemd socket served besides the configured address", table=table, at=at)
                 listeners.append(listener)
         if not covered:
             own = tcp_listener(table, host, port, connections_max, tls)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -27,6 +26,7 @@ from lamplighter.engine.errors import (
     UnknownSpuidError,
     bare,
 )
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import (
     DeclaredCause,
     QueryRequest,
@@ -62,7 +62,7 @@ from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import Attached
 from lamplighter.gateway.workers.ad_hoc import Answer
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 QUEUED_MESSAGES_MAX = 4
 """Messages of one client that are received and not looked at yet."""
@@ -195,7 +195,7 @@ class _Connection:
                     self._answered.clear()
                     await self._answered.wait()
         except ConnectionClosed:
-            logger.debug("connection closed peer=%s", self._cause.id)
+            logger.debug("connection closed", peer=self._cause.id)
         finally:
             self._closed = True
             waiting.cancel()
@@ -216,9 +216,10 @@ class _Connection:
         await self._outbox.overflowed.wait()
         self._counters.disconnected += 1
         logger.warning(
-            "client disconnected peer=%s reason=too slow outbox_bytes_max=%d",
-            self._cause.id,
-            self._settings.outbox_bytes_max,
+            "client disconnected",
+            peer=self._cause.id,
+            reason="too slow",
+            outbox_bytes_max=self._settings.outbox_bytes_max,
         )
         self._socket.transport.abort()
 
@@ -232,9 +233,7 @@ class _Connection:
                 break
             before = (self._sent, unsent)
         self._counters.disconnected += 1
-        logger.warning(
-            "client disconnected peer=%s reason=it takes nothing in ping_s=%d", self._cause.id, self._settings.ping_s
-        )
+        logger.warning("client disconnected", peer=self._cause.id, reason="stalled", ping_s=self._settings.ping_s)
         self._socket.transport.abort()
 
     def _disconnect_when_unknown(self) -> None:

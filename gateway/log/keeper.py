@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lamplighter.engine.change_log import Gap, Record, SegmentName
 from lamplighter.engine.errors import ChangeLogError, GatewayError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import TEMPORARY
 from lamplighter.gateway.log import retention
@@ -24,7 +24,7 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.settings import LogSettings
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 PAUSE_S = 1.0
 LOOK_TURNS = 60
@@ -93,7 +93,7 @@ class LogKeeper:
                 await self.turn()
             except Exception as error:
                 unexpected = not isinstance(error, (OSError, GatewayError))
-                logger.warning("change log cannot be looked after reason=%s", error, exc_info=unexpected)
+                logger.warning("change log upkeep failed", reason=error, exc_info=unexpected)
                 await asyncio.sleep(_AGAIN_S)
 
     async def turn(self) -> None:
@@ -138,7 +138,7 @@ class LogKeeper:
             except ChangeLogError as error:
                 self._unsealable.add(segment.name)
                 self._failed(str(error))
-                logger.error("segment cannot be sealed reason=%s", error)
+                logger.error("segment not sealed", reason=error)
 
     def _snapshot_due(self) -> bool:
         log = self._log
@@ -181,12 +181,13 @@ class LogKeeper:
         self.snapshot = taken.head.epoch, taken.head.seq
         for old in snapshots(folder)[:-KEPT]:
             disk.remove(old.path)
-        logger.info("snapshot taken epoch=%d sequence=%d quads=%d", *self.snapshot, self._owner.quad_count)
+        epoch, sequence = self.snapshot
+        logger.info("snapshot taken", epoch=epoch, sequence=sequence, quads=self._owner.quad_count)
 
     async def _make_room(self) -> None:
         data, bytes_max = self._log.data, self._settings.bytes_max
         for path in retention.too_much_damaged(data, bytes_max):
-            logger.warning("what was set aside takes too much room and is removed path=%s", path)
+            logger.warning("damaged file removed to free space", path=path)
             self._log.disk.remove(path)
         self.used = retention.used(data)
         if self.used <= bytes_max:
@@ -201,7 +202,7 @@ class LogKeeper:
             going.append(segment)
         lost = [segment for segment in going if (segment.name.epoch, segment.name.last or 0) > shipped]
         for gap in retention.gaps(lost, bytes_max):
-            logger.warning("history goes to make room epoch=%d first=%d last=%d", gap.epoch, gap.first, gap.last)
+            logger.warning("history removed to free space", epoch=gap.epoch, first=gap.first, last=gap.last)
             await self._owner.note_gap(gap)
         for segment in going:
             for path in retention.files(segment):
@@ -209,6 +210,6 @@ class LogKeeper:
             self.evicted += 1
         if excess > 0 and not self._cramped:
             self._cramped = True  # said once
-            logger.warning("change log takes more than log.bytes_max=%d and nothing more can go yet", bytes_max)
+            logger.warning("change log over its limit, nothing left to remove", bytes_max=bytes_max)
             if not going and self._log.sequence:
                 await self._take_snapshot()

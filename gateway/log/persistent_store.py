@@ -9,7 +9,6 @@ where the log is replayed as over a dataset in memory. Otherwise it is built ane
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 from pathlib import Path
 
@@ -17,11 +16,12 @@ import msgspec
 
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.log.reader import LogReader
 from lamplighter.gateway.log.writer import LogWriter
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class PersistentStore:
 
     def emptied(self) -> None:
         """Removes what is there. Raises OSError."""
-        logger.warning("store is built anew path=%s", self.path)
+        logger.warning("store rebuilt", path=self.path)
         self._log.disk.remove(self._mark)
         shutil.rmtree(self.path)
 

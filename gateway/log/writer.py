@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import secrets
 import threading
@@ -48,13 +47,14 @@ from lamplighter.engine.change_log import (
 from lamplighter.engine.change_log.frames import CLOSED, FrameWriter
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import Slices
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
 from lamplighter.gateway.settings import Durability
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 LOCK_WAIT_S = 3.0
 """How long a start waits for the data folder."""
@@ -187,7 +187,7 @@ class LogWriter:
         try:
             self._begin()
         except ChangeLogError as error:
-            logger.error("change log takes nothing now reason=%s", error)
+            logger.error("change log not writable", reason=error)
         cut = sum(trouble.bytes for trouble in reader.torn)
         if reader.damage is None:
             return Recovery(count, cut, None)
@@ -405,7 +405,7 @@ class LogWriter:
                 self.disk.write_all(self._file, self._frames.end() + CLOSED)
                 self.disk.sync(self._file)
         except (ChangeLogError, OSError) as error:
-            logger.error("change log was not closed properly reason=%s", error)
+            logger.error("change log not closed cleanly", reason=error)
         self.close()
 
     def close(self) -> None:

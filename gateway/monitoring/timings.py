@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +9,9 @@ from functools import partial
 from time import perf_counter, process_time, thread_time
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from lamplighter.engine.log_events import EventLogger
+
+logger = EventLogger(__name__)
 
 BOUNDS_S = (
     *(0.000_01, 0.000_025, 0.000_05),
@@ -101,7 +102,7 @@ class Holds(Timing):
             self.busiest = busy
             self.busiest_work = _name(work)
             if busy > HELD_S_MAX:
-                logger.warning("loop held work=%s processor_ms=%.0f", self.busiest_work, busy * 1000)
+                logger.warning("loop held", work=self.busiest_work, processor_ms=round(busy * 1000))
 
     def members(self) -> dict[str, Any]:
         return super().members() | {

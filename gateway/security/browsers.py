@@ -9,16 +9,16 @@ they read anything else. Other programs send Host alone and are not affected.
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
 import socket
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
 from lamplighter.engine.errors import ForeignRequestError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.settings.security import SecuritySettings
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 _TOLD_MAX = 100
 """Log lines about refused requests: a page may make any number, each with another name."""
@@ -57,7 +57,7 @@ class Browsers:
         served = partial(_is_served, names=names, any_address=settings.plain_on_network)
         self._is_host: Callable[[str], bool] = _any_host if settings.enabled else lru_cache(_HOSTS_CACHED)(served)
         if self._any_origin and not settings.enabled:
-            logger.warning("every web page may use the gateway without a token security.origins=*")
+            logger.warning("every web page may use the gateway without a token", origins="*")
 
     def origin(self, headers: Headers, version: str, *, link: bool) -> bytes | None:
         """Whose page made a request, to be named in the answer; None for what no page asked for by a script.
@@ -125,7 +125,7 @@ class Browsers:
     def _refused(self, code: str, status: int, description: str) -> ForeignRequestError:
         if len(self._told) < _TOLD_MAX and description not in self._told:
             self._told.add(description)
-            logger.warning("browser refused, logged once code=%s reason=%s", code, description)
+            logger.warning("browser refused", code=code, reason=description)
         return ForeignRequestError(code, status, description)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import logging
 import socket
 import ssl
 from collections.abc import Sequence
@@ -24,11 +23,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.interfaces import interface_addresses
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 BUILT = datetime(2026, 11, 1, tzinfo=UTC)
 """The date of this build, to be moved on with each release: no right clock shows an earlier time."""
@@ -70,7 +70,7 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
         if device is None or not _serves(device.certificate, authority.certificate, wanted):
             device = _new_device(authority, wanted)
             disk.write_file(folder / DEVICE, [device.pem])
-            logger.info("certificate made names=%s", ",".join(map(_text, wanted)))
+            logger.info("certificate made", names=",".join(map(_text, wanted)))
     except OSError as error:
         raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; the keys are kept there") from error
     public = authority.certificate.public_bytes(serialization.Encoding.PEM)
@@ -118,10 +118,10 @@ def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) 
         and not own.not_valid_before_utc <= clock.wall() <= own.not_valid_after_utc
     ):
         logger.error(
-            "certificate is not valid now, clients will refuse it file=%s from=%s to=%s",
-            certificate_file,
-            own.not_valid_before_utc.isoformat(),
-            own.not_valid_after_utc.isoformat(),
+            "certificate is not valid now, clients will refuse it",
+            file=certificate_file,
+            valid_from=own.not_valid_before_utc.isoformat(),
+            valid_to=own.not_valid_after_utc.isoformat(),
         )
     names = _names_of(own)
     if not names:
@@ -209,7 +209,7 @@ def _read_or_none(path: Path) -> _Pair | None:
     try:
         return _read(path)
     except ConfigurationError as error:
-        logger.warning("certificate is made again reason=%s", error)
+        logger.warning("certificate replaced", reason=error)
         return None
 
 

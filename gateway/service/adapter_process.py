@@ -27,6 +27,7 @@ from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.client.addresses import UNIX
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import local_sockets
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.adapters.mqtt.mapping import StreamRule
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 NOBODY = Supervisor({})
 """For processes that nobody supervises."""
@@ -272,17 +273,17 @@ class AdapterService:
             try:
                 wanted = await asyncio.to_thread(self._part)
                 if wanted != part:
-                    logger.info("configuration reloaded applied=%s", "all, the adapter begins anew")
+                    logger.info("configuration reloaded, adapter restarts", applied="all")
                     self._service.ready("beginning anew with another configuration")
                     return wanted
-                logger.info("configuration reloaded applied=%s", "nothing")
+                logger.info("configuration reloaded", applied="nothing")
             except _NotWantedError as error:
-                logger.info("configuration reloaded, the adapter ends reason=%s", error)
+                logger.info("configuration reloaded, adapter stops", reason=error)
                 self._service.ready("not wanted any more")  # which ends the reload
                 self._service.stopping("not wanted any more")
                 return None
             except GatewayError as error:
-                logger.error("configuration refused, the one before holds reason=%s", error)
+                logger.error("configuration refused, keeping the previous one", reason=error)
             self._service.ready("configuration read again")
 
     async def _live(self, adapter: Adapter) -> None:

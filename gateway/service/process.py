@@ -6,7 +6,6 @@ import asyncio
 import asyncio.sslproto
 import ctypes
 import gc
-import logging
 import resource
 from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from lamplighter.adapters.mqtt.mapping import load_mapping
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.http.gate import http_gate
@@ -47,7 +47,7 @@ __all__ = [
     "stop_on_signals",
 ]
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
 _TLS_BYTES = 64 * 1024
@@ -95,7 +95,7 @@ def allow_files(settings: Settings) -> None:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         if allowed < wanted:
-            logger.warning("connections may take all files wanted=%d allowed=%d", wanted, allowed)
+            logger.warning("open file limit too low for all connections", wanted=wanted, allowed=allowed)
 
 
 def share_heap() -> None:
@@ -219,7 +219,7 @@ def _recovered_once(
         raise
     try:
         recovery = runner.recover(service.recovering)
-        logger.info("recovered records=%d epoch=%d sequence=%d", recovery.records, log.epoch, log.sequence)
+        logger.info("recovered", records=recovery.records, epoch=log.epoch, sequence=log.sequence)
     except BaseException:
         with suppress(Exception):  # the dataset may be what cannot be written
             runner.close(orderly=False)

@@ -7,12 +7,12 @@ whose loop turns while nothing is done is as dead as one that was stopped, and i
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.local_call import check_answer
 from lamplighter.gateway.gates.opening import Protection
@@ -22,7 +22,7 @@ from lamplighter.gateway.service.reload import change
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 _ASK_AGAIN_S = 1.0
 _PROBE = "?query=ASK%20%7B%7D"
@@ -73,7 +73,7 @@ class GatewayService:
             try:
                 return await asyncio.to_thread(_asked, self._addresses)
             except GatewayError as error:
-                logger.warning("first query was not answered reason=%s", error)
+                logger.warning("first query failed", reason=error)
                 self._service.status(f"not ready, its first query was not answered: {error}")
             await asyncio.sleep(_ASK_AGAIN_S)
 
@@ -101,7 +101,7 @@ class GatewayService:
                 if self._reread is not None:
                     await self._apply(await asyncio.to_thread(self._reread))
             except GatewayError as error:
-                logger.error("configuration refused, the one before holds reason=%s", error)
+                logger.error("configuration refused, keeping the previous one", reason=error)
             self._service.ready(self._status())
 
     async def _apply(self, wanted: Settings) -> None:
@@ -110,9 +110,9 @@ class GatewayService:
             await self._runner.apply(found.settings)
             self._protection.apply(found.settings)
         self._settings = found.settings
-        logger.info("configuration reloaded applied=%s", ",".join(found.applied) or "nothing")
+        logger.info("configuration reloaded", applied=",".join(found.applied) or "nothing")
         if found.waiting:
-            logger.warning("configuration has changes that need a restart keys=%s", ",".join(found.waiting))
+            logger.warning("configuration changes need a restart", keys=",".join(found.waiting))
 
 
 def _asked(addresses: Addresses) -> None:

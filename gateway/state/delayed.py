@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 import re
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Iterator
@@ -31,10 +30,11 @@ from apscheduler.triggers.date import DateTrigger
 
 from lamplighter.engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
 from lamplighter.engine.errors import GatewayError, MalformedRequestError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock, iso, moment, since_1970_us
 from lamplighter.gateway.state.quotas import Usage
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 CLOCK = "clock"
 """The cause of a record that only tells the log of the clocks; its id is what `DelayedUpdates.news` said."""
@@ -547,7 +547,7 @@ class Scheduler:
                     now = self._wall_minus_boottime()
                     if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
                         stepped_s = (now[0] - before[0]).total_seconds()
-                        logger.info("clock changed stepped_s=%.3f trusted=%s", stepped_s, now[1])
+                        logger.info("clock changed", stepped_s=round(stepped_s, 3), trusted=now[1])
                     before = now
                     # The loop's timers stand still while the machine is suspended, and `at` follows the wall clock.
                     self.rearm()
@@ -555,7 +555,7 @@ class Scheduler:
                         try:
                             await self._note()
                         except GatewayError as error:
-                            logger.debug("the log was not told of the clocks reason=%s", error)  # again in a second
+                            logger.debug("clock record not written", reason=error)  # tried again in a second
             finally:
                 self._scheduler.shutdown(wait=False)
                 await asyncio.sleep(0)  # the scheduler stops in a callback of the loop
@@ -608,7 +608,7 @@ class Scheduler:
                     await self._fire(name)
                     return
                 except Exception as error:
-                    logger.error("delayed update waits for another try id=%s reason=%s", name, error)
+                    logger.error("delayed update will be retried", id=name, reason=error)
                     await asyncio.sleep(_RETRY_S)
         finally:
             busy = self._busy

@@ -16,7 +16,6 @@ import asyncio
 import ctypes
 import fcntl
 import gc
-import logging
 import os
 import resource
 import select
@@ -41,13 +40,14 @@ from lamplighter.engine.errors import (
     StoreError,
     UnsupportedRequestError,
 )
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.sparql.requests import Query, parse_query
 from lamplighter.engine.store.quad_store import query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 SOLUTION_FORMATS = {
     "application/sparql-results+json": ox.QueryResultsFormat.JSON,
@@ -219,7 +219,7 @@ class Reader:
             except OSError as error:
                 os.close(source)
                 os.close(sink)
-                logger.warning("evaluation not tried reason=%s", error.strerror)
+                logger.warning("trial not started", reason=error.strerror)
                 return
             if number == 0:
                 _read(partial(_tried, work), sink, bounds, self._store)
@@ -485,7 +485,7 @@ class Answer:
 
     def _replace(self) -> None:
         self._restarts += 1
-        logger.debug("reader replaced, which waited for a lock of the store restarts=%d", self._restarts)
+        logger.debug("worker replaced", reason="waits for a lock of the store", restarts=self._restarts)
         self._let_go(self._child)
         self._child = self._started()
 

@@ -452,7 +452,7 @@ def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.LogCapt
             assert len(device.payloads) <= adapter.counters.sent
 
     asyncio.run(scenario())
-    assert len(said(caplog, "reason=no answer")) == 1
+    assert len(said(caplog, 'reason="no answer"')) == 1
     assert len(caplog.records) == 1
 
 
@@ -475,7 +475,7 @@ def test_an_error_inside_the_library_concerns_one_device(
             await until(lambda: len(gateway.updates) == 1 and adapter.counters.retried >= 1)
 
     asyncio.run(scenario())
-    assert len(said(caplog, "reason=a bug")) == 1
+    assert len(said(caplog, 'reason="a bug"')) == 1
 
 
 def test_an_answer_to_a_state_that_is_out_of_date_is_awaited_before_the_newest_is_sent() -> None:

@@ -257,9 +257,9 @@ def test_broken_and_unmapped_messages_are_warned_of_once_counted_and_acknowledge
                 assert gateway.values() == ["20"]
                 assert adapter.counters.dropped_payload == 4
                 assert adapter.counters.dropped_unmapped == 1
-            assert said(caplog, "topic=street/1/temperature reason=payload is not UTF-8") == ["WARNING"]
-            assert said(caplog, "topic=street/1/temperature reason=not a number") == ["WARNING"]
-            assert said(caplog, "topic=street/1/humidity reason=no mapping rule") == ["WARNING"]
+            assert said(caplog, 'topic=street/1/temperature reason="payload is not UTF-8"') == ["WARNING"]
+            assert said(caplog, 'topic=street/1/temperature reason="not a number"') == ["WARNING"]
+            assert said(caplog, 'topic=street/1/humidity reason="no mapping rule') == ["WARNING"]
             assert await session_is_empty(broker)
 
     go(test)
@@ -271,7 +271,7 @@ def test_topic_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureF
             async with running(broker.port, Gateway()) as adapter:
                 await publish(broker, ("street/1\u2028ERROR all is lost/temperature", "warm"))
                 await until(lambda: adapter.counters.dropped_payload == 1)
-        assert said(caplog, "topic='street/1\\u2028ERROR all is lost/temperature'") == ["WARNING"]
+        assert said(caplog, 'topic="street/1\\u2028ERROR all is lost/temperature"') == ["WARNING"]
         assert not said(caplog, "\u2028")
 
     go(test)

@@ -287,7 +287,7 @@ def test_a_confirmation_with_another_hash_is_none_and_it_is_told(ship: Ship, cap
     status = ship.run()
     assert ship.shipped is None
     assert f"the collector confirms sha256 {'0' * 64}, and the segment here has {LOG[0].seal.sha256}" in status.problem
-    assert status.problem in caplog.messages
+    assert f"shipping problem reason={json.dumps(status.problem)}" in caplog.messages
     assert f"{LOG[0].stem}.r1" in ship.there()
     ship.answer(f"{LOG[0].stem}.r1", "landed", LOG[0].seal.sha256)
     ship.run()
@@ -460,7 +460,7 @@ def test_after_a_hole_the_next_snapshot_behind_it_goes(ship: Ship, caplog: pytes
     ship.data.add(LOG[2])  # the one between has gone before it could be sent
     ship.data.add_snapshot(1, 4)
     ship.run()
-    assert caplog.messages == ["records went before they were sent epoch=1 first=4 last=5"]
+    assert caplog.messages == ["records removed before they were sent epoch=1 first=4 last=5"]
     assert ship.there("gw-1/snapshots") == ["1-000000000003"], "one within the hole does not make up for it"
     ship.data.add_snapshot(1, 7)
     assert ship.run().wanted == (0, 0)

@@ -356,7 +356,7 @@ async def run_streets(
     with (
         scratch() as folder,
         mock.patch("lamplighter.engine.client.connection._BACK_OFF_S", (0.02, 0.1)),
-        mock.patch("lamplighter.engine.client.connection.logger"),  # that the gateway is away is no news here
+        mock.patch("lamplighter.engine.client.connection.logger"),  # an unreachable gateway is expected here
     ):
         async with asyncio.TaskGroup() as group:
             running = [

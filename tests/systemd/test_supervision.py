@@ -105,7 +105,7 @@ def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
             systemd.heard("RELOADING=1")
             systemd.heard("READY=1")
             last = systemd.output.splitlines()[-1]
-            assert "configuration refused, the one before holds" in last and told in last
+            assert "configuration refused, keeping the previous one" in last and told in last
         (tmp_path / "lamplighter.toml").write_text(text + "[query]\nconcurrent_max = 1\n[log]\nsegment_s_max = 7\n")
         systemd.process.send_signal(signal.SIGHUP)
         systemd.heard("RELOADING=1")
@@ -180,7 +180,7 @@ def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
             adapter.process.send_signal(signal.SIGHUP)
             adapter.heard("RELOADING=1")
             adapter.heard("READY=1")
-            assert "applied=all, the adapter begins anew" in adapter.output
+            assert "configuration reloaded, adapter restarts applied=all" in adapter.output
             adapter.process.send_signal(signal.SIGHUP)
             adapter.heard("RELOADING=1")
             adapter.heard("READY=1")
@@ -244,7 +244,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
         assert "not wanted any more" in systemd.heard("READY=1")
         systemd.heard("STOPPING=1")
         assert systemd.process.wait(60) == 0
-        assert "configuration reloaded, the adapter ends reason=" in systemd.output
+        assert "configuration reloaded, adapter stops reason=" in systemd.output
         assert "ERROR" not in systemd.output
     assert wanted_main([adapter, str(settings)]) == NOT_WANTED
 
@@ -513,7 +513,7 @@ def test_a_socket_elsewhere_is_served_besides(tmp_path: Path, caplog: pytest.Log
     ports = [listener.port for listener in gates.http]
     assert ports[0] != where and ports[1] == where
     assert f":{ports[0]}/" in gates.addresses.query
-    assert "systemd listens elsewhere than http says" in caplog.text
+    assert "systemd socket served besides the configured address table=http" in caplog.text
     for listener in (*gates.http, *gates.websocket):
         listener.socket.close()
 
@@ -522,6 +522,6 @@ def test_a_socket_of_another_name_is_not_served(tmp_path: Path, caplog: pytest.L
     other = tcp()
     gates = protection(tmp_path, http={"port": 0}, websocket={"port": 0}).open([Passed("unknown", other)])
     assert other.fileno() == -1
-    assert "it needs FileDescriptorName=http or ws" in caplog.text
+    assert "systemd socket not served" in caplog.text
     for listener in (*gates.http, *gates.websocket):
         listener.socket.close()

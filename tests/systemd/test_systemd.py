@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.log_events import Event
 from lamplighter.gateway.security.audit import refused
 from lamplighter.gateway.service.adapter_process import with_password
 from lamplighter.gateway.systemd import (
@@ -144,8 +145,26 @@ def test_credentials_are_files_of_the_folder_that_systemd_names(tmp_path: Path) 
 # --- the journal ---
 
 
-def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
+def record(message: object, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
     return logging.LogRecord("gateway.test", level, __file__, 1, message, arguments, None)
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        (Event("started", {}), {}),
+        (
+            Event("coap device unreachable", {"device": "d", "resource": "coap://d/r", "reason": "no answer"}),
+            {"DEVICE": "d", "RESOURCE": "coap://d/r", "REASON": "no answer"},
+        ),
+        (Event("subscription expired", {"spuid": "s-1"}), {"SUBSCRIPTION": "s-1"}),
+        (Event("delayed update missed", {"id": "t", "late_s": 1.5}), {"TIMER_ID": "t", "LATE_S": "1.5"}),
+        (Event("a value", {"topic": "x priority=0 MESSAGE=y"}), {"TOPIC": "x priority=0 MESSAGE=y"}),
+        (Event("mine", {"message": "a", "priority": "b", "gateway": "c", "code_line": 1}), {}),
+    ],
+)
+def test_fields_of_an_event_are_fields_of_the_journal(event: Event, found: dict[str, str]) -> None:
+    assert fields(record(event)) == found
 
 
 @pytest.mark.parametrize(
@@ -185,10 +204,11 @@ def entry(datagram: bytes) -> dict[str, str]:
 def test_a_line_goes_to_the_journal_with_its_fields(listening: Listening) -> None:
     handler = JournalHandler(listening.path)
     handler.constant["GATEWAY"] = "gw-1"
-    handler.handle(record("mqtt reading dropped topic=%s reason=%s", "a/b", "two\nlines", level=logging.WARNING))
+    event = Event("mqtt reading dropped", {"topic": "a/b", "reason": "two\nlines"})
+    handler.handle(record(event, level=logging.WARNING))
     handler.close()
     assert entry(listening.heard()) == {
-        "MESSAGE": "mqtt reading dropped topic=a/b reason=two\nlines",
+        "MESSAGE": 'mqtt reading dropped topic=a/b reason="two\\nlines"',
         "PRIORITY": "4",
         "LOGGER": "gateway.test",
         "SYSLOG_IDENTIFIER": "lamplighter",
@@ -215,7 +235,7 @@ def test_audit_lines_bring_their_fields(listening: Listening) -> None:
 
 def test_a_line_that_is_too_long_is_cut(listening: Listening) -> None:
     handler = JournalHandler(listening.path)
-    handler.handle(record("long reason=%s", "x" * 300_000))
+    handler.handle(record(Event("long", {"reason": "x" * 300_000})))
     handler.close()
     found = entry(listening.heard())
     assert found["MESSAGE"].startswith("long reason=xxx") and found["MESSAGE"].endswith(" ...")

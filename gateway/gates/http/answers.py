@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -13,8 +12,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lamplighter.engine.errors import GatewayError, QueueFullError, UnauthorizedError
+from lamplighter.engine.log_events import EventLogger
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 JSON = "application/json"
 
@@ -103,7 +103,7 @@ class _Streamed(Response):
             await put(b"", more=False)
         except GatewayError as error:
             # What was sent cannot be taken back. The server closes the connection, since the answer has no end.
-            logger.warning("answer broke off path=%s reason=%s", scope["path"], error)
+            logger.warning("response aborted", path=scope["path"], reason=error)
         finally:
             self._gone.cancel()
             await self._rest.aclose()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from math import inf
 
 from uvicorn.config import Config
@@ -11,12 +10,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import Held
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 HEAD_BYTES_MAX = 64 * 1024
 """Request line and headers, beyond what comes with the packet that ends them."""
@@ -54,7 +54,7 @@ class Connection(HttpToolsProtocol):
         # However many there are on the network, the machine's own processes get through.
         if len(self.connections) > self._settings.connections_max and not self._listener.local:
             self.connections.discard(self)
-            logger.warning("connection refused connections_max=%d", self._settings.connections_max)
+            logger.warning("connection refused", connections_max=self._settings.connections_max)
             self._refuse(503, "too_many_connections", "too many connections are open; try a little later")
             transport.close()
             return
@@ -142,7 +142,7 @@ class Connection(HttpToolsProtocol):
             self._takes_by = min(self._takes_by, now + self._settings.idle_s)  # what was not sent yet may go out still
         if now < min(self._reads_by, self._takes_by):
             return
-        logger.debug("connection ended peer=%s reason=%s", self.client, "idle" if now >= self._reads_by else "stuck")
+        logger.debug("connection closed", peer=self.client, reason="idle" if now >= self._reads_by else "stuck")
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -20,13 +19,14 @@ from lamplighter.engine.errors import (
     LimitExceededError,
     bare,
 )
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -100,7 +100,7 @@ class Application:
         except ClientDisconnect:
             response = Response(status_code=400)  # nobody reads it
         except Exception:
-            logger.exception("request failed method=%s path=%s", request.method, scope["path"])
+            logger.exception("request failed", method=request.method, path=scope["path"])
             response = Refusal("internal", 500, "the gateway failed; its log says more")
         if isinstance(response, Refusal):
             self._counters.errors[response.code] += 1

@@ -59,7 +59,7 @@ def test_more_connections_than_a_gate_may_have_take_no_files(
                 with pytest.raises(ConnectionAbortedError):
                     listener.socket.accept()
                 assert client.recv(1) == b""
-        assert caplog.text.count(f"connections are refused port={listener.port} open=2") == 1
+        assert caplog.text.count(f"connections refused port={listener.port} open=2") == 1
         first.close()
         with closing(connected()):
             listener.socket.accept()[0].close()

@@ -57,7 +57,7 @@ async def play(runner: Runner, seed: int) -> None:
 
 
 def rebuilt(caplog: pytest.LogCaptureFixture) -> bool:
-    found = any("built anew" in record.message for record in caplog.records)
+    found = any("store rebuilt" in record.message for record in caplog.records)
     caplog.clear()
     return found
 
