@@ -21,6 +21,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Cause
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.runner import Runner, UpdateCall
 from lamplighter.gateway.settings import Durability, GatewaySettings, LogSettings, Settings
@@ -166,7 +167,7 @@ def _run(engine: Engine, log: LogWriter | None, texts: Sequence[str]) -> None:
     for text in texts:
         delta = engine.prepare(text)
         if log is not None:
-            log.append("commit", cause=Cause("http", "bench"), delta=delta)
+            log.append(entries.commit(delta, Cause("http", "bench")))
         engine.commit(delta)
     if log is not None:
         log.sync()

@@ -18,7 +18,8 @@ from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log import snapshots
-from lamplighter.gateway.log.snapshots import known, read_snapshot
+from lamplighter.gateway.log.snapshots import read_snapshot
+from lamplighter.gateway.state.knowledge import known
 
 
 @dataclass(frozen=True)

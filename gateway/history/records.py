@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,25 +25,51 @@ from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.reader import CheckedLines, LogReader, Segment, ends, segments
 from lamplighter.gateway.log.snapshots import (
-    Known,
     Place,
     Snapshot,
-    known,
     place_of,
     read_snapshot,
     shown,
     snapshots,
 )
-from lamplighter.gateway.state.applications import Register
 from lamplighter.gateway.state.delayed import DelayedUpdates
-from lamplighter.gateway.state.request_ids import RequestIds
-from lamplighter.gateway.state.resumption import outlives_process, seen
+from lamplighter.gateway.state.knowledge import Knowledge, Known
+from lamplighter.gateway.state.resumption import Retained, outlives_process, seen
 
 _TRIES = 100  # so often may files go under our hands before one record more was read
 _PLACE = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 
 
 # --- what was known ---------------------------------------------------------------------------------------
+
+
+class _Subscriptions:
+    """The resumable subscriptions, in the engine of a replay. wanted: otherwise there are none."""
+
+    def __init__(self, engine: Engine, *, wanted: bool) -> None:
+        self._engine = engine
+        self._wanted = wanted
+        self._handles: dict[str, str] = {}  # spuid -> the engine's name of it
+
+    def follow(self, record: Record) -> None:
+        if record.subscribe is not None:
+            self._subscribe(record.subscribe)
+        if record.unsubscribe in self._handles:
+            self._engine.unsubscribe(self._handles.pop(record.unsubscribe))
+
+    def restore(self, retained: Sequence[Retained], boot: str) -> None:
+        for one in retained:
+            self._subscribe(one.followed)
+
+    def state(self) -> list[Retained]:
+        return []
+
+    def _subscribe(self, followed: Followed) -> None:
+        if self._wanted and outlives_process(followed.sparql):
+            access = Access(FULL.read, FULL.write, seen(followed))
+            graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
+            with suppress(Exception):  # a start passes over it, too
+                self._handles[followed.spuid] = self._engine.subscribe(followed.sparql, access=access, **graphs).spuid
 
 
 class Replay:
@@ -60,11 +86,12 @@ class Replay:
 
     def _clear(self) -> None:
         self.engine = Engine()
-        self.delayed = DelayedUpdates(self._clock)
-        self.register = Register()
-        self.requests = RequestIds()
-        self._handles: dict[str, str] = {}  # spuid -> the engine's name of it
+        self._knowledge = Knowledge(self._clock, _Subscriptions(self.engine, wanted=self._subscriptions))
         self.place: Place = (1, 0)
+
+    @property
+    def delayed(self) -> DelayedUpdates:
+        return self._knowledge.delayed
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
         """Begins anew with what a snapshot has. Raises what reading it does; then there is nothing."""
@@ -75,39 +102,21 @@ class Replay:
         except BaseException:
             self._clear()
             raise
-        had = known(head)
-        self.delayed.restore(had.delayed)
-        self.register.restore(had.applications)
-        self.requests.restore(had.requests)
-        for retained in had.resumable:
-            self._subscribe(retained.followed)
+        self._knowledge.restore(head)
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
         """Takes in the next record."""
-        self.delayed.follow(record)
-        self.register.follow(record)
-        self.requests.follow(record)
-        if record.subscribe is not None:
-            self._subscribe(record.subscribe)
-        if record.unsubscribe in self._handles:
-            self.engine.unsubscribe(self._handles.pop(record.unsubscribe))
+        self._knowledge.follow(record)
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
             for notification in commit.notifications:
                 Results(notification.added, notification.removed).members  # noqa: B018 - it must be possible
         self.place = place_of(record)
 
-    def _subscribe(self, followed: Followed) -> None:
-        if self._subscriptions and outlives_process(followed.sparql):
-            access = Access(FULL.read, FULL.write, seen(followed))
-            graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
-            with suppress(Exception):  # a start passes over it, too
-                self._handles[followed.spuid] = self.engine.subscribe(followed.sparql, access=access, **graphs).spuid
-
     def state(self) -> Known:
         """As a snapshot has it."""
-        return Known(self.delayed.state(), self.requests.state(), self.register.digests())
+        return self._knowledge.state()
 
 
 # --- the log ----------------------------------------------------------------------------------------------

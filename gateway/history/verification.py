@@ -34,7 +34,8 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.records import History, Replay
 from lamplighter.gateway.log.reader import LogReader, Segment, ends
 from lamplighter.gateway.log.retention import Shipped
-from lamplighter.gateway.log.snapshots import Known, Place, Snapshot, known, place_of, read_snapshot, shown
+from lamplighter.gateway.log.snapshots import Place, Snapshot, place_of, read_snapshot, shown
+from lamplighter.gateway.state.knowledge import Known, known
 
 Progress = Callable[[str, int, int], None]
 """Is told what is read next, how many bytes were read, and how many there are in all."""

@@ -19,12 +19,12 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
-from lamplighter.engine.change_log import Count, Graphs, Part, Record, decode, encode, segment_name
+from lamplighter.engine.change_log import Graphs, Part, Record, decode, encode, segment_name
 from lamplighter.engine.change_log.frames import Content, frame_lines
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.gateway.state.delayed import DelayedState, checked_moment
-from lamplighter.gateway.state.resumption import Retained
+from lamplighter.gateway.state.delayed import checked_moment
+from lamplighter.gateway.state.knowledge import known
 
 KEPT = 2
 _LEVEL = 3
@@ -102,18 +102,6 @@ def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:
         yield tuple(line)
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What a snapshot has besides the dataset.
-
-    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest.
-    """
-
-    delayed: DelayedState = DelayedState()
-    requests: list[tuple[str, Count, str | None, str]] = []
-    applications: dict[str, str] = {}
-    resumable: list[Retained] = []
-
-
 def read_snapshot(
     path: Path, place: Place | None = None, content: Content | None = None
 ) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
@@ -125,14 +113,6 @@ def read_snapshot(
     """
     records = _snapshot_records(path, place, content)
     return next(records), (record.a for record in records if record.a)
-
-
-def known(head: Record) -> Known:
-    """What the first record of a snapshot says besides the dataset. Raises ValueError, which names the place."""
-    assert head.snapshot is not None
-    found = msgspec.json.decode(head.snapshot.state, type=Known)
-    found.delayed.check()
-    return found
 
 
 def _check_head(head: Record) -> None:

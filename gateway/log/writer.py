@@ -35,22 +35,20 @@ from lamplighter.engine.change_log import (
     RECORD_BYTES_MAX,
     RECORD_REST_BYTES_MAX,
     VERSION,
-    Cause,
-    Followed,
     Gap,
     Graphs,
     Record,
     SegmentName,
-    Timer,
     encode,
 )
 from lamplighter.engine.change_log.frames import CLOSED, FrameWriter
-from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import Slices
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
 from lamplighter.gateway.settings import Durability
 
@@ -195,21 +193,7 @@ class LogWriter:
 
     # --- running ---
 
-    def append(
-        self,
-        kind: str,
-        *,
-        now: datetime | None = None,
-        cause: Cause | None = None,
-        request: str | None = None,
-        client: str | None = None,
-        delta: QuadDelta | None = None,
-        timer: Timer | None = None,
-        cancel: str | None = None,
-        subscribe: Followed | None = None,
-        unsubscribe: str | None = None,
-        gap: Gap | None = None,
-    ) -> Record:
+    def append(self, entry: Entry, now: datetime | None = None) -> Record:
         """Writes one record with the next sequence. now: its wall-clock time, if the caller has looked.
 
         Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is as it was
@@ -219,11 +203,11 @@ class LogWriter:
             raise self.broken
         if self._file is None:
             self._begin()
-        delta = delta or QuadDelta()
+        delta = entry.delta
         return self._write(
             Record(
                 v=VERSION,
-                type=kind,
+                type=entry.type,
                 gw=self.gateway,
                 epoch=self.epoch,
                 seq=self.sequence + 1,
@@ -231,18 +215,18 @@ class LogWriter:
                 trusted=self._clock.trusted(),
                 boot=self._clock.boot,
                 boottime_us=self._clock.boottime_us(),
-                cause=cause,
-                request=request,
-                client=client,
+                cause=entry.cause,
+                request=entry.request,
+                client=entry.client,
                 graphs=Graphs(delta.created, delta.dropped) if delta.created or delta.dropped else None,
                 d=delta.removed,
                 a=delta.added,
                 k=delta.kept,
-                timer=timer,
-                cancel=cancel,
-                gap=gap,
-                subscribe=subscribe,
-                unsubscribe=unsubscribe,
+                timer=entry.timer,
+                cancel=entry.cancel,
+                gap=entry.gap,
+                subscribe=entry.subscribe,
+                unsubscribe=entry.unsubscribe,
                 synced=self._durable if self._frames.at_start and self._durable else None,
             )
         )
@@ -287,7 +271,7 @@ class LogWriter:
         if self._gap is not None:
             gap, self._gap = self._gap, None
             try:
-                self.append("gap", gap=gap)
+                self.append(entries.gap(gap))
                 self.sync(always=True)
             except BaseException:
                 self._gap, self.sequence = gap, 0

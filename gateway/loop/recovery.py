@@ -18,22 +18,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.log.reader import Unfollowable
-from lamplighter.gateway.log.snapshots import Base, Known, Place, known, place_of, read_snapshot, shown
+from lamplighter.gateway.log.snapshots import Base, Place, place_of, read_snapshot, shown
 from lamplighter.gateway.log.writer import LogWriter, Recovery
-from lamplighter.gateway.loop.subscribers import Subscribers
-from lamplighter.gateway.settings import Durability
+from lamplighter.gateway.loop.resuming import Resuming
+from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.applications import KIND as APPLICATION
-from lamplighter.gateway.state.applications import Application, Register
-from lamplighter.gateway.state.delayed import DelayedUpdates
-from lamplighter.gateway.state.request_ids import RequestIds
+from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.knowledge import Knowledge
 
 logger = logging.getLogger(__name__)
 
@@ -42,64 +39,6 @@ T = TypeVar("T")
 _TRIES_MAX = 6
 """Tries of one start: two of them for each thing that cannot be applied, and one more for each further one."""
 _REASON_CHARACTERS_MAX = 300
-
-
-class Knowledge:
-    """What the gateway knows besides the dataset, all of it by the change log."""
-
-    def __init__(
-        self,
-        delayed: DelayedUpdates,
-        register: Register,
-        request_ids: RequestIds,
-        subscribers: Subscribers,
-        durability: Durability,
-        boot: str,
-    ) -> None:
-        self.delayed = delayed
-        self.register = register
-        self.request_ids = request_ids
-        self.subscribers = subscribers
-        self._durability = durability
-        self._boot = boot  # that of the record before
-
-    def state(self) -> bytes:
-        """As a snapshot has it, JSON."""
-        return msgspec.json.encode(
-            Known(
-                self.delayed.state(),
-                self.request_ids.state(),
-                self.register.digests(),
-                list(self.subscribers.state()),
-            )
-        )
-
-    def restore(self, head: Record) -> None:
-        """Takes up what the first record of a snapshot has; the dataset has to be there already."""
-        state = known(head)
-        self.delayed.restore(state.delayed)
-        self.request_ids.restore(state.requests)
-        self.register.restore(state.applications)
-        self._boot = head.boot
-        for retained in state.resumable:
-            self.subscribers.restore(retained)
-
-    def replay(self, record: Record) -> None:
-        """Takes note of a record, before its delta is followed."""
-        self.delayed.follow(record)
-        self.register.follow(record)
-        self.request_ids.follow(record)
-        lost = record.gap is not None and record.gap.last is None
-        if lost or record.boot != self._boot:
-            self.distrust(record.boot, lost=lost)
-        self.subscribers.replay(record)
-
-    def distrust(self, boot: str, *, lost: bool) -> None:
-        """Ends the resumable subscriptions if their clients may have seen what the log does not have: because it lost
-        a part, or because the machine went down while records were not synced before they were told of."""
-        if lost or (boot != self._boot and self._durability != "fsync"):
-            self.subscribers.begin_anew()
-        self._boot = boot
 
 
 class NotApplied(Exception):
@@ -199,6 +138,7 @@ class Recovering:
         engine: Engine,
         way_back: QuadDelta | None,
         knowledge: Knowledge,
+        resuming: Resuming[Sink],
         reacting: Reacting,
         problem: Callable[[str], None],
         doubt: Doubt,
@@ -209,6 +149,7 @@ class Recovering:
         self._engine = engine
         self._way_back = way_back
         self._knowledge = knowledge
+        self._resuming = resuming
         self._reacting = reacting
         self._problem = problem
 
@@ -250,8 +191,8 @@ class Recovering:
         with self._applying((self._log.epoch, self._log.sequence)):
             self._flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
-        self._knowledge.distrust(clock.boot, lost=recovery.set_aside is not None)
-        self._knowledge.subscribers.resumables.detach_all(clock.boottime_us())
+        self._resuming.distrust(clock.boot, lost=recovery.set_aside is not None)
+        self._resuming.resumables.detach_all(clock.boottime_us())
         if recovery.cut_bytes:
             logger.warning("torn tail cut off bytes=%d sequence=%d", recovery.cut_bytes, self._log.sequence)
         return recovery, waiting
@@ -277,7 +218,9 @@ class Recovering:
         register = self._knowledge.register
         running = [application for application in applications if register.has(application)]
         if last:
-            register.follow(last[0])  # it may say that one of them ended, or that another version began
+            register.follow(
+                last[0]
+            )  # ahead of its turn: it may say that one of them ended, or that another version began
         waiting = []
         for application in applications:
             if application in running and register.has(application):
@@ -288,7 +231,7 @@ class Recovering:
 
     def _replay(self, record: Record) -> None:
         with self._applying(place_of(record)):
-            self._knowledge.replay(record)
+            self._knowledge.follow(record)
             if record.type == "commit":
                 self._reacting.commit_again(record)
             if self._doubt.careful:

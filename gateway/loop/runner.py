@@ -36,6 +36,8 @@ from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any, BinaryIO, TypeVar
 
+import msgspec
+
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Gap, Missed, Record, Timer
 from lamplighter.engine.core import Commit, Ended, Engine, Subscription
@@ -67,11 +69,14 @@ from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delt
 from lamplighter.gateway.clock import Clock, iso, moment
 from lamplighter.gateway.history.restoring import KIND as RESTORE
 from lamplighter.gateway.history.restoring import Difference, Restored, comparison
+from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.keeper import LogKeeper, Taken
 from lamplighter.gateway.log.persistent_store import PersistentStore
 from lamplighter.gateway.log.snapshots import newest, write
 from lamplighter.gateway.log.writer import LogWriter, Recovery
-from lamplighter.gateway.loop.recovery import Doubt, Knowledge, Recovering
+from lamplighter.gateway.loop.journal import Journal, behind_its_log
+from lamplighter.gateway.loop.recovery import Doubt, Recovering
+from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.slices import SLICE_S, LongError, Slices
 from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscribers, Surroundings
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
@@ -83,14 +88,15 @@ from lamplighter.gateway.state.applications import KIND as APPLICATION
 from lamplighter.gateway.state.applications import (
     REACTIONS_MAX,
     Application,
-    Register,
     Trigger,
     aggregator_queries,
     triggers,
 )
-from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates, Scheduler, at_moment, delay_us, text_bytes
+from lamplighter.gateway.state.delayed import CLOCK, Scheduler, at_moment, delay_us, text_bytes
+from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.quotas import check
-from lamplighter.gateway.state.request_ids import REMOVED, REQUEST_ID_CHARACTERS_MAX, Accepted, RequestIds, RequestKey
+from lamplighter.gateway.state.request_ids import REMOVED, REQUEST_ID_CHARACTERS_MAX, Accepted, RequestKey
+from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading, is_large
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
@@ -244,7 +250,11 @@ class Runner:
         self._process = os.getpid()
         self._prepared_s = 0.0
         self._engine.store.around_select = self._measured
-        self._delayed = DelayedUpdates(clock)
+        resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings.resume, self.quotas)
+        self._resuming = Resuming(self._engine, resumables, settings.gateway.durability, clock.boot)
+        self._knowledge = Knowledge(clock, self._resuming)
+        self._journal = Journal(log, self._knowledge)
+        self._delayed = self._knowledge.delayed
         self._scheduler = Scheduler(self._delayed, clock, self._fire, self._note)
         self._rearm = False
         self._queue: asyncio.Queue[_Step] = asyncio.Queue()
@@ -257,8 +267,8 @@ class Runner:
         self._tasks: asyncio.TaskGroup | None = None
         self._working = False
         self._taken = 0
-        self._request_ids = RequestIds()
-        self._register = Register()
+        self._request_ids = self._knowledge.request_ids
+        self._register = self._knowledge.register
         self._aggregators: dict[str, tuple[Application, str]] = {}  # spuid -> application, aggregator
         self._owed: deque[Trigger] = deque()
         self._reactions_in_a_row: Counter[str] = Counter()  # by application, since the last request
@@ -274,29 +284,20 @@ class Runner:
         self.health = Health()
         self._subscribers = Subscribers(
             self._engine,
-            log,
+            self._journal,
             clock,
             self._trials,
-            settings.resume,
+            self._resuming,
             self.counters,
             self.peaks,
             Surroundings(
                 lambda release: self._releases.append(release),
                 self._enqueue,
                 self._react,
-                self._followed,
                 self._access_of,
                 self.quotas,
             ),
             self._slices,
-        )
-        self._knowledge = Knowledge(
-            self._delayed,
-            self._register,
-            self._request_ids,
-            self._subscribers,
-            settings.gateway.durability,
-            clock.boot,
         )
         self._upkeep = Upkeep(self._engine, self.health.problems.append)
         self.log_keeper = LogKeeper(log, self, settings.log, clock, self.health.problems.append)
@@ -373,7 +374,15 @@ class Runner:
         """
         problem = self.health.problems.append
         recovering = Recovering(
-            self._log, self._base, self._engine, self._way_back, self._knowledge, self, problem, self._doubt
+            self._log,
+            self._base,
+            self._engine,
+            self._way_back,
+            self._knowledge,
+            self._resuming,
+            self,
+            problem,
+            self._doubt,
         )
         strict = self._settings.log.recovery == "strict"
         recovery, waiting = recovering.run(self._applications, self._clock, progress, strict=strict)
@@ -678,7 +687,7 @@ class Runner:
             result = await self._done(step.run, long=trial is not None, in_loop=step.in_loop)
         except BaseException as error:
             if self._log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
-                raise _behind_its_log(error) from error
+                raise behind_its_log(error) from error
             failure = _failure(error)
             self.counters.refused += 1
             self._releases.append(lambda: _fail(step.outcome, failure))
@@ -922,7 +931,7 @@ class Runner:
             if len(names) > APPENDS_MAX:
                 self._slices.begin(len(names))
             for name in names:
-                self._followed(self._log.append("cancel", cause=cause, cancel=name))
+                self._journal.append(entries.cancel(name, cause))
                 self._slices.pause()
             self._commit(QuadDelta(), cause)
             self._removed.popleft()
@@ -940,7 +949,7 @@ class Runner:
             if (self._delayed.get(name) if caller.operator else self._delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
             self._react()
-            self._followed(self._log.append("cancel", cause=cause, cancel=name))
+            self._journal.append(entries.cancel(name, cause))
             self._rearm = True
 
         return self.submit(cancel)
@@ -954,7 +963,7 @@ class Runner:
             store.flush()
 
             def written(out: BinaryIO) -> None:
-                write(out, head, names, self._knowledge.state(), self._engine.snapshot())
+                write(out, head, names, msgspec.json.encode(self._knowledge.state()), self._engine.snapshot())
 
             return Taken(head, self._reader.stream(written))
 
@@ -1003,10 +1012,10 @@ class Runner:
             self._react()  # a reaction stands behind its trigger, before anything else
             going = [name for name in going if self._delayed.get(name) is not None]
             for name in going:
-                self._followed(self._log.append("cancel", cause=cause, cancel=name))
+                self._journal.append(entries.cancel(name, cause))
                 self._slices.pause()
             for timer in difference.timers:
-                self._followed(self._log.append("timer", cause=cause, timer=timer))
+                self._journal.append(entries.timer(timer, cause))
                 self._slices.pause()
             self._rearm = True
             self._since.clear()
@@ -1031,7 +1040,7 @@ class Runner:
 
         def note() -> None:
             self._react()
-            self._log.append("gap", gap=gap)
+            self._journal.append(entries.gap(gap))
 
         return self._enqueue(note)
 
@@ -1153,11 +1162,6 @@ class Runner:
                 self.timings.store_update.took(self._evaluated_s)
                 return Accepted(self._log.sequence)  # nothing to tell, not even later
             accepted = Accepted(self._commit(delta, call.cause, call.request_id, client).sequence)
-        if key is not None:
-            try:
-                self._request_ids.remember(key, accepted)
-            except Exception as error:
-                raise _behind_its_log(error) from error
         return accepted
 
     def _commit(
@@ -1167,9 +1171,8 @@ class Runner:
         if self._is_long(delta):
             self._slices.begin(LONG)
         begun, now = perf_counter(), self._clock.wall()
-        record = self._log.append("commit", now=now, cause=cause, request=request_id, client=client, delta=delta)
+        record = self._journal.append(entries.commit(delta, cause, request_id, client), now)
         try:
-            self._followed(record)
             stored = perf_counter()
             self.timings.store_update.took(self._evaluated_s + stored - begun)
             self._evaluated_s = 0.0
@@ -1185,7 +1188,7 @@ class Runner:
             if self._too_slow:
                 self._end_slow_ones()
         except Exception as error:
-            raise _behind_its_log(error) from error
+            raise behind_its_log(error) from error
         finally:
             self._following, self._now = False, None
         while self._engine.faults:
@@ -1230,14 +1233,6 @@ class Runner:
                 del self._aggregators[spuid]
                 with suppress(UnknownSpuidError):  # the engine itself has ended it
                     self._engine.unsubscribe(spuid)
-
-    def _followed(self, record: Record) -> None:
-        """Takes up what a record that was appended says. Raises BrokenEngineError."""
-        try:
-            self._delayed.follow(record)
-            self._register.follow(record)
-        except Exception as error:
-            raise _behind_its_log(error) from error
 
     def _is_long(self, delta: QuadDelta) -> bool:
         """Whether following a delta may take long: it is large, or the store evaluates what takes time."""
@@ -1299,8 +1294,7 @@ class Runner:
             size = delayed.usage_bytes.of(client), text_bytes(timer)
             what = "the bytes of pending delayed updates"
             check(*size, "delayed_bytes_max", quotas.delayed_bytes_max, what)
-        record = self._log.append("timer", cause=cause, request=request_id, client=client, timer=timer)
-        self._followed(record)
+        record = self._journal.append(entries.timer(timer, cause, request_id, client))
         self._rearm = True
         return Accepted(record.seq, timer.id)
 
@@ -1362,7 +1356,7 @@ class Runner:
         logger.info("delayed update missed id=%s due=%s late_s=%.3f policy=%s", name, missed.due, missed.late_s, policy)
         if policy == "run":
             return False
-        self._followed(self._log.append("cancel", cause=Cause("missed", name), cancel=name))
+        self._journal.append(entries.cancel(name, Cause("missed", name)))
         self.counters.delayed_skipped += 1
         return True
 
@@ -1403,7 +1397,7 @@ class Runner:
                 raise
             except Exception as error:
                 if self._log.sequence != before:
-                    raise _behind_its_log(error) from error
+                    raise behind_its_log(error) from error
                 # It would fail again: recorded as done without effect, and said.
                 unexpected = not isinstance(error, GatewayError)
                 cause, sequence = trigger.cause, trigger.sequence
@@ -1516,12 +1510,6 @@ def _failure(error: BaseException) -> GatewayError:
         return bare(error)
     logger.error("request failed", exc_info=error)
     return StoreError(f"the gateway failed at this request: {bare(error)!r}; its log says where")
-
-
-def _behind_its_log(error: Exception) -> BrokenEngineError:
-    if isinstance(error, BrokenEngineError):
-        return error
-    return BrokenEngineError(f"a record could not be followed: {error!r}; what is in memory is behind the change log")
 
 
 def _fulfil(outcome: asyncio.Future[Any], result: Any) -> None:

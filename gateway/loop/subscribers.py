@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,29 +24,26 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from lamplighter.engine.access import FULL, Access, Graphs
-from lamplighter.engine.change_log import Cause, Followed, Record
+from lamplighter.engine.access import Access, Graphs
+from lamplighter.engine.change_log import Cause, Followed
 from lamplighter.engine.core import Ended, Engine, Notification, Subscription
 from lamplighter.engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
 from lamplighter.engine.protocol import Results, Resume, is_long, write_results
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.resuming import Resuming, subscribed
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.settings import ResumeSettings
 from lamplighter.gateway.state.quotas import Quotas, Usage, check
 from lamplighter.gateway.state.resumption import (
     SPUID,
     Attached,
     Reset,
-    ResumableSubscriptions,
-    Retained,
     check_repeatable,
     digits,
-    outlives_process,
-    seen,
 )
 from lamplighter.gateway.workers.trials import Trial, Trials
 
@@ -128,14 +125,12 @@ class Asked(NamedTuple):
 @dataclass(frozen=True)
 class Surroundings:
     """What the runner lends. release: takes what is to be done when the group is durable; later: takes a step of its
-    own; settle: records what is owed before anything else may be, and raises ChangeLogError; follow: is told of each
-    record; access_of: what a registered client may do now, None if it is not registered any more; quotas: those that
-    hold now."""
+    own; settle: records what is owed before anything else may be, and raises ChangeLogError; access_of: what a
+    registered client may do now, None if it is not registered any more; quotas: those that hold now."""
 
     release: Callable[[Callable[[], None]], None]
     later: Callable[[Callable[[], None]], object]
     settle: Callable[[], None]
-    follow: Callable[[Record], None]
     access_of: Callable[[str], Access | None]
     quotas: Quotas
 
@@ -150,10 +145,10 @@ class Subscribers:
     def __init__(
         self,
         engine: Engine,
-        log: LogWriter,
+        journal: Journal,
         clock: Clock,
         trials: Trials,
-        settings: ResumeSettings,
+        resuming: Resuming[Sink],
         counters: Counters,
         peaks: Peaks,
         surroundings: Surroundings,
@@ -161,7 +156,7 @@ class Subscribers:
     ) -> None:
         self._slices = slices
         self._engine = engine
-        self._log = log
+        self._journal = journal
         self._clock = clock
         self._trials = trials
         self._counters = counters
@@ -171,7 +166,8 @@ class Subscribers:
         """Of the plain ones, by spuid."""
         self._owners: dict[str, tuple[str, Graphs]] = {}  # of the same, where clients have names: what it sees
         self._usage = Usage()  # of the same, by client
-        self.resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings, surroundings.quotas)
+        self._resuming = resuming
+        self.resumables = resuming.resumables
         self._given_up: deque[str] = deque()  # resumable ones whose end is not recorded yet
         self.evaluated_s = 0.0
         """Processor time that the last first result took."""
@@ -215,7 +211,7 @@ class Subscribers:
             self.resumables.check_room()
             self._runner.settle()  # before the subscription, for it may change the dataset, and before its record
         begun = thread_time()
-        subscription = self._subscription(followed, access)
+        subscription = subscribed(self._engine, followed, access)
         self.evaluated_s = thread_time() - begun
         try:
             self._trials.check_rows(subscription.first)
@@ -257,20 +253,6 @@ class Subscribers:
         """What a caller may do now, which may be something else than when it was put into the queue."""
         return self._runner.access_of(caller.name) if caller.registered else caller.access
 
-    def _subscription(self, followed: Followed, access: Access) -> Subscription:
-        try:
-            return self._engine.subscribe(
-                followed.sparql,
-                default_graphs=followed.default_graphs,
-                named_graphs=followed.named_graphs,
-                access=access,
-            )
-        except GatewayError:
-            raise
-        except Exception as error:
-            logger.exception("subscription could not be evaluated")
-            raise StoreError(f"the subscription could not be evaluated: {error!r}") from error
-
     def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
         found = self.resumables.attach(asked, sequence, sink)
@@ -294,8 +276,8 @@ class Subscribers:
         """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
         check_repeatable(asked.sparql)
         followed = msgspec.structs.replace(asked, spuid=f"{SPUID}{uuid.uuid4()}")
-        self._runner.follow(self._log.append("subscribe", cause=Cause("ws", sink.client), subscribe=followed))
-        self.resumables.begin(followed, subscription.spuid, sink)
+        with self._resuming.begins(subscription.spuid, sink):
+            self._journal.append(entries.subscribe(followed, Cause("ws", sink.client)))
         return subscription._replace(spuid=followed.spuid)
 
     # --- notifying ---
@@ -397,7 +379,7 @@ class Subscribers:
     def record_ends(self) -> None:
         """Records that the gateway ended resumable ones. Raises ChangeLogError; it is owed still."""
         while self._given_up:
-            self._runner.follow(self._log.append("unsubscribe", unsubscribe=self._given_up[0]))
+            self._journal.append(entries.unsubscribe(self._given_up[0]))
             self._given_up.popleft()
 
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
@@ -436,49 +418,9 @@ class Subscribers:
     def _end_resumable(self, spuid: str) -> None:
         """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
         self._runner.settle()
-        self._runner.follow(self._log.append("unsubscribe", unsubscribe=spuid))
-        self.forget(spuid)
+        self._journal.append(entries.unsubscribe(spuid))
 
     def _give_up(self, spuid: str) -> None:
         """Ends a resumable one now and records it later: not between a trigger and its reaction."""
-        self.forget(spuid)
+        self._resuming.forget(spuid)
         self._given_up.append(spuid)
-
-    def forget(self, spuid: str) -> None:
-        """Ends a resumable one, as a record says or is going to."""
-        handle = self.resumables.end(spuid)
-        if handle is not None:
-            self._leave(handle)
-
-    # --- starts of the gateway ---
-
-    def state(self) -> Iterator[Retained]:
-        """What a snapshot has to hold."""
-        return iter(self.resumables.state())
-
-    def restore(self, retained: Retained) -> None:
-        """Takes up what `state` gave."""
-        self._again(retained.followed, partial(self.resumables.restore, retained))
-
-    def replay(self, record: Record) -> None:
-        """Does what a record says."""
-        if record.subscribe is not None:
-            self._again(record.subscribe, partial(self.resumables.begin, record.subscribe))
-        if record.unsubscribe is not None:
-            self.forget(record.unsubscribe)
-
-    def _again(self, followed: Followed, begin: Callable[[str], None]) -> None:
-        """Subscribes a resumable one as it was; begin: is told the engine's spuid."""
-        if not outlives_process(followed.sparql):
-            return
-        try:
-            subscription = self._subscription(followed, Access(FULL.read, FULL.write, seen(followed)))
-        except GatewayError as error:
-            logger.error("subscription cannot be resumed spuid=%s reason=%s", digits(followed.spuid), error)
-        else:
-            begin(subscription.spuid)
-
-    def begin_anew(self) -> None:
-        """Ends the resumable ones: their clients may have seen what the log does not have."""
-        for _, handle in self.resumables.end_all():
-            self._engine.unsubscribe(handle)

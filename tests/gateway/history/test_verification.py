@@ -18,9 +18,10 @@ from lamplighter.engine.terms import Quad
 from lamplighter.gateway.history.verification import Report, verify
 from lamplighter.gateway.log import snapshots as writing
 from lamplighter.gateway.log.reader import seal_of, segments
-from lamplighter.gateway.log.snapshots import known, read_snapshot, snapshots
+from lamplighter.gateway.log.snapshots import read_snapshot, snapshots
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
+from lamplighter.gateway.state.knowledge import known
 from tests.support.gateway_parts import FakeClock, gateway, lines, runner_over, update
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))

@@ -17,6 +17,7 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from tests.support.gateway_parts import FakeClock, opened_log, records, segments
 from tests.support.places import ROOT
@@ -29,7 +30,7 @@ def quad(number: int) -> Quad:
 
 
 def commit(log: LogWriter, number: int) -> Record:
-    return log.append("commit", cause=Cause("http", "test"), delta=QuadDelta(added=(quad(number),)))
+    return log.append(entries.commit(QuadDelta(added=(quad(number),)), Cause("http", "test")))
 
 
 def replayed(data: Path, boot: str = "boot-1") -> tuple[list[Record], Recovery, LogWriter]:
@@ -73,10 +74,10 @@ def test_what_was_appended_is_replayed_in_order(tmp_path: Path) -> None:
         (quad(1),), (quad(2), quad(2)._replace(g=None)), (quad(3),), ("<http://e/new>",), ("<http://e/old>",)
     )
     appended = [
-        log.append("commit", cause=Cause("mqtt", "street/1"), request="r-1", delta=delta),
-        log.append("timer", timer=Timer("t-1", "CLEAR ALL", delay_us=5)),
-        log.append("cancel", cause=Cause("http", "somebody", 2), cancel="t-1"),
-        log.append("commit", delta=QuadDelta()),
+        log.append(entries.commit(delta, Cause("mqtt", "street/1"), "r-1")),
+        log.append(entries.timer(Timer("t-1", "CLEAR ALL", delay_us=5))),
+        log.append(entries.cancel("t-1", Cause("http", "somebody", 2))),
+        log.append(entries.commit(QuadDelta())),
     ]
     log.sync()
     log.close()
@@ -524,7 +525,7 @@ def test_a_segment_that_cannot_be_synced_when_it_ends_is_the_end(tmp_path: Path)
 def test_no_line_is_longer_than_its_record(tmp_path: Path) -> None:
     """A line break inside a literal must not end the record's line."""
     _, _, log = replayed(tmp_path)
-    log.append("commit", delta=QuadDelta(added=(Quad("<http://e/s>", "<http://e/p>", '"a\u2028b\u0085c\x0bd"'),)))
+    log.append(entries.commit(QuadDelta(added=(Quad("<http://e/s>", "<http://e/p>", '"a\u2028b\u0085c\x0bd"'),))))
     log.close()
     (line,) = lines(tmp_path)
     assert decode(line[:-1]).a[0].o == '"a\u2028b\u0085c\x0bd"'
@@ -536,7 +537,7 @@ def test_no_line_is_longer_than_its_record(tmp_path: Path) -> None:
 def test_files_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
     log = opened_log(tmp_path)
     log.replay(lambda record: None)
-    log.append("commit")
+    log.append(entries.commit(QuadDelta()))
     log.close()
     stray = tmp_path / "log" / "copy of 1-000000000001.ndjson.zst"
     stray.write_text("not ours")

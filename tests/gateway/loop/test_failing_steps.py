@@ -349,7 +349,7 @@ class Interrupted:
             raise self.error("injected")
 
 
-UNTOUCHED = ("_take", "_run", "_refuse", "_failure", "_fail", "_behind_its_log", "bare", "is_fault", "_try_to_react")
+UNTOUCHED = ("_take", "_run", "_refuse", "_failure", "_fail", "behind_its_log", "bare", "is_fault", "_try_to_react")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are closed

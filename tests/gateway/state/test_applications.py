@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import lexical
+from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import runner as runner_module
 from lamplighter.gateway.loop.runner import Runner
@@ -636,12 +638,12 @@ def fail_reactions(monkeypatch: pytest.MonkeyPatch, data: Path, failures: int) -
     really_append = LogWriter.append
     failed: list[str] = []
 
-    def append(log: LogWriter, kind: str, **members: Any) -> Record:
-        cause = members.get("cause")
+    def append(log: LogWriter, entry: Entry, now: datetime | None = None) -> Record:
+        cause = entry.cause
         if cause is not None and cause.kind == "application" and cause.seq is not None and len(failed) < failures:
             failed.append(cause.id)
             raise ChangeLogError("No space left on device", path=data, hint="free some space")
-        return really_append(log, kind, **members)
+        return really_append(log, entry, now)
 
     monkeypatch.setattr(LogWriter, "append", append)
     return failed

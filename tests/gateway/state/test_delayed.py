@@ -26,6 +26,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.protocol import GATEWAY_KINDS, requests
 from lamplighter.gateway.clock import MachineClock, iso
+from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import DelayedSettings, Settings
@@ -415,12 +416,12 @@ def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     really_append = LogWriter.append
     failed: list[Cause] = []
 
-    def append(log: LogWriter, kind: str, **members: object) -> Record:
-        cause = members.get("cause")
-        if isinstance(cause, Cause) and cause.kind == "timer" and len(failed) < failures:
+    def append(log: LogWriter, entry: Entry, now: datetime | None = None) -> Record:
+        cause = entry.cause
+        if cause is not None and cause.kind == "timer" and len(failed) < failures:
             failed.append(cause)
             raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
-        return really_append(log, kind, **members)  # type: ignore[arg-type]
+        return really_append(log, entry, now)
 
     monkeypatch.setattr(LogWriter, "append", append)
 
@@ -701,11 +702,11 @@ def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     really_append = LogWriter.append
     failed: list[str] = []
 
-    def append(log: LogWriter, kind: str, **members: object) -> Record:
-        if kind == "cancel" and len(failed) < 3:
-            failed.append(kind)
+    def append(log: LogWriter, entry: Entry, now: datetime | None = None) -> Record:
+        if entry.type == "cancel" and len(failed) < 3:
+            failed.append(entry.type)
             raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
-        return really_append(log, kind, **members)  # type: ignore[arg-type]
+        return really_append(log, entry, now)
 
     monkeypatch.setattr(LogWriter, "append", append)
 

@@ -1,0 +1,57 @@
+"""What a record of the change log says, a constructor for each type. `LogWriter.append` adds place and clocks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lamplighter.engine.change_log import Cause, Followed, Gap, Timer
+from lamplighter.engine.delta import QuadDelta
+
+_NOTHING = QuadDelta()
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A record without its place. The members are those of `Record`; delta has its quads and graphs."""
+
+    type: str
+    cause: Cause | None = None
+    request: str | None = None
+    client: str | None = None
+    delta: QuadDelta = _NOTHING
+    timer: Timer | None = None
+    cancel: str | None = None
+    subscribe: Followed | None = None
+    unsubscribe: str | None = None
+    gap: Gap | None = None
+
+
+def commit(
+    delta: QuadDelta, cause: Cause | None = None, request: str | None = None, client: str | None = None
+) -> Entry:
+    """The dataset changes by a delta, which may be empty. request, client: the request id, and who sent it."""
+    return Entry("commit", cause, request, client, delta)
+
+
+def timer(timer: Timer, cause: Cause | None = None, request: str | None = None, client: str | None = None) -> Entry:
+    """A delayed update is pending from now on."""
+    return Entry("timer", cause, request, client, timer=timer)
+
+
+def cancel(name: str, cause: Cause) -> Entry:
+    """The delayed update with that id is not pending any more, and had no effect."""
+    return Entry("cancel", cause, cancel=name)
+
+
+def subscribe(followed: Followed, cause: Cause) -> Entry:
+    """A resumable subscription begins."""
+    return Entry("subscribe", cause, subscribe=followed)
+
+
+def unsubscribe(spuid: str) -> Entry:
+    """A resumable subscription ends."""
+    return Entry("unsubscribe", unsubscribe=spuid)
+
+
+def gap(lost: Gap) -> Entry:
+    """A part of the history is lost."""
+    return Entry("gap", gap=lost)

@@ -1,0 +1,86 @@
+"""What the gateway knows besides the dataset, all of it told by records.
+
+`Knowledge.follow` is the one road for a record. A running gateway follows each record that it appends, recovery those
+behind the snapshot, and history those up to the place that is asked for. So all three know the same at a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from lamplighter.engine.change_log import Count, Record
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.state.applications import Register
+from lamplighter.gateway.state.delayed import DelayedState, DelayedUpdates
+from lamplighter.gateway.state.request_ids import RequestIds
+from lamplighter.gateway.state.resumption import Retained
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a snapshot has besides the dataset.
+
+    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest.
+    """
+
+    delayed: DelayedState = DelayedState()
+    requests: list[tuple[str, Count, str | None, str]] = []
+    applications: dict[str, str] = {}
+    resumable: list[Retained] = []
+
+
+def known(head: Record) -> Known:
+    """What the first record of a snapshot says besides the dataset. Raises ValueError, which names the place."""
+    assert head.snapshot is not None
+    found = msgspec.json.decode(head.snapshot.state, type=Known)
+    found.delayed.check()
+    return found
+
+
+class Subscriptions(Protocol):
+    """The resumable subscriptions. They need an engine, so each kind of follower has its own."""
+
+    def follow(self, record: Record) -> None:
+        """Takes in a record, before its delta is matched."""
+        ...
+
+    def restore(self, retained: Sequence[Retained], boot: str) -> None:
+        """Takes up what a snapshot has. boot: of the machine that wrote it."""
+        ...
+
+    def state(self) -> list[Retained]:
+        """As a snapshot has them."""
+        ...
+
+
+class Knowledge:
+    """The state at a record. Use: `restore` a snapshot, then `follow` the records behind it in order."""
+
+    def __init__(self, clock: Clock, subscriptions: Subscriptions) -> None:
+        self.delayed = DelayedUpdates(clock)
+        self.register = Register()
+        self.request_ids = RequestIds()
+        self._subscriptions = subscriptions
+
+    def follow(self, record: Record) -> None:
+        """Takes in the next record. For a commit: before its delta is matched."""
+        self.delayed.follow(record)
+        self.register.follow(record)
+        self.request_ids.follow(record)
+        self._subscriptions.follow(record)
+
+    def restore(self, head: Record) -> None:
+        """Takes up what the first record of a snapshot has. The engine must have the dataset already."""
+        state = known(head)
+        self.delayed.restore(state.delayed)
+        self.request_ids.restore(state.requests)
+        self.register.restore(state.applications)
+        self._subscriptions.restore(state.resumable, head.boot)
+
+    def state(self) -> Known:
+        """As a snapshot has it."""
+        return Known(
+            self.delayed.state(), self.request_ids.state(), self.register.digests(), self._subscriptions.state()
+        )
