@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import pyoxigraph as ox
@@ -31,8 +30,9 @@ from lamplighter.engine.errors import (
     is_fault,
 )
 from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.following import Change
 from lamplighter.engine.matching.spuids import Spuids
-from lamplighter.engine.matching.subscriptions import Change, Subscriptions, Timings
+from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.slices import Slices
 from lamplighter.engine.sparql.clock_function import microseconds, query_at
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
@@ -83,14 +83,12 @@ class Commit(NamedTuple):
 
     sequence: its number, one more than the commit before unless the caller gave another. added, removed:
     the net delta. notifications: one for each subscription whose result changed, in the order in which
-    they subscribed. timings: where the time went, if the engine was told to measure. ended: subscriptions that have
-    ended with it and are not told of it.
+    they subscribed. ended: subscriptions that the commit has ended; they get no notification of it.
     """
 
     sequence: int
     delta: QuadDelta
     notifications: tuple[Notification, ...]
-    timings: Timings | None = None
     ended: tuple[Ended, ...] = ()
 
     @property
@@ -200,7 +198,7 @@ class Engine:
     """A dataset, the subscriptions on it, and the step that keeps them true.
 
     clock: gives the time that NOW() stands for. new_identifier: gives the labels of new blank nodes; letters and
-    digits only. timings: whether each commit tells where its time went.
+    digits only.
     store_path: folder of the dataset, which is in memory without (`QuadStore`, which also says what is raised).
     delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted. term_bytes_max:
     bytes of the longest term that an update or a document may bring in, in N-Triples syntax and UTF-8.
@@ -216,7 +214,6 @@ class Engine:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_identifier: Callable[[], str] = lambda: uuid.uuid4().hex,
-        timings: bool = False,
         store_path: Path | None = None,
         delta_quads_max: int = DELTA_QUADS_MAX,
         term_bytes_max: int = TERM_BYTES_MAX,
@@ -226,7 +223,6 @@ class Engine:
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
         self._slices = slices
-        self._timings = timings
         self._broken: BrokenEngineError | None = None
         self._delta_quads_max = delta_quads_max
         self._clock = clock
@@ -260,15 +256,7 @@ class Engine:
         Raises RequestSyntaxError (a SyntaxError too), UnsupportedRequestError, AccessDeniedError, LimitExceededError or
         StoreError; then nothing changed.
         """
-        if not self._timings:
-            return self.commit(self.prepare(sparql, access=access))
-        started = perf_counter()
-        delta = self.prepare(sparql, access=access)
-        prepared = perf_counter() - started
-        commit = self.commit(delta)
-        assert commit.timings is not None
-        commit.timings.t_update += prepared
-        return commit
+        return self.commit(self.prepare(sparql, access=access))
 
     def load(
         self,
@@ -377,11 +365,9 @@ class Engine:
         if self._broken is not None:
             raise self._broken
         try:
-            timings = Timings(perf_counter) if self._timings else None
             subscriptions = self._subscriptions
-            changes = subscriptions.follow(delta, timings)
+            changes = subscriptions.follow(delta)
             self.sequence = self.sequence + 1 if sequence is None else sequence
-            started = 0.0 if timings is None else perf_counter()
             notifications: tuple[Notification, ...] = ()
             if changes:
                 try:
@@ -393,10 +379,8 @@ class Engine:
                     unit.sequence += 1
                     if unit.others:
                         unit.count_others()
-            if timings is not None:
-                timings.t_notify = perf_counter() - started
             ended = tuple(self._leave()) if subscriptions.ended else ()
-            return _new(Commit, (self.sequence, delta, notifications, timings, ended))  # type: ignore[no-any-return]
+            return _new(Commit, (self.sequence, delta, notifications, ended))  # type: ignore[no-any-return]
         except BaseException as error:
             broken = self._breaks(error)
             if not is_fault(error):

@@ -1,15 +1,14 @@
 """Shapes: what subscribed queries have in common when their constants are lifted out.
 
-Whoever subscribes to the same query, however it is spelt, shares a *unit*: the SPU of the paper (Roffia 2016,
-III). Units whose queries differ in constants only share a *shape*, and with it the plan, so that a changed
-quad is matched once for all of them.
+Subscriptions to the same query share a *unit*, however they spell it: the SPU of the paper (Roffia 2016, III). Units
+whose queries differ in constants only share a *shape* and its plan, so that a changed quad is matched once for all of
+them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from lamplighter.engine.access import Dataset
@@ -17,153 +16,34 @@ from lamplighter.engine.matching.analysis import Unsupported, in_graph, rewritte
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import ANY, EVERYTHING, Footprint, TriplePattern
 from lamplighter.engine.matching.plan import Plan
+from lamplighter.engine.matching.spellings import Spelling
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
 from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
-    Aggregate,
     Constant,
-    Expression,
     Function,
     Graph,
     Node,
     OpaquePath,
     Part,
     Pattern,
-    Project,
     Select,
     Variable,
     walk,
 )
-from lamplighter.engine.sparql.grammar import UnknownSyntaxError, constant_spans, read_select
-from lamplighter.engine.sparql.lexer import Token, joined
 from lamplighter.engine.terms import XSD, Binding, Term, is_iri
 from lamplighter.engine.work import Work
 
 _INTEGER = f'"^^<{XSD}integer>'
-_INTEGER_END = len(_INTEGER)
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """What the skeleton of a query tells, whatever the constants.
-
-    text: its tokens in a standard layout, with constants as numbers and variables renamed in the order in which
-    they come, and its columns. columns: the projection's variables as the subscriber calls them; order: as they
-    are renamed. lifted: numbers of the constants that only say which subject, object, graph or operand is meant;
-    the others belong to the shape. select: None where only the store knows the syntax. parts: the tokens of text.
-    """
-
-    text: str
-    columns: tuple[str, ...]
-    order: tuple[str, ...]
-    lifted: frozenset[int]
-    select: Select | None
-    parts: tuple[str | int, ...]
-    prologue: str = ""
-    """The declarations, where the function IRI() makes BASE matter to more than the constants."""
-    clocks: tuple[int, ...] = ()
-    """Indexes of the columns that say when a row appeared; they are in columns, and in nothing else here."""
-
-    def render(self, terms: Sequence[Term]) -> str:
-        """The query with these constants."""
-        body = joined(part if isinstance(part, str) else _written(terms[part]) for part in self.parts)
-        return f"{self.prologue} {body}" if self.prologue else body
-
-
-def _written(term: Term) -> str:
-    """The term in SPARQL syntax: after LIMIT stands a bare integer."""
-    return term[1:-_INTEGER_END] if term.endswith(_INTEGER) and term[1:-_INTEGER_END].isdigit() else term
-
-
-def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Callable[[str], Term]) -> Spelling:
-    """Reads the tokens of a checked query without its declarations; columns: as the store names them."""
-    spans = {start: (number, end) for number, (start, end) in enumerate(constant_spans(found))}
-    names: dict[str, str] = {}
-    parts: list[str | int] = []
-    texts: list[str] = []
-    renamed: list[Token] = []
-    position = 0
-    while position < len(found):
-        token = found[position]
-        if position in spans:
-            number, end = spans[position]
-            parts.append(number)
-            texts.append(f"\x01{number}{'iri' if token.kind in ('iri', 'name') else ''}")
-            renamed += found[position:end]
-            position = end
-            continue
-        text = token.text
-        if token.kind == "variable":
-            text = names.setdefault(f"?{text[1:]}", f"?v{len(names)}")
-        elif token.kind == "blank":
-            text = names.setdefault(text, f"_:b{len(names)}")
-        elif token.kind == "word" and text != "a":
-            text = text.lower() if token.is_word("TRUE", "FALSE") else text.upper()
-        renamed.append(token._replace(text=text))
-        position += 1
-        if token.kind == "number":  # with a sign before it, or it would be a constant
-            parts.append(f"{parts.pop()}{text}")
-            texts.append(f"{texts.pop()}{text}")
-            continue
-        texts.append(text)
-        before = found[position - 2] if position > 1 else None
-        if token.kind == "sign" and before is not None and (before.kind, before.end) == ("sign", token.start):
-            text = f"{parts.pop()}{text}"  # `<<(` and the like are one sign to the store
-        parts.append(text)
-    order = tuple(names[f"?{column}"][1:] for column in columns)
-    select = _read(renamed, order, resolve)
-    text = " ".join([*texts, *order])
-    return Spelling(text, tuple(columns), order, _lifted(select), select, tuple(parts))
-
-
-def _read(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str], Term]) -> Select | None:
-    try:
-        select = read_select(found, resolve)
-    except UnknownSyntaxError:
-        return None
-    projections = [node for node in walk(select) if isinstance(node, Project)]
-    return select if {variable.name for variable in projections[0].variables} == set(order) else None
-
-
-def _lifted(select: Select | None) -> frozenset[int]:
-    free: set[int] = set()
-    fixed: set[int] = set()
-    for node in walk(select):
-        match node:
-            case Pattern(s, p, o, graph):
-                free |= _numbers(s, o, graph)
-                fixed |= _numbers(p)
-            case OpaquePath(s, steps, o, graph):
-                free |= _numbers(s, o, graph)
-                fixed |= _numbers(*steps)
-            case Aggregate(_, _, Expression(parts)) if ";" in parts:  # the separator is no operand
-                fixed |= _numbers(*parts)
-            case Expression(parts):
-                free |= _numbers(*parts)
-    return frozenset(free - fixed)
-
-
-def _numbers(*parts: Any) -> set[int]:
-    return {part.number for part in parts if isinstance(part, Constant)}
-
-
-def graphs_read(tree: Any, terms: Sequence[Term]) -> set[Term | None] | None:
-    """The graphs that patterns and GRAPH name, None among them for the default graph; None where a variable does."""
-    found: set[Term | None] = set()
-    for node in walk(tree):
-        match node:
-            case Pattern(_, _, _, graph) | OpaquePath(_, _, _, graph) | Graph(graph, _):
-                if isinstance(graph, Variable):
-                    return None
-                found.add(terms[graph.number] if isinstance(graph, Constant) else graph)
-    return found
 
 
 class Unit:
-    """Subscribers whose queries are the same but for the names of their variables: what they share (the SPU).
+    """The SPU: shared by all subscribers whose queries are equal up to the names of variables.
 
-    Most units have one subscriber, so the first one's number, last notification and columns stand here; others
-    have theirs in a dict that is made when they come. spu: for units that are re-evaluated.
+    key: the constants (`Units`). number, sequence, columns: number, last notification and columns of the first
+    subscriber. others: number -> [sequence, columns] of the others; None saves memory, since most units have one
+    subscriber. spu: set if the store evaluates the unit. times: row -> the times at which its occurrences appeared, in
+    microseconds, oldest first; None without a clock column.
     """
 
     __slots__ = ("columns", "key", "number", "others", "sequence", "shape", "spu", "times")
@@ -180,7 +60,7 @@ class Unit:
 
     @property
     def spu_class(self) -> str:
-        """How the result is kept up to date, told to the subscriber."""
+        """How the result is kept up to date; part of the answer to the subscriber."""
         return self.shape.spu_class
 
     def rows(self) -> Sequence[Binding]:
@@ -191,7 +71,7 @@ class Unit:
         return self.shape.plan.first(self.key)
 
     def timed(self, rows: Sequence[Binding], now: int) -> list[Binding]:
-        """The whole result with the time at which each row appeared: now, for those that are new."""
+        """The whole result, each row with the time at which it appeared; new rows get now."""
         assert self.times is not None
         found = []
         for row, count in Counter(rows).items():
@@ -203,9 +83,9 @@ class Unit:
     def timed_change(
         self, removed: Sequence[Binding], added: Sequence[Binding], now: int
     ) -> tuple[list[Binding], list[Binding]]:
-        """Rows that go, with the time at which each appeared, and rows that come now, with that time.
+        """The removed rows with the time at which each appeared, and the added rows with now.
 
-        Of equal rows the oldest goes first. If it fails nothing has happened.
+        Of equal rows the oldest is removed first. An error leaves the unit unchanged.
         """
         assert self.times is not None
         times = {row: list(self.times.get(row, ())) for row in (*removed, *added)}
@@ -226,6 +106,7 @@ class Unit:
         return tuple(values)
 
     def enter(self, number: int, columns: tuple[str, ...]) -> None:
+        """Adds a subscriber."""
         if self.number is None:
             self.number, self.sequence, self.columns = number, 0, columns
         else:
@@ -240,12 +121,12 @@ class Unit:
 
     @property
     def numbers(self) -> list[int]:
-        """Of all its subscribers."""
+        """The numbers of all subscribers."""
         assert self.number is not None
         return [self.number, *(self.others or ())]
 
     def leave(self, number: int) -> bool:
-        """Whether somebody is left."""
+        """Removes a subscriber; returns whether any is left."""
         if number == self.number:
             self.number = None
             if self.others:
@@ -257,7 +138,13 @@ class Unit:
 
 
 class Shape:
-    """Queries that differ in lifted constants only. reason: why there is no plan, if there is none."""
+    """What queries share that differ in lifted constants only.
+
+    spelling, terms: of any one of the queries. dataset: the graphs chosen outside of the text. plan: None if only the
+    store can evaluate the queries; reason then says why. units: the units by their constants.
+    kept: numbers of the lifted constants, each group of equal ones once. tree: the algebra with the constants that are
+    not lifted put in; None if the grammar does not know the syntax.
+    """
 
     def __init__(
         self, spelling: Spelling, terms: Sequence[Term], cts: Cts, dataset: Dataset | None, work: Work
@@ -267,9 +154,9 @@ class Shape:
         self.spelling = spelling
         self.dataset = dataset
         first_with: dict[Term, int] = {}
-        self.numbers = tuple(number for number in sorted(spelling.lifted))
-        self.kept = tuple(dict.fromkeys(first_with.setdefault(terms[number], number) for number in self.numbers))
-        same = {number: first_with[terms[number]] for number in self.numbers}
+        numbers = sorted(spelling.lifted)
+        self.kept = tuple(dict.fromkeys(first_with.setdefault(terms[number], number) for number in numbers))
+        same = {number: first_with[terms[number]] for number in numbers}
         self._fixed = {number: term for number, term in enumerate(terms) if number not in same}
         self._same = same
         self.tree: Node | None = None
@@ -316,7 +203,7 @@ class Shape:
         return RE_EVALUATED if self.plan is None else self.plan.spu_class
 
     def _only_graph(self, select: Select, terms: Sequence[Term]) -> Term | None:
-        """The graph that alone is the dataset: its triples are the default graph, and there is no other."""
+        """The graph that is the whole dataset as its default graph; None if there are others or named ones."""
         if any(
             isinstance(node, Graph) or (isinstance(node, Pattern) and node.graph is not None) for node in walk(select)
         ):
@@ -342,11 +229,11 @@ class Shape:
         return [kept[self._same[number]] if number in self._same else self._fixed[number] for number in range(count)]
 
     def text(self, key: Any) -> str:
-        """The query of a unit."""
+        """The query text of a unit."""
         return self.spelling.render(self.terms(key))
 
     def footprint(self, key: Any) -> Footprint:
-        """What the result of a unit can depend on (Roffia 2016, III.B)."""
+        """The quads on which the result of a unit can depend (Roffia 2016, III.B)."""
         if self.tree is None or self.spelling.select is None:
             return EVERYTHING
         terms = self.terms(key)
@@ -369,7 +256,7 @@ class Shape:
                 case Pattern(s, p, o, graph):
                     patterns[TriplePattern(term(s), term(p), term(o), place(graph))] = None
                 case OpaquePath(s, steps, o, graph, zero_length):
-                    # A path of length zero joins every node of the graph to itself, a constant while it is one.
+                    # A path of length zero joins every node of the graph to itself; a constant if it is a node.
                     joins_nodes = zero_length and isinstance(s, Variable) and isinstance(o, Variable)
                     for step in (None,) if joins_nodes else steps:
                         patterns[TriplePattern(ANY, ANY if step is None else term(step), ANY, place(graph))] = None
@@ -382,6 +269,6 @@ class Shape:
         return Footprint(tuple(patterns), graph_names)
 
     def close(self) -> None:
-        """Lets go of what the plan holds in the CTS."""
+        """Releases the predicates that the plan holds in the CTS."""
         if self.plan is not None:
             self.plan.close()

@@ -123,14 +123,14 @@ def test_who_asks_for_permitted_graphs_alone_shares_the_plan_of_all_others(engin
     everybody = engine.subscribe(text)
     restricted = engine.subscribe(text, access=READS_A)
     assert restricted.spu_class == everybody.spu_class == "telescoped"
-    assert len(engine._subscriptions._shapes) == 1
+    assert len(engine._subscriptions._shapes.by_key) == 1
     # The shape has plans for every graph; that must not show it another one.
     hidden = engine.subscribe(f"SELECT ?o {{ GRAPH {B} {{ ?s <p:> ?o }} }}", access=READS_A)
     assert not hidden.first and hidden.spu_class == "re-evaluated"
     whole = engine.subscribe("SELECT ?o { ?s <p:> ?o }", default_graphs=(A,))
-    shapes = len(engine._subscriptions._shapes)
+    shapes = len(engine._subscriptions._shapes.by_key)
     chosen = engine.subscribe("SELECT ?o { ?s <p:> ?o }", default_graphs=(A,), access=READS_A)
-    assert len(engine._subscriptions._shapes) == shapes
+    assert len(engine._subscriptions._shapes.by_key) == shapes
     assert chosen.first.rows == restricted.first.rows and chosen.spu_class == "telescoped"
     for spuid in (whole.spuid, chosen.spuid):
         engine.unsubscribe(spuid)

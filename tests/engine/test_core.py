@@ -122,7 +122,7 @@ def test_ended_subscriptions_leave_nothing_behind() -> None:
     subscriptions = engine._subscriptions
     assert subscriptions._lutt._patterns == {}
     assert subscriptions._lutt.matchers == {}
-    assert subscriptions._shapes == {}
+    assert subscriptions._shapes.by_key == {}
     assert len(engine._cts) == 0
     assert engine._cts.tables == {}
 

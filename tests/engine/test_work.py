@@ -204,7 +204,7 @@ def test_a_product_is_given_up_at_subscribe(query: str) -> None:
     engine = filled()
     refused(lambda: engine.subscribe(query))
     assert engine.subscription_count == 0
-    assert engine._subscriptions._shapes == {}
+    assert engine._subscriptions._shapes.by_key == {}
 
 
 def test_a_product_in_the_where_of_an_update_is_given_up_and_nothing_changed() -> None:
@@ -256,7 +256,7 @@ def test_who_shares_the_query_is_ended_too_and_who_asks_again_is_refused() -> No
     commit = engine.update(f"INSERT DATA {{ {words(1000)} }}")
     assert {spuid for spuid, _ in commit.ended} == set(spuids)
     assert engine.unit_count == 0
-    assert engine._subscriptions._shapes == {}
+    assert engine._subscriptions._shapes.by_key == {}
     refused(lambda: engine.subscribe(PRODUCTS[0]))
     with pytest.raises(UnknownSpuidError):
         engine.unsubscribe(spuids[0])

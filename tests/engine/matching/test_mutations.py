@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
-from lamplighter.engine.matching import spu, subscriptions
+from lamplighter.engine.matching import following, spu
 from lamplighter.engine.matching.codegen import Writer
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Bag, Quad, Term
@@ -67,7 +67,7 @@ def _operations_not_netted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rows_not_netted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(subscriptions, "_netted", lambda removed, added: (removed, added))
+    patch.setattr(following, "_netted", lambda removed, added: (removed, added))
 
 
 def _sets_for_bags(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def _sets_for_bags(patch: pytest.MonkeyPatch) -> None:
         gone, come = set(removed), set(added)
         return list(gone - come), list(come - gone)
 
-    patch.setattr(subscriptions, "_netted", netted)
+    patch.setattr(following, "_netted", netted)
 
 
 def _sets_for_bags_of_the_store(patch: pytest.MonkeyPatch) -> None:

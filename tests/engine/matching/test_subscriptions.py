@@ -156,7 +156,7 @@ def footprint(engine: Engine) -> dict[str, object]:
     """Everything that subscriptions put somewhere."""
     subscriptions, lutt = engine._subscriptions, engine._subscriptions._lutt
     return {
-        "shapes": len(subscriptions._shapes),
+        "shapes": len(subscriptions._shapes.by_key),
         "matchers": sum(map(len, lutt.matchers.values())) + len(lutt.wildcards),
         "patterns": len(lutt._patterns),
         "graph names": len(lutt._graph_names),
@@ -261,7 +261,7 @@ def test_matching_does_not_cost_more_with_more_subscriptions_of_a_shape(query: s
         for number in range(count):
             engine.subscribe(PREFIX + query.format(number))
         calls = counted(engine)
-        assert len(engine._subscriptions._shapes) == 1
+        assert len(engine._subscriptions._shapes.by_key) == 1
         commit = engine.update(f"{PREFIX}INSERT DATA {{ :s1 :p :o1 . :other :p :other }}")
         assert len(commit.notifications) <= 1
         engine.update(f"{PREFIX}INSERT DATA {{ :s1 :unwatched 1 }}")
@@ -335,7 +335,7 @@ def test_a_product_that_is_too_large_is_refused_and_leaves_nothing_behind(projec
     with pytest.raises(LimitExceededError, match=r"limits.evaluation_ms_max = 500 .* join its patterns"):
         engine.subscribe(f"SELECT {projection} {{ ?a <a:p> ?b . ?c <a:p> ?d }}")
     assert engine.subscription_count == 0
-    assert engine._subscriptions._shapes == {}
+    assert engine._subscriptions._shapes.by_key == {}
     assert engine.cts.tables == {}
     assert not engine.update("DELETE DATA { <a:1> <a:p> <a:x> }").notifications
 
@@ -402,7 +402,7 @@ def test_a_first_result_that_fails_leaves_nothing_behind(monkeypatch: pytest.Mon
     with monkeypatch.context() as patched, pytest.raises(KeyError):
         patched.setattr("lamplighter.engine.matching.plan.Plan.first", lambda plan, key: {}[key])
         engine.subscribe("SELECT * { ?s <a:value> ?o }")
-    assert engine._subscriptions._shapes == {}
+    assert engine._subscriptions._shapes.by_key == {}
     assert not engine.update("DELETE DATA { <a:s1> <a:value> '1' }").notifications
 
 

@@ -16,7 +16,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
-from lamplighter.engine.matching.subscriptions import Subscriptions
+from lamplighter.engine.matching.spellings import Spellings
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Quad
@@ -360,13 +360,13 @@ def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -> None
     async def test() -> None:
         async with gateway(tmp_path) as runner:
             beside: list[bool] = []
-            analysed = Subscriptions._analysed
+            analysed = Spellings._analysed
 
             def noted(*arguments: Any) -> Any:
                 beside.append(runner._slices._beside)
                 return analysed(*arguments)
 
-            with mock.patch.object(Subscriptions, "_analysed", noted):
+            with mock.patch.object(Spellings, "_analysed", noted):
                 listener = await subscribed(runner, f"SELECT ?s ?o {{ VALUES ?s {{ {values} }} ?s <http://p> ?o }}")
             assert beside == [True, True], "for what a trial needs to know, and for its first result"
             await update(runner, "INSERT DATA { <http://s7> <http://p> 1 }")

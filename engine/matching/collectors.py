@@ -1,0 +1,220 @@
+"""Collectors: what the matchers of one commit have found so far, for the plans that need a second pass.
+
+A telescoped plan writes its rows at once. A seeded plan collects seeds, and a counted plan collects changes of groups;
+both are evaluated when all quads of the commit have been matched (`engine.matching.following`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from traceback import format_exception
+from typing import Any, TypeVar
+
+from lamplighter.engine.errors import bare, is_fault
+from lamplighter.engine.matching.aggregates import Accumulator, OrderMattersError
+from lamplighter.engine.matching.lutt import Matcher
+from lamplighter.engine.matching.plan import Counting, Seeding
+from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.terms import Binding, Term
+from lamplighter.engine.work import TooMuchWork
+
+FAULTS_MAX = 8
+"""Recovered faults that are kept until the engine's owner reads them."""
+FAULT_CHARACTERS_MAX = 4000
+"""Characters kept of each traceback, from its end."""
+
+EXPECTED = (OrderMattersError, TooMuchWork)
+"""Errors by which a plan says that it cannot tell the rows; the store can. They are no faults."""
+
+T = TypeVar("T")
+Rows = list[Binding]
+
+
+class CommitState:
+    """What one commit has left to do, and the faults that were recovered from.
+
+    seeds, groups: the collectors that a matcher has put something into, in the order of the first entry.
+    doubtful: shapes whose plan failed, with the reason; the store evaluates them from this commit on.
+    faults: tracebacks of unexpected failures, for the engine's owner to log.
+    """
+
+    def __init__(self) -> None:
+        self.seeds: dict[SeedCollector, None] = {}
+        self.groups: dict[GroupCollector, None] = {}
+        self.doubtful: dict[Shape, BaseException] = {}
+        self.faults: deque[str] = deque(maxlen=FAULTS_MAX)
+
+    def clear_collectors(self) -> None:
+        """Empties the collectors; may be repeated if it failed."""
+        for collectors in (self.seeds, self.groups):
+            for collector in collectors:
+                collector.clear()
+            collectors.clear()
+
+    def give_up(self, shape: Shape, reason: BaseException) -> None:
+        """Marks a shape as doubtful. Raises the reason again if it is no failure (`note`)."""
+        self.doubtful[shape] = bare(reason) if isinstance(reason, EXPECTED) else reason
+        if not isinstance(reason, EXPECTED):
+            self.note(reason)
+
+    def guarded(self, shape: Shape, matcher: Matcher) -> Matcher:
+        """The matcher, whose failure makes its shape doubtful instead of failing the commit."""
+        doubtful = self.doubtful
+
+        def match(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            if doubtful and shape in doubtful:
+                return  # the store will evaluate the shape, and the next quad could cost as much
+            try:
+                matcher(s, p, o, g, found, sign)
+            except BaseException as reason:
+                self.give_up(shape, reason)
+
+        return match
+
+    def again(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Calls work, and calls it a second time after a fault. work: changes nothing unless it succeeds."""
+        try:
+            return work(*arguments)
+        except TooMuchWork:
+            raise
+        except BaseException as error:
+            self.note(error)
+            return work(*arguments)
+
+    def note(self, error: BaseException) -> None:
+        """Records a fault. Raises the error again if it is a request to end the task or the process."""
+        if not is_fault(error):
+            raise error
+        try:
+            self.faults.append("".join(format_exception(error))[-FAULT_CHARACTERS_MAX:])
+        except Exception:  # out of memory, for example
+            self.faults.append(type(error).__name__)
+        bare(error)
+
+
+class SeedCollector:
+    """The seeds of one branch of a seeded plan, by leaf."""
+
+    def __init__(self, shape: Shape, seeding: Seeding) -> None:
+        self.shape = shape
+        self._seeding = seeding
+        self._seeds: list[set[Any]] = [set() for _ in seeding.evaluators]
+
+    def matcher(self, leaf: int, seeder: Callable[..., None], touched: dict[SeedCollector, None]) -> Matcher:
+        """A matcher that collects the seeds of a leaf, and puts this collector into touched if there are any."""
+        seeds = self._seeds[leaf]
+
+        def collect(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            try:
+                seeder(s, p, o, g, seeds)
+            finally:
+                if seeds:
+                    touched[self] = None
+
+        return collect
+
+    def rows(self) -> dict[Unit, Rows]:
+        """The rows that agree with the seeds in the index as it is now, by unit. Raises what the plan raises."""
+        rows: dict[Unit, Rows] = {}
+        for seeds, evaluate in zip(self._seeds, self._seeding.evaluators, strict=True):
+            if seeds:
+                evaluate(seeds, self._seeds, rows)
+        return rows
+
+    def clear(self) -> None:
+        for seeds in self._seeds:
+            seeds.clear()
+
+
+class GroupCollector:
+    """The groups of one branch of a counted plan: per unit, each group's number of solutions and its aggregates.
+
+    The groups are kept from commit to commit. What a commit adds to them and removes is collected as pairs of a group's
+    key and the arguments of its aggregates.
+    """
+
+    def __init__(self, shape: Shape, counting: Counting) -> None:
+        self.shape = shape
+        self._counting = counting
+        self._groups: dict[Unit, dict[Any, tuple[list[int], list[Accumulator]]]] = {}
+        self._pairs: dict[Unit, tuple[list[Any], list[Any]]] = {}
+
+    def matcher(self, matcher: Callable[..., None], touched: dict[GroupCollector, None]) -> Matcher:
+        """A matcher that collects pairs, and puts this collector into touched if there are any."""
+        pairs = self._pairs
+
+        def collect(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            try:
+                matcher(s, p, o, g, pairs, sign)
+            finally:
+                if pairs:
+                    touched[self] = None
+
+        return collect
+
+    def enter(self, unit: Unit) -> None:
+        """Counts all groups of a unit in the index as it is now."""
+        pairs: list[Any] = []
+        for first in self._counting.first:
+            first(unit.key, pairs)
+        groups = self._groups[unit] = {}
+        if self._counting.everything:
+            groups[()] = self._new()
+        self._add(groups, pairs, 1)
+
+    def leave(self, unit: Unit) -> None:
+        self._groups.pop(unit, None)
+
+    def _new(self) -> tuple[list[int], list[Accumulator]]:
+        assert self.shape.plan is not None
+        meter = self.shape.plan.meter
+        return [0], [Accumulator(aggregate, meter) for aggregate in self._counting.aggregates]
+
+    def _add(self, groups: dict[Any, tuple[list[int], list[Accumulator]]], pairs: Iterable[Any], times: int) -> None:
+        for group, arguments in pairs:
+            known = groups.get(group)
+            if known is None:
+                known = groups[group] = self._new()
+            size, accumulators = known
+            size[0] += times
+            for accumulator, argument in zip(accumulators, arguments, strict=True):
+                accumulator.add(argument, times)
+
+    def _rows(self, unit: Unit, wanted: Iterable[Any]) -> Rows:
+        """The rows of the wanted groups of a unit. Raises OrderMattersError."""
+        known = self._groups[unit]
+        rows: Rows = []
+        for group in wanted:
+            found = known.get(group)
+            if found is not None:
+                (size,), accumulators = found
+                values = [accumulator.result(size) for accumulator in accumulators]
+                self._counting.rows(unit.key, group, values, rows)
+        return rows
+
+    def follow(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+        """Applies the collected pairs to the groups, and adds the rows that change to found.
+
+        Raises OrderMattersError; the groups are then inconsistent and must not be used again.
+        """
+        for unit, (removed, added) in self._pairs.items():
+            groups = self._groups[unit]
+            touched = dict.fromkeys(group for group, _ in (*removed, *added))
+            before = self._rows(unit, touched)
+            self._add(groups, added, 1)
+            self._add(groups, removed, -1)
+            for group in touched:
+                if not groups[group][0][0] and not self._counting.everything:
+                    del groups[group]
+            rows = found.setdefault(unit, ([], []))
+            rows[0].extend(before)
+            rows[1].extend(self._rows(unit, touched))
+
+    def take_back(self) -> None:
+        """Counts the groups of the touched units again, in the index as it is now."""
+        for unit in self._pairs:
+            self.enter(unit)
+
+    def clear(self) -> None:
+        self._pairs.clear()

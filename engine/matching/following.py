@@ -1,0 +1,280 @@
+"""Following a commit: quad delta -> the rows that leave and enter each unit's result.
+
+::
+
+    quad delta ─▶ LUTT ─▶ matchers ─────────────────────────────▶ rows removed and added, by unit
+                   │  └─▶ seeders ─▶ evaluators, before and after ──▶┤
+                   └────▶ re-evaluated SPUs, after the store ────────┘
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from lamplighter.engine.delta import BindingDelta, QuadDelta
+from lamplighter.engine.errors import bare
+from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.lutt import Lutt, Matcher
+from lamplighter.engine.matching.registry import ShapeRegistry
+from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.slices import LONG, Slices, sliced
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.terms import Term
+from lamplighter.engine.work import TooMuchWork, Work
+
+Change = tuple[Unit, Rows, Rows]
+"""A unit, the rows that left its result and the rows that entered it."""
+
+Found = dict[Unit, tuple[Rows, Rows]]
+"""The rows removed and added so far, by unit; equal rows may still stand in both lists."""
+
+
+class Follower:
+    """Applies deltas to the CTS and to the store, and computes what they change for each unit.
+
+    now: the clock function's time. ends: whether a unit ends if its plan cannot follow a commit within the work limit;
+    otherwise the store evaluates it from then on, without a limit.
+    ended: units whose result is not known any more, with the reason. The caller unsubscribes and removes them.
+    """
+
+    def __init__(
+        self,
+        store: QuadStore,
+        cts: Cts,
+        lutt: Lutt[Unit],
+        shapes: ShapeRegistry,
+        state: CommitState,
+        now: Callable[[], int],
+        work: Work,
+        slices: Slices,
+        *,
+        ends: bool,
+    ) -> None:
+        self._store = store
+        self._cts = cts
+        self._lutt = lutt
+        self._shapes = shapes
+        self._state = state
+        self._now = now
+        self._work = work
+        self._slices = slices
+        self._ends = ends
+        self.ended: dict[Unit, BaseException] = {}
+
+    def follow(self, delta: QuadDelta) -> list[Change]:
+        """Applies a delta, and returns the changed units with their rows.
+
+        After a fault in the matching the CTS is restored and the delta is matched again, with each matcher guarded: a
+        plan that fails then hands its shape over to the store. A unit that the store cannot evaluate either is put into
+        `ended`. Any error that this method raises leaves index, store and units in an unknown state.
+        """
+        state = self._state
+        changed = len(delta.removed) + len(delta.added)
+        self._work.begin(changed)
+        found: Found = {}
+        changes: list[Change] = []
+        try:
+            matchers, wildcards = self._lutt.matchers, self._lutt.wildcards
+            if changed > LONG:
+                for some in sliced(delta.removed, self._slices):
+                    self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)
+                for some in sliced(delta.added, self._slices):
+                    self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
+            else:
+                self._match(delta, found, matchers, wildcards)
+            if found or state.seeds or state.groups or state.doubtful:
+                changes = self._changes(delta, found)
+            touched = self._lutt.touched(delta, self._slices) if self._lutt.owners else ()
+        except BaseException as error:
+            state.note(error)
+            self._take_back(delta)
+            self._work.begin(changed)
+            found = {}
+            self._match(delta, found, *self._guarded_matchers())
+            changes = self._changes(delta, found)
+            touched = self._lutt.touched(delta, self._slices)
+        # The store is unchanged up to here. From here on nothing is taken back, only repeated.
+        if state.seeds or state.groups:
+            state.again(state.clear_collectors)
+        self._store.apply(delta)
+        for unit in touched:
+            change = self._evaluated(unit)
+            if change:
+                changes.append((unit, list(change.removed), list(change.added)))
+        if self._shapes.timed:
+            changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
+        if self.ended:
+            changes = [change for change in changes if change[0] not in self.ended]
+        return changes
+
+    def re_evaluated(self, delta: QuadDelta) -> list[str]:
+        """The queries that the store would evaluate to follow a delta."""
+        if not self._lutt.owners:
+            return []
+        return [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
+
+    # --- matching ---
+
+    def _match(
+        self, delta: QuadDelta, found: Found, matchers: Mapping[Term, Sequence[Matcher]], wildcards: Sequence[Matcher]
+    ) -> None:
+        """Matches each quad while it is in the CTS, and keeps the CTS in step: the telescoping rule.
+
+        matchers, wildcards: as in `Lutt`. The two loops are written out because an update spends its time in them.
+        """
+        add, remove = self._cts.add, self._cts.remove
+        for quad in delta.removed:
+            s, p, o, g = quad
+            for matcher in matchers.get(p, ()):
+                matcher(s, p, o, g, found, 0)
+            for matcher in wildcards:
+                matcher(s, p, o, g, found, 0)
+            remove(quad)
+        for quad in delta.added:
+            add(quad)
+            s, p, o, g = quad
+            for matcher in matchers.get(p, ()):
+                matcher(s, p, o, g, found, 1)
+            for matcher in wildcards:
+                matcher(s, p, o, g, found, 1)
+
+    def _guarded_matchers(self) -> tuple[dict[Term, list[Matcher]], list[Matcher]]:
+        """The LUTT's matchers and wildcards, all guarded."""
+        matchers: dict[Term, list[Matcher]] = {}
+        wildcards: list[Matcher] = []
+        for shape, filed in self._shapes.filed.items():
+            for predicate, matcher in filed:
+                guarded = self._state.guarded(shape, matcher)
+                (wildcards if predicate is None else matchers.setdefault(predicate, [])).append(guarded)
+        return matchers, wildcards
+
+    def _take_back(self, delta: QuadDelta) -> None:
+        """Restores CTS and groups to their state before a delta, however much of it they have taken."""
+        state = self._state
+        self._cts.apply(delta.invert())
+        for collector in state.groups:
+            if collector.shape.plan is None or collector.shape in state.doubtful:
+                continue
+            try:
+                collector.take_back()
+            except BaseException as error:
+                state.give_up(collector.shape, error)
+        state.clear_collectors()
+
+    # --- rows of plans ---
+
+    def _changes(self, delta: QuadDelta, found: Found) -> list[Change]:
+        """The net changes of the units with plans, after all quads have been matched."""
+        state = self._state
+        if state.seeds:
+            self._follow_seeds(delta, found)
+        if state.groups:
+            self._follow_groups(found)
+        if state.doubtful:
+            self._follow_doubtful(found)
+        changes = []
+        for unit, (removed, added) in found.items():
+            if len(removed) + len(added) > LONG:
+                with self._slices.beside():
+                    removed, added = _netted(removed, added)
+            else:
+                removed, added = _netted(removed, added)
+            if removed or added:
+                changes.append((unit, removed, added))
+        return changes
+
+    def _follow_seeds(self, delta: QuadDelta, found: Found) -> None:
+        """Evaluates the rows that agree with the seeds: after the delta, and with the delta taken back."""
+        doubtful = self._state.doubtful
+        touched = [collector for collector in self._state.seeds if collector.shape not in doubtful]
+        after = [self._rows_of(collector) for collector in touched]
+        self._cts.apply(delta.invert())
+        before = [self._rows_of(collector) for collector in touched]
+        self._cts.apply(delta)
+        for sign, results in ((0, before), (1, after)):
+            for rows_of in results:
+                for unit, rows in rows_of.items():
+                    found.setdefault(unit, ([], []))[sign].extend(rows)
+
+    def _rows_of(self, collector: SeedCollector) -> dict[Unit, Rows]:
+        """The rows that agree with the seeds, by unit; none if the plan fails."""
+        if collector.shape not in self._state.doubtful:
+            try:
+                return collector.rows()
+            except BaseException as reason:
+                self._state.give_up(collector.shape, reason)
+        return {}
+
+    def _follow_groups(self, found: Found) -> None:
+        """Adds the rows of the groups that change."""
+        for collector in self._state.groups:
+            if collector.shape not in self._state.doubtful:
+                try:
+                    collector.follow(found)
+                except BaseException as reason:
+                    self._state.give_up(collector.shape, reason)
+                self._slices.pause()
+
+    def _follow_doubtful(self, found: Found) -> None:
+        """Hands the units of doubtful shapes over to the store, which has not taken the delta yet, or ends them."""
+        doubtful = self._state.doubtful
+        for shape, reason in list(doubtful.items()):
+            too_much = self._too_much(shape, reason) if self._ends else None
+            for unit in shape.units.all.values():
+                found.pop(unit, None)
+                if too_much is not None:
+                    self.ended[unit] = too_much
+                elif unit.spu is None and unit not in self.ended:
+                    try:
+                        self._state.again(self._shapes.re_evaluate, unit)
+                    except BaseException as error:
+                        self._end(unit, error)
+            self._shapes.close_plan(shape, reason)
+            del doubtful[shape]
+
+    def _too_much(self, shape: Shape, reason: BaseException) -> TooMuchWork | None:
+        """The error if a shape's units cost too much for the store as well, which takes about as long as the plan."""
+        if isinstance(reason, TooMuchWork):
+            return reason
+        assert shape.plan is not None
+        for unit in shape.units.all.values():
+            try:
+                shape.plan.first(unit.key)
+            except TooMuchWork as too_much:
+                return bare(too_much)
+            except Exception:  # the plan is known to fail; only its cost is asked for
+                continue
+        return None
+
+    # --- rows of the store ---
+
+    def _evaluated(self, unit: Unit) -> BindingDelta | None:
+        """What the applied delta changes for a re-evaluated unit; None if the unit ends."""
+        assert unit.spu is not None
+        try:
+            return self._state.again(unit.spu.follow)
+        except BaseException as error:
+            self._end(unit, error)
+            return None
+
+    def _end(self, unit: Unit, error: BaseException) -> None:
+        """Ends a unit that the store cannot evaluate: its last result may be outdated."""
+        if not isinstance(error, EXPECTED):
+            self._state.note(error)
+        self.ended[unit] = bare(error)
+
+    def _with_times(self, change: Change) -> Change:
+        unit, removed, added = change
+        return unit, *self._state.again(unit.timed_change, removed, added, self._now())
+
+
+def _netted(removed: Rows, added: Rows) -> tuple[Rows, Rows]:
+    """The two bags without the rows that they have in common."""
+    if not removed or not added:
+        return removed, added
+    if len(removed) == 1 == len(added):
+        return ([], []) if removed == added else (removed, added)
+    gone, come = Counter(removed), Counter(added)
+    return list((gone - come).elements()), list((come - gone).elements())

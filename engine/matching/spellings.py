@@ -1,0 +1,247 @@
+"""Query text -> `Spelling` (what the text has in common with others) and the text's constants.
+
+A query is parsed once for each skeleton (`engine.sparql.skeletons`); later texts with the same skeleton only have their
+constants lifted out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lamplighter.engine.access import Dataset
+from lamplighter.engine.errors import LimitExceededError, RequestError
+from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.sparql.algebra import (
+    Aggregate,
+    Constant,
+    Expression,
+    Graph,
+    OpaquePath,
+    Pattern,
+    Project,
+    Select,
+    Variable,
+    walk,
+)
+from lamplighter.engine.sparql.clock_function import without_clock
+from lamplighter.engine.sparql.grammar import UnknownSyntaxError, constant_spans, read_select
+from lamplighter.engine.sparql.lexer import Token, joined
+from lamplighter.engine.sparql.limits import CONSTANTS_MAX
+from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
+from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
+from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.terms import XSD, Term
+
+SPELLINGS_MAX = 1024
+"""Skeletons in the cache; the least recently used one is evicted first."""
+SPELLINGS_CHARACTERS_MAX = 256 * 1024
+"""Characters of all cached skeletons together. A cached spelling takes about sixty bytes a character."""
+
+_INTEGER = f'"^^<{XSD}integer>'
+_INTEGER_END = len(_INTEGER)
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What all queries with one skeleton have in common.
+
+    text: the query's tokens in a standard layout, followed by its columns; constants are numbers, and variables are
+        renamed in order of appearance.
+    columns: the variables of the projection, as the subscriber names them; order: the same variables, renamed.
+    lifted: numbers of the constants that only select a subject, object, graph or operand. The other constants belong
+        to the shape.
+    select: the syntax tree, None for syntax that only the store can parse.
+    parts: the tokens of text; a number stands for a constant.
+    prologue: the declarations, if the query calls IRI(), whose value depends on BASE; else empty.
+    clocks: indexes of the columns that hold the time at which a row appeared. They are in columns only: text, order
+        and select leave them out.
+    """
+
+    text: str
+    columns: tuple[str, ...]
+    order: tuple[str, ...]
+    lifted: frozenset[int]
+    select: Select | None
+    parts: tuple[str | int, ...]
+    prologue: str = ""
+    clocks: tuple[int, ...] = ()
+
+    def render(self, terms: Sequence[Term]) -> str:
+        """The query text with these constants."""
+        body = joined(part if isinstance(part, str) else _written(terms[part]) for part in self.parts)
+        return f"{self.prologue} {body}" if self.prologue else body
+
+    def key(self, terms: Sequence[Term], dataset: Dataset | None) -> Any:
+        """The key of the shape, equal for queries that differ in lifted constants only and have the same ones equal."""
+        lifted = self.lifted
+        fixed = tuple([term for number, term in enumerate(terms) if number not in lifted])
+        free = [term for number, term in enumerate(terms) if number in lifted]
+        equal = None if len(set(free)) == len(free) else tuple([free.index(term) for term in free])
+        return self.text, dataset, fixed, equal
+
+    def narrowed(self, dataset: Dataset | None, terms: Sequence[Term]) -> Dataset | None:
+        """The dataset without the parts that cannot affect the result.
+
+        Clients with different read permissions then share a shape if the query reads only graphs that both may read,
+        and a plan can serve it. Most queries name their graphs, or read the default graph only.
+        """
+        if dataset is None or dataset.visible.every:
+            return dataset
+        default, named, visible = dataset
+        if default is not None and named is not None:
+            return Dataset(default, named)
+        read = None if self.select is None else _graphs_read(self.select.node, terms)
+        if read is None or named is not None:
+            return dataset
+        if default is not None:
+            return Dataset(default) if read <= {None} else dataset
+        return None if all(graph in visible for graph in read) else dataset
+
+
+class Spellings:
+    """Reads query texts and caches what it learned of each skeleton."""
+
+    def __init__(self, lifter: Lifter, slices: Slices) -> None:
+        self._lifter = lifter
+        self._slices = slices
+        self.cache = Remembered[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
+
+    def read(self, text: str) -> tuple[Spelling, list[Term]]:
+        """The spelling and the constants of a query. Raises RequestError. Long texts are read off the event loop."""
+        with self._slices.beside() if len(text) > LONG else nullcontext():
+            return self._analysed(text)
+
+    def _analysed(self, text: str) -> tuple[Spelling, list[Term]]:
+        lifted: Lifted | None = None
+        with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser below has the better message
+            lifted = self._lifter.lift(text)
+        if lifted is not None:
+            known = self.cache.get(lifted.skeleton)
+            if known is not None:
+                return known, lifted.terms
+        columns = subscribable(text).columns
+        prologue, body = declarations_and_body(text)
+        if len(constant_spans(body)) > CONSTANTS_MAX:
+            raise LimitExceededError(
+                f"a subscription has {CONSTANTS_MAX} constants at most; send long lists of values with an update, and "
+                "join with them"
+            )
+        if "clock" in text:
+            body, clocks = without_clock(text, prologue, body, columns)
+            if clocks:
+                rest = [column for index, column in enumerate(columns) if index not in clocks]
+                terms = [canonical(prologue, raw) for raw in _raws(body)]
+                spelling = read_spelling(body, rest, lambda raw: canonical("", raw))
+                text = f"{spelling.text} with the time in {sorted(clocks)}"
+                return replace(spelling, text=text, columns=columns, clocks=tuple(sorted(clocks))), terms
+        spans = constant_spans(body)
+        terms = [canonical(prologue, raw) for raw in _raws(body)]
+        spelling = read_spelling(body, columns, lambda raw: canonical("", raw))
+        if any(token.is_word("IRI", "URI") for token in body):
+            if "BASE" in prologue.upper():
+                spelling = replace(spelling, text=f"{prologue} {spelling.text}", prologue=prologue)
+        elif lifted is not None and lifted.skeleton == skeleton_of(text, len(lifted.prologue), body, spans):
+            self.cache.put(lifted.skeleton, spelling, len(lifted.skeleton))
+        return spelling, terms
+
+
+def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Callable[[str], Term]) -> Spelling:
+    """The spelling of a checked query, given the tokens after its declarations.
+
+    columns: the variables of the projection, as the store names them; resolve: constant as written -> term.
+    """
+    spans = {start: (number, end) for number, (start, end) in enumerate(constant_spans(found))}
+    names: dict[str, str] = {}
+    parts: list[str | int] = []
+    texts: list[str] = []
+    renamed: list[Token] = []
+    position = 0
+    while position < len(found):
+        token = found[position]
+        if position in spans:
+            number, end = spans[position]
+            parts.append(number)
+            texts.append(f"\x01{number}{'iri' if token.kind in ('iri', 'name') else ''}")
+            renamed += found[position:end]
+            position = end
+            continue
+        text = token.text
+        if token.kind == "variable":
+            text = names.setdefault(f"?{text[1:]}", f"?v{len(names)}")
+        elif token.kind == "blank":
+            text = names.setdefault(text, f"_:b{len(names)}")
+        elif token.kind == "word" and text != "a":
+            text = text.lower() if token.is_word("TRUE", "FALSE") else text.upper()
+        renamed.append(token._replace(text=text))
+        position += 1
+        if token.kind == "number":  # a signed number; one without a sign is a constant
+            parts.append(f"{parts.pop()}{text}")
+            texts.append(f"{texts.pop()}{text}")
+            continue
+        texts.append(text)
+        before = found[position - 2] if position > 1 else None
+        if token.kind == "sign" and before is not None and (before.kind, before.end) == ("sign", token.start):
+            text = f"{parts.pop()}{text}"  # the store reads `<<(` and the like as one token
+        parts.append(text)
+    order = tuple(names[f"?{column}"][1:] for column in columns)
+    select = _select(renamed, order, resolve)
+    text = " ".join([*texts, *order])
+    return Spelling(text, tuple(columns), order, _lifted(select), select, tuple(parts))
+
+
+def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str], Term]) -> Select | None:
+    """The syntax tree; None if the grammar does not know the syntax or disagrees with the store about the columns."""
+    try:
+        select = read_select(found, resolve)
+    except UnknownSyntaxError:
+        return None
+    projections = [node for node in walk(select) if isinstance(node, Project)]
+    return select if {variable.name for variable in projections[0].variables} == set(order) else None
+
+
+def _lifted(select: Select | None) -> frozenset[int]:
+    """Numbers of the constants that can be lifted: all their occurrences are subjects, objects, graphs or operands."""
+    free: set[int] = set()
+    fixed: set[int] = set()
+    for node in walk(select):
+        match node:
+            case Pattern(s, p, o, graph):
+                free |= _numbers(s, o, graph)
+                fixed |= _numbers(p)
+            case OpaquePath(s, steps, o, graph):
+                free |= _numbers(s, o, graph)
+                fixed |= _numbers(*steps)
+            case Aggregate(_, _, Expression(parts)) if ";" in parts:  # SEPARATOR takes no variable
+                fixed |= _numbers(*parts)
+            case Expression(parts):
+                free |= _numbers(*parts)
+    return frozenset(free - fixed)
+
+
+def _numbers(*parts: Any) -> set[int]:
+    return {part.number for part in parts if isinstance(part, Constant)}
+
+
+def _graphs_read(tree: Any, terms: Sequence[Term]) -> set[Term | None] | None:
+    """The graphs that patterns and GRAPH name, with None for the default graph; None if a variable names one."""
+    found: set[Term | None] = set()
+    for node in walk(tree):
+        match node:
+            case Pattern(_, _, _, graph) | OpaquePath(_, _, _, graph) | Graph(graph, _):
+                if isinstance(graph, Variable):
+                    return None
+                found.add(terms[graph.number] if isinstance(graph, Constant) else graph)
+    return found
+
+
+def _raws(body: Sequence[Token]) -> list[str]:
+    """The constants as they are written."""
+    return ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
+
+
+def _written(term: Term) -> str:
+    """The term in SPARQL syntax. Integers are bare, because LIMIT and OFFSET take no other form."""
+    return term[1:-_INTEGER_END] if term.endswith(_INTEGER) and term[1:-_INTEGER_END].isdigit() else term
