@@ -270,8 +270,15 @@ def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from lamplighter.demo.street import run_demo
-
+    try:
+        from lamplighter.demo.street import run_demo
+    except ModuleNotFoundError as error:
+        if error.name != "lamplighter.demo":
+            raise
+        raise ConfigurationError(
+            "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
+            "environment"
+        ) from error
     return asyncio.run(run_demo(options.config, options.data, options.seconds))
 
 

@@ -27,6 +27,11 @@ MODULES = (
     "lamplighter.demo.fleet",
 )
 """Modules with an `add_commands(subparsers)`; a command's function is its default `run`, and returns the exit code."""
+_DEMO = "lamplighter.demo"
+_CLOUD = frozenset(
+    ("deltalake", "fsspec", "jinja2", "matplotlib", "numpy", "paramiko", "py4j", "pyarrow", "pyspark", "s3fs")
+)
+"""Packages of the extra `cloud`."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,7 +41,13 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = found.add_subparsers(title="commands", required=True, dest="command")
     for name in MODULES:
-        import_module(name).add_commands(commands)
+        try:
+            module = import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != _DEMO:  # which an installation on a gateway does not have
+                raise
+        else:
+            module.add_commands(commands)
     return found
 
 
@@ -52,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = f"{error.filename}: {error.strerror}; name another place, or see to its rights and its disk"
         if error.filename is None:
             raise
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _CLOUD:
+            raise
+        said = f"{package} is not installed; pip install 'lamplighter[cloud]'"
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -78,13 +78,11 @@ def of_arguments(arguments: argparse.Namespace, name: str) -> SparkSession:
 def session(name: str, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
     """The active session if there is one (a notebook's, a cluster's), else a new one.
 
-    Raises ConfigurationError when Spark or Java are not installed.
+    Raises ConfigurationError when Java is not installed or Spark does not start; ImportError without Spark.
     """
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ConfigurationError("Spark is not installed; pip install 'lamplighter[cloud]'") from error
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     active = SparkSession.getActiveSession()
     if active is None:
         # Python workers, where there are any, have to be of the same Python.

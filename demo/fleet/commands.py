@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,8 @@ def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="lamplighter-fleet-"))
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty; name a new folder")
+    for package in ("pyspark", "s3fs", "jinja2", "matplotlib"):  # a missing one is reported before anything starts
+        import_module(package)
     arguments.master = arguments.master or "local[2]"
     story = Story(9)
     story.tell(f"everything is in {folder}", indent=0)

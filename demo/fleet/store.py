@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import fsspec
-
 from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
@@ -105,10 +103,9 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def _make_bucket(options: dict[str, str]) -> None:
-    try:
-        fs = fsspec.filesystem("s3", **options, skip_instance_cache=True)
-    except ImportError as error:
-        raise ConfigurationError("s3fs is not installed; pip install 'lamplighter[cloud]'") from error
+    import fsspec
+
+    fs = fsspec.filesystem("s3", **options, skip_instance_cache=True)
     end = time.monotonic() + _START_S
     while True:
         try:

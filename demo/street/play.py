@@ -114,7 +114,7 @@ def _broker(configuration: Configuration) -> Iterator[tuple[Configuration, bool]
         from iotcore import Broker
     except ImportError as error:
         raise ConfigurationError(
-            "the demo needs a broker: install lamplighter[demo] for an embedded one, or name one as mqtt.host"
+            "the demo needs an MQTT broker; pip install 'lamplighter[demo]' for an embedded one, or set mqtt.host"
         ) from error
     port = free_port()
     mqtt = msgspec.structs.replace(configuration.settings.mqtt, host="127.0.0.1", port=port)

@@ -26,10 +26,8 @@ class Lake:
         for hadoop, ours in _FSSPEC_SCHEMES.items():
             if text.startswith(hadoop):
                 text = ours + text.removeprefix(hadoop)
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError as error:
-            raise ConfigurationError(f"{error}; pip install 'lamplighter[cloud]'") from error
+        from fsspec.core import url_to_fs
+
         try:
             fs, root = url_to_fs(text)
         except (ValueError, ImportError) as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.commands import add_arguments, analysis, results_folder, write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes results and page, and says where the page is."""
+    import_module(f"{__package__}.page")  # a missing package is reported before the jobs run
     lake = Lake(arguments.lake)
     out = Lake(arguments.out) if arguments.out else results_folder(lake)
     with analysis(arguments, lake) as found:
@@ -46,11 +47,8 @@ def write_report(found: Analysis, results: Mapping[str, DataFrame], out: Lake) -
 
     results: what `write_results` wrote of `found` into `out`, all of `RESULTS`.
     """
-    try:
-        from lamplighter.cloud_sync.fleet.report.page import page
-    except ImportError as error:
-        raise ConfigurationError(f"{error}; pip install 'lamplighter[cloud]'") from error
     from lamplighter.cloud_sync.fleet.report.content import content
+    from lamplighter.cloud_sync.fleet.report.page import page
 
     print("the page ...", end="", file=sys.stderr, flush=True)
     text = page(content(results, found.as_of)).encode()

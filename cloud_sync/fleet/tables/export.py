@@ -91,11 +91,9 @@ def _uuid5(name: Column) -> Column:
 
 def write_delta(lake: Lake, name: str, target: Path) -> int:
     """Makes the Delta table of a table of the lake, or replaces it; returns how many rows. Needs no Spark."""
-    try:
-        import deltalake
-        import pyarrow.dataset
-    except ImportError as error:
-        raise ConfigurationError("Delta is not installed; pip install deltalake pyarrow") from error
+    import deltalake
+    import pyarrow.dataset
+
     batches = table(lake, name)
     files = [lake.path(batches.name, file) for batch in batches.live() for file in batch.files]
     if not files:
