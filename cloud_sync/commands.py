@@ -44,19 +44,19 @@ def clock_is_synchronised() -> bool:
 
 def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Namespace], Context]) -> None:
     """Declares `run` and `status` below a command, each with its function as `command`."""
-    modes = parser.add_subparsers(title="what to do", required=True, dest="mode")
+    modes = parser.add_subparsers(title="subcommands", required=True, dest="mode")
 
     def mode(name: str, text: str, function: Callable[[argparse.Namespace, Context], int]) -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
         for option in ("--config", "--data"):  # they may stand before the mode, too
-            one.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as of all commands")
+            one.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as for all commands")
         one.set_defaults(command=lambda options: function(options, context(options)))
         return one
 
-    run = mode("run", "ship what was sealed, and go on doing so", _run)
-    run.add_argument("--once", action="store_true", help="ship what there is now, and end")
-    status = mode("status", "how far shipping has come", _status)
-    status.add_argument("--json", action="store_true", help="print what is in sync.json, with the lag as it is now")
+    run = mode("run", "ship sealed segments, and repeat", _run)
+    run.add_argument("--once", action="store_true", help="ship what is sealed now, and exit")
+    status = mode("status", "show the progress of shipping", _status)
+    status.add_argument("--json", action="store_true", help="print sync.json with the current lag")
 
 
 def _run(options: argparse.Namespace, context: Context) -> int:

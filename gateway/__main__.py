@@ -63,34 +63,38 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lamplighter", description="A semantic edge gateway.")
+    parser = argparse.ArgumentParser(
+        prog="lamplighter", description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP."
+    )
     parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
     commands = parser.add_subparsers(title="commands", required=True)
 
     def command(name: str, text: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=text, description=text)
-        one.add_argument("--config", type=Path, help=f"settings (default: {DEFAULT_CONFIG} if it is there)")
+        one.add_argument("--config", type=Path, help=f"settings file (default: {DEFAULT_CONFIG} if it exists)")
         if data:
-            one.add_argument("--data", type=Path, help="folder of the change log (default: as the settings say)")
-        one.add_argument("--verbose", action="store_true", help="log what happens when all is well, too")
+            one.add_argument(
+                "--data", type=Path, help="folder of the change log (default: gateway.data of the settings)"
+            )
+        one.add_argument("--verbose", action="store_true", help="also log debug messages")
         one.set_defaults(command=function)
         return one
 
-    run = command("run", "run the gateway until it is told to stop", _run)
-    run.add_argument("--all", action="store_true", help="with the MQTT and CoAP adapters in the same process")
-    command("mqtt", "run the MQTT adapter alone", _mqtt)
-    command("coap", "run the CoAP adapter alone", _coap)
-    command("check", "read and check the configuration, and start nothing", _check)
-    command("subscriptions", "list what a running gateway is subscribed to, and how it is kept true", _subscriptions)
-    timers = command("timers", "list the delayed updates that are pending in a running gateway", _timers)
-    timers.add_argument("--json", action="store_true", help="print what GET /delayed answers")
+    run = command("run", "run the gateway until it is stopped", _run)
+    run.add_argument("--all", action="store_true", help="also run the MQTT and CoAP adapters in this process")
+    command("mqtt", "run only the MQTT adapter", _mqtt)
+    command("coap", "run only the CoAP adapter", _coap)
+    command("check", "check the configuration without starting anything", _check)
+    command("subscriptions", "list the subscriptions of a running gateway and their classes", _subscriptions)
+    timers = command("timers", "list the pending delayed updates of a running gateway", _timers)
+    timers.add_argument("--json", action="store_true", help="print the JSON of GET /delayed")
     add_commands(command)
     add_client_commands(command)
     add_security_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
     add_install_commands(commands)
-    demo = command("demo", "a street of ten lamps, simulated but for the gateway", _demo)
-    demo.add_argument("--for", dest="seconds", type=float, help="end by itself after so many seconds")
+    demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
+    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
     return parser
 
 

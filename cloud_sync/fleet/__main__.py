@@ -37,7 +37,7 @@ _CLOUD = frozenset(
 def parser() -> argparse.ArgumentParser:
     """All commands."""
     found = argparse.ArgumentParser(
-        prog="lamplighter-fleet", description="Turns the change logs of a fleet of gateways into tables and answers."
+        prog="lamplighter-fleet", description="Turns the change logs of a fleet of gateways into tables and results."
     )
     commands = found.add_subparsers(title="commands", required=True, dest="command")
     for name in MODULES:

@@ -37,14 +37,16 @@ _PUTS_AT_ONCE = 8
 
 def add_commands(commands: Any) -> None:
     """Declares `demo`."""
-    parser = commands.add_parser("demo", help="simulate a fleet, ship it through a real S3, run all jobs, check them")
-    parser.add_argument(
-        "--gateways", type=int, default=24, metavar="N", help="that are simulated (default %(default)s)"
+    parser = commands.add_parser(
+        "demo", help="simulate a fleet, ship it through a real S3 server, run all jobs, compare with ground truth"
     )
-    parser.add_argument("--days", type=float, default=0.5, metavar="D", help="of their lives (default %(default)s)")
+    parser.add_argument(
+        "--gateways", type=int, default=24, metavar="N", help="number of simulated gateways (default %(default)s)"
+    )
+    parser.add_argument("--days", type=float, default=0.5, metavar="D", help="simulated days (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="a new or empty one (default: one in the temporary folder)"
+        "--folder", type=Path, metavar="DIR", help="a new or empty folder (default: a temporary folder)"
     )
     session.add_arguments(parser)
     parser.set_defaults(run=_run)

@@ -253,30 +253,36 @@ def fleet(orders: list[Order], processes: int) -> Iterator[Truth]:
 
 def add_commands(commands: Any) -> None:
     """Declares `simulate`."""
-    parser = commands.add_parser("simulate", help="write what a simulated fleet ships, and what is true of it")
+    parser = commands.add_parser("simulate", help="write the segments of a simulated fleet, and its ground truth")
     parser.add_argument("destination", type=Path, metavar="DEST", help="a new or empty folder")
     parser.add_argument("--gateways", type=int, required=True, metavar="N")
     parser.add_argument("--days", type=float, required=True, metavar="D")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same fleet")
-    parser.add_argument("--posts", type=int, default=Plan.posts, help="of each gateway (default %(default)s)")
+    parser.add_argument("--posts", type=int, default=Plan.posts, help="posts per gateway (default %(default)s)")
     parser.add_argument(
-        "--interval", type=float, default=Plan.interval_s, metavar="SECONDS", help="between temperatures (%(default)s)"
+        "--interval",
+        type=float,
+        default=Plan.interval_s,
+        metavar="SECONDS",
+        help="interval of temperature readings (default %(default)s)",
     )
     parser.add_argument(
         "--events",
         type=float,
         default=Plan.event_share,
         metavar="SHARE",
-        help="of gateways with model event (%(default)s)",
+        help="share of gateways with model event (default %(default)s)",
     )
-    parser.add_argument("--records", type=int, default=Order.records, help="in a segment (default %(default)s)")
+    parser.add_argument("--records", type=int, default=Order.records, help="records per segment (default %(default)s)")
     for name, what in (
         ("late", "go to DEST/late"),
-        ("duplicated", "are shipped once more in another cut"),
-        ("damaged", "are cut off or have a flipped bit"),
-        ("missing", "are nowhere"),
+        ("duplicated", "are shipped twice, split differently"),
+        ("damaged", "are truncated or have a flipped bit"),
+        ("missing", "are not shipped"),
     ):
-        parser.add_argument(f"--{name}", type=float, default=0.0, metavar="SHARE", help=f"of segments that {what}")
+        parser.add_argument(
+            f"--{name}", type=float, default=0.0, metavar="SHARE", help=f"share of segments that {what}"
+        )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.set_defaults(run=_run)
 

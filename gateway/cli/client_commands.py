@@ -52,39 +52,49 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 def add_client_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    query = command("query", "ask a gateway or another SPARQL endpoint", _query)
+    query = command("query", "run a SPARQL query at a gateway or another endpoint", _query)
     _add_request(query, "query")
-    query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, else json")
-    update = command("update", "change a dataset by SPARQL, or, given FILE.raucb, the system of an appliance", _update)
+    query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, otherwise json")
+    update = command("update", "run a SPARQL update, or install the appliance update FILE.raucb", _update)
     _add_request(update, "update")
-    update.add_argument("--delay", metavar="PT30S", help="execute it so much later (a gateway's delayed update)")
-    subscribe = command(
-        "subscribe", "print what comes (+) and goes (-) in the answer of a query, as it happens", _subscribe
-    )
+    update.add_argument("--delay", metavar="PT30S", help="run it after this time (delayed update; gateways only)")
+    subscribe = command("subscribe", "subscribe to a query; print added (+) and removed (-) rows", _subscribe)
     _add_request(subscribe, "query")
-    subscribe.add_argument("--json", action="store_true", help="one JSON object a line for each notification")
-    subscribe.add_argument("--keep", metavar="PT10M", help="have the gateway retain what a broken connection misses")
-    subscribe.add_argument("--count", type=int, metavar="N", help="end by itself after so many notifications")
-    register = command("register", "become a client of a gateway in secure mode", _register)
-    register.add_argument("identity", help="who this client is")
-    register.add_argument("file", type=Path, help="where to put the credentials; nobody else will be able to read it")
+    subscribe.add_argument("--json", action="store_true", help="print one JSON object per notification and line")
+    subscribe.add_argument("--keep", metavar="PT10M", help="resume after a lost connection within this time")
+    subscribe.add_argument("--count", type=int, metavar="N", help="stop after N notifications")
+    register = command("register", "register a client with a gateway in secure mode", _register)
+    register.add_argument("identity", help="name of the client")
+    register.add_argument("file", type=Path, help="file for the credentials; only its owner can read it")
     register.add_argument("--url", required=True, help="https://HOST:8443")
-    register.add_argument("--code", help="the one-time code that the gateway's operator gave")
-    register.add_argument("--ca", type=Path, help="certificates to trust instead of the machine's")
+    register.add_argument("--code", help="one-time code of the gateway's operator")
+    register.add_argument("--ca", type=Path, help="trusted certificates (default: the system's)")
 
 
 def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
-    parser.add_argument("sparql", help=f"the {kind}: text, a file, or - for standard input; with --jsap its name there")
-    parser.add_argument("--jsap", metavar="FILE", help="application profile (file or address) to take the text from")
-    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", help="a forced binding")
-    parser.add_argument("--set", action="append", default=[], metavar="MEMBER=VALUE", help="sparql11protocol.port=8001")
-    parser.add_argument("--url", help="http(s)://HOST:PORT or ws(s)://HOST:PORT; else the profile's, or this machine's")
-    parser.add_argument("--client", type=Path, metavar="FILE", help="credentials that `lamplighter register` wrote")
+    parser.add_argument("sparql", help=f"the {kind}: text, a file, or - for standard input; with --jsap its name")
+    parser.add_argument("--jsap", metavar="FILE", help="application profile (file or address) with the text")
+    parser.add_argument(
+        "--bind", action="append", default=[], metavar="NAME=VALUE", help="a forced binding; repeatable"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="MEMBER=VALUE",
+        help="override a member of the profile, such as sparql11protocol.port=8001",
+    )
+    parser.add_argument(
+        "--url", help="http(s)://HOST:PORT or ws(s)://HOST:PORT (default: the profile's, or this machine)"
+    )
+    parser.add_argument("--client", type=Path, metavar="FILE", help="credentials file of `lamplighter register`")
     parser.add_argument("--token", type=Path, metavar="FILE", help="file with a bearer token")
-    parser.add_argument("--ca", type=Path, help="certificates to trust instead of the machine's")
+    parser.add_argument("--ca", type=Path, help="trusted certificates (default: the system's)")
     graphs = ("default-graph", "named-graph") if kind == "query" else ("using-graph", "using-named-graph")
     for name in graphs:
-        parser.add_argument(f"--{name}", action="append", default=[], metavar="IRI", help="a graph that it is about")
+        parser.add_argument(
+            f"--{name}", action="append", default=[], metavar="IRI", help="a graph of the dataset; repeatable"
+        )
 
 
 # --- where to ------------------------------------------------------------------------------------------------

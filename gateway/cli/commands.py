@@ -51,30 +51,30 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 def add_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    status = command("status", "how a running gateway does: up-time, requests, subscriptions, average times", _status)
-    status.add_argument("--json", action="store_true", help="print what GET /figures answers")
-    command("verify", "read everything in the data folder and say what is wrong", _verify)
+    status = command("status", "show the health of a running gateway: up-time, requests, subscriptions, times", _status)
+    status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
+    command("verify", "check all files in the data folder and report problems", _verify)
     command(
-        "backup", "write everything that matters into one file, while the gateway runs or not", _backup
-    ).add_argument("file", type=Path, help="such as home.ndjson.zst")
-    restore = command("restore", "make a running gateway's dataset and delayed updates those of a backup", _restore)
-    restore.add_argument("file", type=Path, help="what `lamplighter backup` wrote")
+        "backup", "back up the dataset and the gateway's state to a file, with or without a running gateway", _backup
+    ).add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
+    restore = command("restore", "restore the dataset and delayed updates of a backup into a running gateway", _restore)
+    restore.add_argument("file", type=Path, help="a file of `lamplighter backup`")
     add_confirmation(restore)
-    log = command("log", "read the change log", _show)
-    modes = log.add_subparsers(title="what to do", required=True, dest="mode")
+    log = command("log", "show, export or replay the change log", _show)
+    modes = log.add_subparsers(title="subcommands", required=True, dest="mode")
 
-    show = add_mode(modes, "show", "print records for people", _show)
+    show = add_mode(modes, "show", "print records in readable form", _show)
     _range(show)
-    show.add_argument("--type", help=f"only these types, with commas between them: {', '.join(TYPES)}")
-    show.add_argument("--last", type=int, metavar="N", help="the last N only")
-    show.add_argument("--json", action="store_true", help="the lines as they are in the log")
+    show.add_argument("--type", help=f"only these types, separated by commas: {', '.join(TYPES)}")
+    show.add_argument("--last", type=int, metavar="N", help="only the last N records")
+    show.add_argument("--json", action="store_true", help="print the lines of the log unchanged")
 
-    export = add_mode(modes, "export", "write records for programs", _export)
+    export = add_mode(modes, "export", "export records for other programs", _export)
     export.add_argument("--format", choices=("rdfpatch", "ndjson"), required=True)
     _range(export)
-    export.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of printing them")
+    export.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
 
-    restore_at = add_mode(modes, "restore", "write the dataset as it was at a record into a file", _restore_at)
+    restore_at = add_mode(modes, "restore", "write the dataset as of a record to a file", _restore_at)
     restore_at.add_argument(
         "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
     )
@@ -85,7 +85,7 @@ def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.Arg
     """Declares a command within a command, such as `log show`."""
     parser: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
     for option in ("--config", "--data"):  # they may stand before the mode, too
-        parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as of all commands")
+        parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as for all commands")
     parser.set_defaults(command=function)
     return parser
 

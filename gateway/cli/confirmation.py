@@ -10,7 +10,7 @@ from lamplighter.engine.errors import ConfigurationError
 
 def add_confirmation(parser: argparse.ArgumentParser) -> None:
     """Declares `--yes`."""
-    parser.add_argument("--yes", action="store_true", help="do not ask; without a terminal nothing is done else")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation (required without a terminal)")
 
 
 def confirmed(question: str, *, yes: bool) -> bool:

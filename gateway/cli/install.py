@@ -377,13 +377,13 @@ def add_install_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
 
     def command(name: str, text: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=text, description=text)
-        one.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        one.add_argument("--dry-run", action="store_true", help="print the steps without executing them")
         one.set_defaults(command=function, verbose=False)
         return one
 
-    command("install", "set the services up on this machine, or bring them up to date (root)", _install)
-    uninstall = command("uninstall", "remove the services from this machine; settings and data stay (root)", _uninstall)
-    uninstall.add_argument("--purge", action="store_true", help="remove settings, data, secrets and user as well")
+    command("install", "install or upgrade the services on this machine (root)", _install)
+    uninstall = command("uninstall", "remove the services from this machine, keep settings and data (root)", _uninstall)
+    uninstall.add_argument("--purge", action="store_true", help="also delete settings, data, secrets and the user")
     add_confirmation(uninstall)
 
 

@@ -17,26 +17,26 @@ _KINDS = ("read", "write", "subscribe")
 
 def add_security_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    clients = command("clients", "list, add, permit and remove the clients of a gateway in secure mode", _list)
-    modes = clients.add_subparsers(title="what to do", required=True, dest="mode")
-    listed = add_mode(modes, "list", "who has registered or may register, and what each may do", _list)
-    listed.add_argument("--json", action="store_true", help="print what GET /clients answers")
-    add = add_mode(modes, "add", "list a client of that name, which then registers itself, once", _add)
+    clients = command("clients", "manage the clients of a gateway in secure mode", _list)
+    modes = clients.add_subparsers(title="subcommands", required=True, dest="mode")
+    listed = add_mode(modes, "list", "list registered and listed clients and their permissions", _list)
+    listed.add_argument("--json", action="store_true", help="print the JSON of GET /clients")
+    add = add_mode(modes, "add", "list a name; a client may then register once under it", _add)
     _permissions(add)
-    add.add_argument("--register", action="store_true", help="register it at once, and print its secret")
-    code = add_mode(modes, "code", "print a one-time code with which a client of that name can register", _code)
+    add.add_argument("--register", action="store_true", help="register the client now and print its secret")
+    code = add_mode(modes, "code", "print a one-time registration code for a client", _code)
     _permissions(code)
-    permit = add_mode(modes, "permit", "change what a client may do; what is not given stays as it is", _permit)
+    permit = add_mode(modes, "permit", "change the permissions of a client; those not given stay", _permit)
     _permissions(permit)
-    permit.add_argument("--no-operate", action="store_true", help="no operator any more")
-    remove = add_mode(modes, "remove", "end a client's subscriptions and refuse its tokens at once", _remove)
+    permit.add_argument("--no-operate", action="store_true", help="revoke the permission operate")
+    remove = add_mode(modes, "remove", "remove a client: end its subscriptions and revoke its tokens", _remove)
     for parser in (add, code, permit, remove):
-        parser.add_argument("name", help="the client_identity that it registers with")
+        parser.add_argument("name", help="client_identity of the client")
 
-    keys = command("keys", "the keys that tokens are signed with", _rotate)
-    key_modes = keys.add_subparsers(title="what to do", required=True, dest="mode")
-    rotate = add_mode(key_modes, "rotate", "sign with a new key; tokens that were given stay good", _rotate)
-    rotate.add_argument("--revoke", action="store_true", help="no token that was given before is good any more")
+    keys = command("keys", "manage the signing keys of tokens", _rotate)
+    key_modes = keys.add_subparsers(title="subcommands", required=True, dest="mode")
+    rotate = add_mode(key_modes, "rotate", "sign with a new key; existing tokens stay valid", _rotate)
+    rotate.add_argument("--revoke", action="store_true", help="invalidate all existing tokens")
     for parser in (remove, rotate):
         add_confirmation(parser)
 
@@ -47,9 +47,9 @@ def _permissions(parser: argparse.ArgumentParser) -> None:
             f"--{kind}",
             action="append",
             metavar="GRAPH",
-            help=f"what it may {kind}: the IRI of a graph, default, or * for all; may be given again; none: nothing",
+            help=f"permission to {kind}: a graph IRI, default, * for all, or none; repeatable",
         )
-    parser.add_argument("--operate", action="store_true", help="all that concerns the gateway and other clients, too")
+    parser.add_argument("--operate", action="store_true", help="operator permission: state, backup, restore, clients")
 
 
 def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> tuple[str, Any]:

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 JOBS = {
-    "aggregates": "what was measured, by hour and day",
-    "uptime": "when sensors were silent, and how much of the time they were not",
-    "anomalies": "readings far from what the fleet measures",
-    "lamps": "how long lamps were on, and the energy that it took",
-    "reactions": "from a reading to what an application did about it",
-    "dead-sensors": "sensors of which nothing is heard any more",
-    "clocks": "how far the clocks can be believed",
-    "health": "one row per gateway: what to look at first",
-    "all": "all of these",
+    "aggregates": "readings by hour and day",
+    "uptime": "gaps and uptime of sensors",
+    "anomalies": "readings far from those of the fleet",
+    "lamps": "on-time and energy of lamps",
+    "reactions": "reaction times from a reading to the command",
+    "dead-sensors": "silent sensors",
+    "clocks": "quality of the gateways' clocks",
+    "health": "health of each gateway, with reasons",
+    "all": "all jobs",
 }
 
 
@@ -42,29 +42,33 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Declares `jobs`."""
     parser = subparsers.add_parser(
         "jobs",
-        help="answers from the tables: " + ", ".join(JOBS),
+        help="compute results from the tables: " + ", ".join(JOBS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Writes LAKE/results/JOB/*.parquet and .csv, and shows the first rows of each.\n\njobs:\n"
+        description="Writes LAKE/results/JOB/*.parquet and .csv, and prints the first rows of each result.\n\njobs:\n"
         + "\n".join(f"  {name:13} {what}" for name, what in JOBS.items()),
     )
-    parser.add_argument("job", metavar="JOB", choices=JOBS, help="which")
+    parser.add_argument("job", metavar="JOB", choices=JOBS, help="see the list above")
     add_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="folder or URL of the results (default: results in the lake)")
-    parser.add_argument("--rows", type=int, default=20, help="rows of each on the terminal (default: 20)")
+    parser.add_argument("--rows", type=int, default=20, help="printed rows per result (default: 20)")
     parser.set_defaults(run=run)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the jobs and the report take."""
     parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
-    parser.add_argument("--since", type=moment, metavar="TIME", help="readings from then on, such as 2026-06-01T00:00Z")
-    parser.add_argument("--until", type=moment, metavar="TIME", help="readings before then")
     parser.add_argument(
-        "--as-of", type=moment, metavar="TIME", help="judge silence against this moment, not the last known"
+        "--since", type=moment, metavar="TIME", help="readings from this time on, such as 2026-06-01T00:00Z"
+    )
+    parser.add_argument("--until", type=moment, metavar="TIME", help="readings before this time")
+    parser.add_argument(
+        "--as-of", type=moment, metavar="TIME", help="measure silence up to this time (default: the last known moment)"
     )
     options = parser.add_argument_group("what counts")
     options.add_argument("--z", type=float, default=3.5, help="robust z-score of an anomaly (default: 3.5)")
-    options.add_argument("--gap-factor", type=float, default=3.0, help="times its usual interval (default: 3)")
+    options.add_argument(
+        "--gap-factor", type=float, default=3.0, help="length of a gap as a multiple of the usual interval (default: 3)"
+    )
     options.add_argument("--gap-min", type=float, default=60.0, metavar="S", help="shortest gap (default: 60)")
     options.add_argument(
         "--dead-min", type=float, default=3600.0, metavar="S", help="silence of a dead sensor (default: 3600)"
@@ -76,9 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="silence of a silent gateway (default: 86400)",
     )
-    options.add_argument("--watts", type=float, default=40.0, help="what a lamp takes (default: 40)")
+    options.add_argument("--watts", type=float, default=40.0, help="power of a lamp (default: 40)")
     options.add_argument(
-        "--lamp-watts", type=lamp_watts, action="append", default=[], metavar="IRI=WATTS", help="what one lamp takes"
+        "--lamp-watts",
+        type=lamp_watts,
+        action="append",
+        default=[],
+        metavar="IRI=WATTS",
+        help="power of one lamp; repeatable",
     )
     session.add_arguments(parser)
 

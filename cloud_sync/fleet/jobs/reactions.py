@@ -1,4 +1,4 @@
-"""How long it took from a reading to what an application did about it, and to the device that did it."""
+"""Reaction times: from a reading to the command that it caused, and to the device's acknowledgement."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ RESULTS = {
         Result(
             "anomalies",
             "anomalies",
-            "readings far from what the fleet measures at that hour of the day",
+            "readings far from those of the fleet at that hour of the day",
             ("gw", "epoch", "seq", "stream"),
             ("abs(z) DESC", "gw", "epoch", "seq"),
             ("gw", "seq", "stream", "property", "time", "number", "median", "scale", "z"),
@@ -122,7 +122,7 @@ RESULTS = {
         Result(
             "dead_sensors",
             "dead-sensors",
-            "sensors of which nothing is heard any more",
+            "silent sensors",
             ("gw", "stream"),
             ("state", "silent_s DESC", "gw", "stream"),
             ("gw", "stream", "property", "label", "last", "silent_s", "expected_s", "state"),

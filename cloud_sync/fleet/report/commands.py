@@ -23,7 +23,7 @@ NAME = "report.html"
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declares `report`."""
-    parser = subparsers.add_parser("report", help="run all jobs and write one page with plots of what they found")
+    parser = subparsers.add_parser("report", help="run all jobs and write one page with plots of the results")
     add_arguments(parser)
     parser.add_argument(
         "--out", metavar="DIR", help=f"folder or URL of {NAME} and of the results (default: results in the lake)"

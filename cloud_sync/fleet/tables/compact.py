@@ -66,7 +66,7 @@ def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None)
 
 def add_commands(commands: Any) -> None:
     """Declares `compact`."""
-    parser = commands.add_parser("compact", help="turn the tables' many small files into few; nobody may be reading")
+    parser = commands.add_parser("compact", help="merge small files of the tables; no reader may be active")
     parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
     session.add_arguments(parser)
     parser.set_defaults(run=_run)

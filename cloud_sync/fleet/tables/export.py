@@ -111,10 +111,8 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser("export", help="write change logs as RDF Patch, or a table as Delta")
     parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
     parser.add_argument("--format", choices=("rdfpatch", "delta"), required=True)
-    parser.add_argument("--gateway", metavar="GW", help="rdfpatch: of which gateway")
-    parser.add_argument(
-        "--table", choices=sorted(set(SCHEMAS) - {"facts", "gateway_health"}), help="delta: which table"
-    )
+    parser.add_argument("--gateway", metavar="GW", help="rdfpatch: the gateway")
+    parser.add_argument("--table", choices=sorted(set(SCHEMAS) - {"facts", "gateway_health"}), help="delta: the table")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for delta")
     session.add_arguments(parser)
     parser.set_defaults(run=_run)

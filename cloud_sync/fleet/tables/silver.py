@@ -287,7 +287,7 @@ def name_of(sources: Iterable[str]) -> str:
 
 def add_commands(commands: Any) -> None:
     """Declares `silver`."""
-    parser = commands.add_parser("silver", help="bring streams, observations, actuations and gateway_health up to date")
+    parser = commands.add_parser("silver", help="update streams, observations, actuations and gateway_health")
     parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
     session.add_arguments(parser)
     parser.set_defaults(run=_run)

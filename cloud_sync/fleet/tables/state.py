@@ -251,7 +251,7 @@ def _moment(text: str) -> datetime:
 
 def add_commands(commands: Any) -> None:
     """Declares `state`."""
-    parser = commands.add_parser("state", help="write the dataset of a gateway as it was at a record or a time")
+    parser = commands.add_parser("state", help="write the dataset of a gateway as of a record or a time")
     parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
     parser.add_argument("gateway", metavar="GW", help="such as gw-7f3a0c11")
     parser.add_argument(
