@@ -1,7 +1,7 @@
 """Work: what an evaluation inside the engine costs, counted while it runs, and what it may cost.
 
 A plan is a nest of Python loops in the engine's own step, so nothing can cancel it from outside. It counts its work
-itself, in units of about 0.1 us on the machine of ARCHITECTURE.md: a quad looked at, a row made, an expression
+itself, in units of about 0.1 us on the machine of docs/measurements.md: a quad looked at, a row made, an expression
 evaluated, a character of the strings that go into it and come out of it. Counting is deterministic. A caller that has
 a clock may lend it; then a slow machine, or work that is cheaper to count than to do, is noticed as well.
 

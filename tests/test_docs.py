@@ -2,11 +2,17 @@
 
 import ast
 import asyncio
+import itertools
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +20,15 @@ import msgspec
 from websockets.asyncio.client import connect
 
 from lamplighter.gateway.settings import Settings
+from tests.support.brokers import free_port
 from tests.support.components import require_command
 from tests.support.places import ROOT
 from tests.support.running_gateway import running_gateway
 
 README = (ROOT / "README.md").read_text()
+FIRST_STEPS = (ROOT / "docs" / "first-steps.md").read_text()
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+PACKAGES = ("adapters", "cloud_sync", "demo", "engine", "gateway", "ontology")
 
 
 def test_documented_settings_are_the_defaults() -> None:
@@ -31,9 +41,16 @@ def test_documented_settings_are_the_defaults() -> None:
     }
 
 
-def console(pattern: str) -> list[tuple[str, str]]:
-    """README's commands that match, each with the first line of output below it."""
-    return re.findall(rf"^\$ ({pattern}.*)\n(.*)$", README, re.M)
+def shown(document: str, command: str) -> list[str]:
+    """What a document shows below a command."""
+    _, _, below = document.partition(f"$ {command}\n")
+    assert below, command
+    return list(itertools.takewhile(lambda line: not line.startswith(("$ ", "```")), below.splitlines()))
+
+
+def commands(document: str, program: str) -> list[str]:
+    """The commands that a document shows of a program."""
+    return re.findall(rf"^\$ ({re.escape(program)} .*)$", document, re.M)
 
 
 def run(command: str, http_port: str) -> str:
@@ -50,11 +67,65 @@ def shape(value: Any) -> Any:
     return [shape(member) for member in value] if isinstance(value, list) else value
 
 
-def test_readme_commands_do_what_readme_shows(tmp_path: Path) -> None:
-    commands = console("curl")
-    assert len(commands) == 3
-    [sent] = re.findall(r"^> (\{.*)$", README, re.M)
-    [first] = re.findall(r"^< (\{.*)$", README, re.M)
+LAMPLIGHTER = ".venv/bin/lamplighter"
+
+
+@asynccontextmanager
+async def running(command: str, folder: Path) -> AsyncIterator[asyncio.StreamReader]:
+    """The output of a command of `lamplighter` that a document shows, which runs in a folder until left."""
+    program, *arguments = shlex.split(command)
+    assert program == LAMPLIGHTER
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "lamplighter.gateway",
+        *arguments,
+        stdout=subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout
+    try:
+        yield process.stdout
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+async def lines(output: asyncio.StreamReader, count: int) -> list[str]:
+    return [(await asyncio.wait_for(output.readline(), 60)).decode().rstrip("\n") for _ in range(count)]
+
+
+def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:
+    ports = {"8000": str(free_port()), "9000": str(free_port())}
+    shutil.copytree(ROOT / "apps", tmp_path / "apps")
+    (tmp_path / "lamplighter.toml").write_text(f"[http]\nport = {ports['8000']}\n[websocket]\nport = {ports['9000']}\n")
+    [subscribe], updates = commands(README, f"{LAMPLIGHTER} subscribe"), commands(README, f"{LAMPLIGHTER} update")
+    assert len(updates) == 2
+    [told] = re.findall(r"```\n((?:[+-] .*\n)+)```", README)
+
+    async def follow() -> None:
+        async with running(f"{LAMPLIGHTER} run", tmp_path) as gateway:
+            wanted = shown(README, f"{LAMPLIGHTER} run")
+            for documented, used in ports.items():
+                wanted = [line.replace(f":{documented}/", f":{used}/") for line in wanted]
+            assert await lines(gateway, len(wanted)) == wanted
+            async with running(subscribe, tmp_path) as subscriber:
+                assert await lines(subscriber, 1) == shown(README, subscribe)
+                for update in updates:
+                    async with running(update, tmp_path) as output:
+                        assert await lines(output, 1) == shown(README, update)
+                assert await lines(subscriber, 3) == told.splitlines()
+
+    asyncio.run(follow())
+
+
+def test_first_steps_show_what_the_gateway_answers(tmp_path: Path) -> None:
+    calls = commands(FIRST_STEPS, "curl")
+    assert len(calls) == 3
+    [sent] = re.findall(r"^> (\{.*)$", FIRST_STEPS, re.M)
+    [first] = re.findall(r"^< (\{.*)$", FIRST_STEPS, re.M)
 
     async def follow() -> None:
         async with running_gateway(tmp_path) as addresses:
@@ -64,8 +135,9 @@ def test_readme_commands_do_what_readme_shows(tmp_path: Path) -> None:
                 told = json.loads(await socket.recv())
                 assert shape(told) == shape(json.loads(first))
                 assert told["notification"]["sequence"] == 0
-                for command, output in commands:
-                    assert shape(json.loads(await asyncio.to_thread(run, command, port))) == shape(json.loads(output))
+                for call in calls:
+                    [output] = shown(FIRST_STEPS, call)
+                    assert shape(json.loads(await asyncio.to_thread(run, call, port))) == shape(json.loads(output))
                 notification = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
                 assert notification["sequence"] == 1
                 assert len(notification["addedResults"]["results"]["bindings"]) == 1
@@ -75,28 +147,42 @@ def test_readme_commands_do_what_readme_shows(tmp_path: Path) -> None:
     asyncio.run(follow())
 
 
-def test_readme_python_example_compiles_and_names_what_exists() -> None:
-    [example] = re.findall(r"```python\n(.*?)```", README, re.S)
+def test_python_example_compiles_and_names_what_exists() -> None:
+    [example] = re.findall(r"```python\n(.*?)```", FIRST_STEPS, re.S)
     body = example.replace("asyncio.run(main())", "")
     names: dict[str, Any] = {}
-    exec(compile(body, "README.md", "exec"), names)
+    exec(compile(body, "first-steps.md", "exec"), names)
     assert asyncio.iscoroutinefunction(names["main"])
 
 
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
-    for document in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")]
+    for document in documents:
+        for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+            path, _, anchor = target.partition("#")
+            if ":" in path:
+                continue
+            place = document.parent / path if path else document
+            assert place.exists(), f"{document.name}: {target}"
+            if anchor:
+                assert anchor in anchors(place), f"{document.name}: {target}"
 
 
 def test_modules_that_architecture_names_are_there() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    for name in set(re.findall(r"`((?:engine|gateway|adapters|tests|apps|ontology|benchmarks)/[\w./-]+\.\w+)`", text)):
-        assert (ROOT / name).exists(), name
+    for document in (ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")):
+        text = document.read_text()
+        for name in set(re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|apps|benchmarks)/[\w./-]+\.\w+)`", text)):
+            assert (ROOT / name).exists(), f"{document.name}: {name}"
 
 
 def test_docstring_of_a_folder_names_its_files() -> None:
-    for package in ("adapters", "cloud_sync", "demo", "engine", "gateway", "ontology"):
+    for package in PACKAGES:
         for init in (ROOT / package).rglob("__init__.py"):
             folder = init.parent
             named = set(re.findall(r"\w+", ast.get_docstring(ast.parse(init.read_text())) or ""))
@@ -104,3 +190,41 @@ def test_docstring_of_a_folder_names_its_files() -> None:
             packages = {path.parent.name for path in folder.glob("*/__init__.py")}
             missing = (modules | packages) - named
             assert not missing, f"{init.relative_to(ROOT)} does not name {sorted(missing)}"
+
+
+def test_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.split()) <= 2_500
+
+
+def class_members() -> set[str]:
+    """`Class.member` of every class of ours, attributes that are declared in the class included."""
+    found = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.ClassDef):
+                    continue
+                for member in node.body:
+                    if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                        found.add(f"{node.name}.{member.name}")
+                    elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                        found.add(f"{node.name}.{member.target.id}")
+    return found
+
+
+def test_members_that_documents_name_are_there() -> None:
+    members = class_members()
+    for document in (ROOT / "ARCHITECTURE.md", ROOT / "docs" / "sub-engine.md", ROOT / "docs" / "decisions.md"):
+        for name in re.findall(r"`(_?[A-Z]\w+\.[a-z_]\w+)`", document.read_text()):
+            assert name in members, f"{document.name}: {name}"
+
+
+def test_folders_of_the_code_have_a_row_in_architecture() -> None:
+    [rooms] = re.findall(r"^## Rooms$(.*?)^## ", ARCHITECTURE, re.M | re.S)
+    named = set(re.findall(r"`([a-z_/]+)/`", rooms))
+    for name in named:
+        assert (ROOT / name).is_dir(), name
+    for package in ("adapters", "cloud_sync", "engine", "gateway"):
+        for init in (ROOT / package).glob("*/**/__init__.py"):
+            folder = str(init.parent.relative_to(ROOT))
+            assert folder in named or folder.rpartition("/")[0] in named, folder

@@ -1,7 +1,7 @@
 """How pyoxigraph's store in memory ages, and how it is built anew while it is being used.
 
 It frees nothing: a removed quad stays in the list of its subject, of its predicate and of its object, and
-whoever reads one of these lists walks past it (0.06 us each on the machine of ARCHITECTURE.md). The cure
+whoever reads one of these lists walks past it (0.06 us each on the machine of docs/measurements.md). The cure
 is a fresh store. It is filled in slices, from a snapshot that the old one keeps for us, while everybody
 still reads the old one; then it catches up with what changed since, and takes its place.
 """
