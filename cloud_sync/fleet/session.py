@@ -53,7 +53,7 @@ DEFAULTS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What every command that runs Spark takes."""
-    group = parser.add_argument_group("Spark (under spark-submit leave these out)")
+    group = parser.add_argument_group("Spark (leave these out under spark-submit)")
     group.add_argument(
         "--master", metavar="URL", help="such as local[2] or spark://host:7077 (default: Spark's configuration)"
     )

@@ -44,7 +44,7 @@ def add_commands(commands: Any) -> None:
         "--gateways", type=int, default=24, metavar="N", help="number of simulated gateways (default %(default)s)"
     )
     parser.add_argument("--days", type=float, default=0.5, metavar="D", help="simulated days (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same fleet")
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="a new or empty folder (default: a temporary folder)"
     )

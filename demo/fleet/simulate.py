@@ -255,8 +255,8 @@ def add_commands(commands: Any) -> None:
     """Declares `simulate`."""
     parser = commands.add_parser("simulate", help="write the segments of a simulated fleet, and its ground truth")
     parser.add_argument("destination", type=Path, metavar="DEST", help="a new or empty folder")
-    parser.add_argument("--gateways", type=int, required=True, metavar="N")
-    parser.add_argument("--days", type=float, required=True, metavar="D")
+    parser.add_argument("--gateways", type=int, required=True, metavar="N", help="number of gateways")
+    parser.add_argument("--days", type=float, required=True, metavar="D", help="simulated days")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same fleet")
     parser.add_argument("--posts", type=int, default=Plan.posts, help="posts per gateway (default %(default)s)")
     parser.add_argument(
@@ -283,7 +283,9 @@ def add_commands(commands: Any) -> None:
         parser.add_argument(
             f"--{name}", type=float, default=0.0, metavar="SHARE", help=f"share of segments that {what}"
         )
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per CPU)"
+    )
     parser.set_defaults(run=_run)
 
 

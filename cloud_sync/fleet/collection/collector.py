@@ -348,25 +348,25 @@ def add_commands(subparsers: Any) -> None:
     collect.add_argument(
         "source", metavar="SOURCE", help="destination of the gateways: a folder, or a URL such as s3://"
     )
-    collect.add_argument("lake", metavar="LAKE", type=lake_folder, help="a folder")
+    collect.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     collect.add_argument("--options", default="", metavar="FILE", help="TOML file with the options of the source")
     collect.add_argument("--every", type=float, metavar="S", help="repeat every S seconds until stopped")
     collect.add_argument("--full", action="store_true", help="list all objects, to find late segments everywhere")
     collect.set_defaults(run=_collect)
 
     status = subparsers.add_parser("status", help="show the progress of each gateway")
-    status.add_argument("lake", metavar="LAKE", type=lake_folder)
+    status.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     status.add_argument("--json", action="store_true", help="one JSON object per line")
     status.set_defaults(run=_status)
 
     gaps = subparsers.add_parser("gaps", help="list records that have not landed")
-    gaps.add_argument("lake", metavar="LAKE", type=lake_folder)
+    gaps.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     gaps.add_argument("--gateway", metavar="GW", help="only this gateway")
     gaps.add_argument("--json", action="store_true", help="one JSON object per line")
     gaps.set_defaults(run=_gaps)
 
     quarantine = subparsers.add_parser("quarantine", help="list quarantined objects with the reasons")
-    quarantine.add_argument("lake", metavar="LAKE", type=lake_folder)
+    quarantine.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     quarantine.add_argument("--json", action="store_true", help="one JSON object per line")
     quarantine.add_argument(
         "--retry", metavar="SOURCE", help="check all of them again, and answer the gateways at SOURCE"

@@ -56,7 +56,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the jobs and the report take."""
-    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument(
         "--since", type=moment, metavar="TIME", help="readings from this time on, such as 2026-06-01T00:00Z"
     )
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-of", type=moment, metavar="TIME", help="measure silence up to this time (default: the last known moment)"
     )
-    options = parser.add_argument_group("what counts")
+    options = parser.add_argument_group("thresholds")
     options.add_argument("--z", type=float, default=3.5, help="robust z-score of an anomaly (default: 3.5)")
     options.add_argument(
         "--gap-factor", type=float, default=3.0, help="length of a gap as a multiple of the usual interval (default: 3)"

@@ -257,10 +257,16 @@ def _run_name(lake: Lake) -> str:
 def add_commands(commands: Any) -> None:
     """Declares `ingest`."""
     parser = commands.add_parser("ingest", help="read landed segments into bronze")
-    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument("--every", type=float, metavar="S", help="repeat every S seconds until interrupted")
     parser.add_argument("--again", action="store_true", help="read again the segments that failed before")
-    parser.add_argument("--files-per-batch", type=int, default=FILES_PER_BATCH, metavar="N")
+    parser.add_argument(
+        "--files-per-batch",
+        type=int,
+        default=FILES_PER_BATCH,
+        metavar="N",
+        help="segments per batch (default %(default)s)",
+    )
     session.add_arguments(parser)
     parser.set_defaults(run=_run)
 

@@ -67,7 +67,7 @@ def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None)
 def add_commands(commands: Any) -> None:
     """Declares `compact`."""
     parser = commands.add_parser("compact", help="merge small files of the tables; no reader may be active")
-    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     session.add_arguments(parser)
     parser.set_defaults(run=_run)
 

@@ -109,7 +109,7 @@ def write_delta(lake: Lake, name: str, target: Path) -> int:
 def add_commands(commands: Any) -> None:
     """Declares `export`."""
     parser = commands.add_parser("export", help="write change logs as RDF Patch, or a table as Delta")
-    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument("--format", choices=("rdfpatch", "delta"), required=True)
     parser.add_argument("--gateway", metavar="GW", help="rdfpatch: the gateway")
     parser.add_argument("--table", choices=sorted(set(SCHEMAS) - {"facts", "gateway_health"}), help="delta: the table")

@@ -288,7 +288,7 @@ def name_of(sources: Iterable[str]) -> str:
 def add_commands(commands: Any) -> None:
     """Declares `silver`."""
     parser = commands.add_parser("silver", help="update streams, observations, actuations and gateway_health")
-    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     session.add_arguments(parser)
     parser.set_defaults(run=_run)
 

@@ -252,8 +252,8 @@ def _moment(text: str) -> datetime:
 def add_commands(commands: Any) -> None:
     """Declares `state`."""
     parser = commands.add_parser("state", help="write the dataset of a gateway as of a record or a time")
-    parser.add_argument("lake", metavar="LAKE", help="a folder, or a URL")
-    parser.add_argument("gateway", metavar="GW", help="such as gw-7f3a0c11")
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
+    parser.add_argument("gateway", metavar="GW", help="the gateway, such as gw-7f3a0c11")
     parser.add_argument(
         "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
     )
