@@ -189,18 +189,21 @@ def test_application_matches_the_python_that_is_there(system: Path) -> None:
     version = packages.parent.name
     assert (system / "usr/bin" / version).exists()
     assert (system / "usr/bin/lamplighter").read_text().startswith("#!/usr/lib/lamplighter/bin/python")
-    assert list((packages / "engine/__pycache__").glob(f"core.{version.replace('python3.', 'cpython-3')}.pyc"))
+    assert list(
+        (packages / "lamplighter/engine/__pycache__").glob(f"core.{version.replace('python3.', 'cpython-3')}.pyc")
+    )
 
 
 def test_byte_code_is_of_the_python_that_is_there(system: Path) -> None:
     """Another magic number, and each start compiles everything anew."""
-    (own,) = system.glob("usr/lib/lamplighter/lib/python3.*/site-packages/engine/__pycache__/core.*.pyc")
+    (packages,) = system.glob("usr/lib/lamplighter/lib/python3.*/site-packages")
+    (own,) = packages.glob("lamplighter/engine/__pycache__/core.*.pyc")
     (pythons,) = system.glob("usr/lib/python3.*/__pycache__/ast.cpython-*[0-9].pyc")  # compiled in the image, emulated
     assert own.read_bytes()[:4] == pythons.read_bytes()[:4]
     assert own.read_bytes()[4:8] == b"\x01\0\0\0"  # unchecked: the times of the files do not matter
     assert b"/usr/lib/lamplighter/lib/" in own.read_bytes() and b"/mnt/" not in own.read_bytes()
-    for package in ("gateway", "adapters/mqtt", "pyoxigraph", "uvicorn"):
-        folder = own.parents[2] / package
+    for package in ("lamplighter/gateway", "lamplighter/adapters/mqtt", "pyoxigraph", "uvicorn"):
+        folder = packages / package
         sources = {path.stem for path in folder.glob("*.py")}
         assert sources == {path.name.split(".")[0] for path in (folder / "__pycache__").glob("*.pyc")}, package
 
