@@ -1,6 +1,6 @@
 """State beside the dataset, rebuilt from the records of the change log.
 
-knowledge: follows each record for all of it; delayed: delayed updates and their scheduler; applications: triggers and reactions; request_ids: answers to retries;
-resumption: subscriptions that outlive their connections. Not in the log: quotas, limits of one client; shares, bytes
-that wait for one client.
+knowledge: follows each record for all of it; delayed: delayed updates and their scheduler; applications: triggers and
+reactions; request_ids: answers to retries; resumption: subscriptions that outlive their connections. Not in the log:
+quotas, limits of one client; shares, bytes that wait for one client.
 """
