@@ -224,6 +224,7 @@ class Engine:
     ) -> None:
         self._slices = slices
         self._broken: BrokenEngineError | None = None
+        self._listeners: tuple[Callable[[Commit], None], ...] = ()
         self._delta_quads_max = delta_quads_max
         self._clock = clock
         self._new_identifier = new_identifier
@@ -380,12 +381,27 @@ class Engine:
                     if unit.others:
                         unit.count_others()
             ended = tuple(self._leave()) if subscriptions.ended else ()
-            return _new(Commit, (self.sequence, delta, notifications, ended))  # type: ignore[no-any-return]
+            committed: Commit = _new(Commit, (self.sequence, delta, notifications, ended))
         except BaseException as error:
             broken = self._breaks(error)
             if not is_fault(error):
                 raise
             raise broken from error
+        for listener in self._listeners:
+            listener(committed)
+        return committed
+
+    def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
+        """Calls the listener with each commit from now on, once it has taken effect; returns what ends that.
+
+        A listener must not change the engine. What it raises goes to the caller of the commit, which stands.
+        """
+        self._listeners = (*self._listeners, listener)
+
+        def end() -> None:
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+        return end
 
     def _leave(self) -> Iterator[Ended]:
         """Ends the subscriptions of units that have ended."""
@@ -473,6 +489,11 @@ class Engine:
         if number is None or number not in self._subscriptions:
             raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
         return number
+
+    def subscribed(self, spuid: str) -> bool:
+        """Whether a subscription has this spuid; one that has ended is none."""
+        number = self._spuids.number(spuid)
+        return number is not None and number in self._subscriptions
 
     def describe(self, spuid: str) -> SubscriptionInfo:
         """How a subscription is kept up to date, and why not in a better way. Raises UnknownSpuidError."""

@@ -40,8 +40,10 @@ ROOMS = {
         {"store", "change_log"},
         {"sparql"},
         {"matching", "protocol"},
-        {"updating", "client"},
+        {"updating"},
         {"core"},
+        {"rdflib"},
+        {"client"},
         {"__init__"},
     ],
     "gateway": [

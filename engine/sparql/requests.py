@@ -465,6 +465,13 @@ def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]
 
 def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[str, ...]]:
     """The quad patterns of a template and the variables in it, sorted."""
+    named, variables = _variables_as_names(block)
+    patterns, _ = data_quads(prologue, named)
+    return tuple(patterns), variables
+
+
+def _variables_as_names(block: str) -> tuple[str, tuple[str, ...]]:
+    """A template with an IRI in the place of each variable, and the variables, sorted."""
     parts, position = [], 0
     variables = set()
     for token in tokens(block):
@@ -474,8 +481,50 @@ def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[
             variables.add(token.text[1:])
         elif token.kind == "iri" and VARIABLE in token.text:
             raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
-    patterns, _ = data_quads(prologue, "".join([*parts, block[position:]]))
-    return tuple(patterns), tuple(sorted(variables))
+    return "".join([*parts, block[position:]]), tuple(sorted(variables))
+
+
+@dataclass(frozen=True)
+class Construct:
+    """A CONSTRUCT query in two parts.
+
+    select: the query for its solutions, with the variables of the template; patterns: the template's triples, each with
+    the blank nodes of one solution; prefixes: what its declarations bind.
+    """
+
+    select: str
+    patterns: tuple[QuadPattern, ...]
+    prefixes: tuple[tuple[str, str], ...]
+
+
+def construct_parts(text: str) -> Construct:
+    """Cuts up a CONSTRUCT query. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
+    form = parse_query(text).form
+    if form != "CONSTRUCT":
+        raise UnsupportedRequestError(
+            f"the form of the query is {form}; write CONSTRUCT {{ template }} WHERE {{ pattern }}"
+        )
+    prologue, body = declarations_and_body(text)
+    first = next(index for index, token in enumerate(body) if token.text == "{")
+    end = _block_end(body, first)
+    block = text[body[first].start : body[end].end]
+    # In the short form, CONSTRUCT WHERE { ... }, the template is the pattern.
+    rest = text[(body[end] if first == 1 else body[0]).end :]
+    named, variables = _variables_as_names(block)
+    answer = _EMPTY.query(f"{prologue} CONSTRUCT {named} WHERE {{}}")
+    assert isinstance(answer, ox.QueryTriples)
+    patterns = tuple(quad_from_native(ox.Quad(t.subject, t.predicate, t.object)) for t in answer)
+    # Without variables the number of solutions still counts: each makes blank nodes of its own.
+    projection = " ".join(f"?{name}" for name in variables) or "(1 AS ?lamplighter_solution)"
+    declared = [token.text for token in tokens(prologue)]
+    prefixes = tuple(
+        (name[:-1], _resolved(prologue, name)) for word, name in pairwise(declared) if word.upper() == "PREFIX"
+    )
+    return Construct(f"{prologue} SELECT {projection} {rest}", patterns, prefixes)
+
+
+def _resolved(prologue: str, name: str) -> str:
+    return canonical(prologue, name)[1:-1]
 
 
 def canonical(prologue: str, raw: str) -> Term:
