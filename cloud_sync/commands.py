@@ -11,14 +11,13 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.pace import Clock
-from lamplighter.cloud_sync.settings import SyncSettings, storage_options
+from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, storage_options
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.errors import ConfigurationError, GatewayError
@@ -135,7 +134,7 @@ def _snapshot(place: tuple[int, int], landed: bool, age_s: float) -> str:
 
 
 def light_context(options: argparse.Namespace) -> Context:
-    """The same from the few keys of lamplighter.toml that shipping needs; the others are the gateway's to check.
+    """What the commands work on, from the few keys of lamplighter.toml that shipping needs.
 
     Raises ConfigurationError.
     """
@@ -145,21 +144,23 @@ def light_context(options: argparse.Namespace) -> Context:
     if config is None and Path("lamplighter.toml").exists():
         config = Path("lamplighter.toml")
     try:
-        document: dict[str, Any] = {} if config is None else tomllib.loads(config.read_text())
-        settings = msgspec.convert(document.get("sync", {}), SyncSettings)
-        gateway = msgspec.convert(document.get("gateway", {}), _Gateway)
+        document = msgspec.convert({} if config is None else tomllib.loads(config.read_text()), _Document)
     except OSError as error:
         raise ConfigurationError(f"{config}: {error.strerror}; name another file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{config}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{config}: sync: {error}") from error
+        raise ConfigurationError(f"{config}: {str(error).replace('$.', '')}") from error
     folder = config.parent if config is not None else Path()
-    data = getattr(options, "data", None) or folder / gateway.data
-    trusted = {"always": lambda: True, "never": lambda: False}.get(gateway.clock_trusted, clock_is_synchronised)
-    return Context(settings, data, folder, trusted)
+    data = getattr(options, "data", None) or folder / document.gateway.data
+    trusted = {"always": lambda: True, "never": lambda: False}.get(
+        document.gateway.clock_trusted, clock_is_synchronised
+    )
+    return Context(document.sync, data, folder, trusted)
 
 
-class _Gateway(msgspec.Struct, frozen=True):
-    data: str = "data"
-    clock_trusted: str = "auto"
+class _Document(msgspec.Struct, frozen=True):
+    """What the shipper reads of the file; other tables and keys are the gateway's to check."""
+
+    gateway: GatewayKeys = GatewayKeys()
+    sync: SyncSettings = SyncSettings()

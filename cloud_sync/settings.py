@@ -7,7 +7,7 @@ import re
 import tomllib
 from datetime import datetime, time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,6 +18,17 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """Where systemd puts what a unit's `LoadCredential=` names."""
+
+
+class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of ``[gateway]`` that the shipper needs too; `gateway.settings` adds the others.
+
+    data: the data folder, relative to the configuration file; clock_trusted: whether the wall clock is synchronised,
+    which ``auto`` asks the kernel.
+    """
+
+    data: str = "data"
+    clock_trusted: Literal["auto", "always", "never"] = "auto"
 
 
 class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

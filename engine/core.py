@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyoxigraph as ox
 
 from lamplighter.engine.access import FULL, Access, Dataset
-from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import (
     BrokenEngineError,
     LimitExceededError,
@@ -41,7 +41,7 @@ from lamplighter.engine.store.quad_store import QuadStore, quad_from_native, que
 from lamplighter.engine.tables import changes, counted, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
-from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX, Resolved, UsingGraphs
+from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
 from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Source, opened, quads_of
 from lamplighter.engine.updating.updates import Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work

@@ -10,6 +10,9 @@ from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.tables import sample
 from lamplighter.engine.terms import Bag, Quad, Term
 
+DELTA_QUADS_MAX = 1_000_000
+"""Quads that the templates of one update request may make, unless the caller sets another limit."""
+
 
 class QuadDelta(NamedTuple):
     """Net effect of an update request on a dataset (design 4.3).

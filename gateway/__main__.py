@@ -17,13 +17,13 @@ from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.clock import MachineClock
-from lamplighter.gateway.gates.local_call import call, local_url
+from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lamplighter.gateway.settings import Settings
+from lamplighter.engine.client.addresses import UNIX
+from lamplighter.gateway.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,14 @@ def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def local_url(settings: Settings, data: Path) -> str:
+    """Where processes of this machine subscribe."""
+    if settings.security.enabled:
+        return f"{UNIX}{socket_paths(settings, data)[1]}"
+    return plain_addresses(settings, settings.http.port, settings.websocket.port).subscribe
+
+
 def socket_paths(settings: Settings, data: Path) -> tuple[Path, Path]:
     """The Unix sockets of secure mode, for HTTP and for WebSocket."""
-    return local_sockets(data, settings.security.socket_folder)
-
-
-def local_sockets(data: Path, socket_folder: str) -> tuple[Path, Path]:
-    """The Unix sockets of secure mode, for HTTP and for WebSocket."""
-    folder = (data / socket_folder).resolve()
+    folder = (data / settings.security.socket_folder).resolve()
     return folder / "http.sock", folder / "ws.sock"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from lamplighter.engine.access import EVERY, Graphs
-from lamplighter.engine.delta import QuadDelta, compose
+from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta, compose
 from lamplighter.engine.matching.analysis import Unsupported, check, rewritten, with_equalities
 from lamplighter.engine.matching.codegen import Scope, Writer, tuple_text
 from lamplighter.engine.matching.cts import Cts
@@ -38,7 +38,7 @@ from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.sparql.skeletons import IRI, kind_of
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX, too_many_quads
+from lamplighter.engine.updating.by_store import too_many_quads
 from lamplighter.engine.work import Meter, Work
 
 _new: Any = tuple.__new__

@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import islice
 
 from lamplighter.engine.access import FULL, Access, Dataset
-from lamplighter.engine.delta import QuadDelta, compose
+from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta, compose
 from lamplighter.engine.errors import (
     AccessDeniedError,
     LimitExceededError,
@@ -39,9 +39,6 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.term_bounds import check_term, checked
 from lamplighter.engine.terms import Bag, Quad, Term, is_blank, is_iri
 from lamplighter.engine.updating.graph_store import all_of
-
-DELTA_QUADS_MAX = 1_000_000
-"""Quads that the templates of one update request make at most, unless the caller says otherwise."""
 
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from lamplighter.engine.access import EVERY, FULL, Access, Graphs
-from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import LimitExceededError, RequestError
 from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.matching.cts import Cts
@@ -21,7 +21,6 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_plan import UpdatePlan
 from lamplighter.engine.updating.by_store import (
-    DELTA_QUADS_MAX,
     Modification,
     Resolved,
     UsingGraphs,

@@ -24,9 +24,8 @@ from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
-from lamplighter.gateway.addresses import plain_addresses, socket_paths
+from lamplighter.gateway.addresses import local_url, plain_addresses, socket_paths
 from lamplighter.gateway.cli.commands import settings_and_data, table
-from lamplighter.gateway.gates.local_call import local_url
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 
 if TYPE_CHECKING:

@@ -8,21 +8,13 @@ import socket
 from pathlib import Path
 from typing import IO, Any
 
-from lamplighter.engine.client.addresses import UNIX
 from lamplighter.engine.errors import RefusedError, UpstreamError
-from lamplighter.gateway.addresses import plain_addresses, socket_paths
+from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.settings import Settings
 
 _ANSWER_S = 600
 """Longest wait for the next bytes: a large backup takes its time to be compared."""
 _CHECK_S = 20
-
-
-def local_url(settings: Settings, data: Path) -> str:
-    """Where processes of this machine subscribe."""
-    if settings.security.enabled:
-        return f"{UNIX}{socket_paths(settings, data)[1]}"
-    return plain_addresses(settings, settings.http.port, settings.websocket.port).subscribe
 
 
 def call(

@@ -1,7 +1,7 @@
 """Runs each adapter as a process: `python -m lamplighter.gateway.service.adapter_process mqtt|coap`.
 
-Such a process loads neither store nor gates, which would double its memory. It reads the few tables that concern it;
-the others are the gateway's to check, and `lamplighter check` checks all.
+Such a process loads neither store nor gates, which would double its memory. It reads only the tables that concern it;
+`lamplighter check` checks all of them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import logging
 import os
 import signal
 import sys
-import tomllib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import EngineClient
-from lamplighter.engine.client.addresses import UNIX
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.addresses import local_sockets
+from lamplighter.gateway.addresses import local_url
+from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 if TYPE_CHECKING:  # an adapter does not load what the other needs
@@ -60,54 +59,22 @@ class AdapterConfiguration:
     base_iri: str
     folder: Path
     url: str
-    log_level: str = "info"
+    log_level: str
+
+    @classmethod
+    def of(cls, settings: Settings, folder: Path, url: str) -> AdapterConfiguration:
+        gateway = settings.gateway
+        return cls(settings.mqtt, settings.coap, gateway.base_iri, folder, url, gateway.log_level)
 
 
-class GatewayTable(msgspec.Struct, frozen=True):
-    data: str = "data"
-    base_iri: str = "http://lamplighter.local/"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-
-
-class WebsocketTable(msgspec.Struct, frozen=True):
-    host: str = "127.0.0.1"
-    port: int = 9000
-    path: str = "/subscribe"
-
-
-class SecurityTable(msgspec.Struct, frozen=True):
-    enabled: bool = False
-    socket_folder: str = "run"
-
-
-class Document(msgspec.Struct, frozen=True):
-    """The keys of lamplighter.toml that adapters need, with the defaults of `gateway.settings`."""
-
-    gateway: GatewayTable = GatewayTable()
-    websocket: WebsocketTable = WebsocketTable()
-    security: SecurityTable = SecurityTable()
-    mqtt: MqttSettings = MqttSettings()
-    coap: CoapSettings = CoapSettings()
+TABLES = ("gateway", "websocket", "security", "mqtt", "coap")
+"""The tables of lamplighter.toml that an adapter needs. The gateway checks the others."""
 
 
 def read_configuration(config: Path) -> AdapterConfiguration:
     """Raises ConfigurationError."""
-    try:
-        document = msgspec.convert(tomllib.loads(config.read_text()), Document)
-    except OSError as error:
-        raise ConfigurationError(f"{config}: {error.strerror}; name another file with --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{config}: not TOML: {error}") from error
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{config}: {str(error).replace('$.', '')}; `lamplighter check` says more") from error
-    websocket, security = document.websocket, document.security
-    if security.enabled:
-        url = f"{UNIX}{local_sockets(config.parent / document.gateway.data, security.socket_folder)[1]}"
-    else:
-        url = f"ws://{websocket.host}:{websocket.port}{websocket.path}"
-    return AdapterConfiguration(
-        document.mqtt, document.coap, document.gateway.base_iri, config.parent, url, document.gateway.log_level
-    )
+    settings = read_settings(config, TABLES)
+    return AdapterConfiguration.of(settings, config.parent, local_url(settings, config.parent / settings.gateway.data))
 
 
 def with_password(settings: MqttSettings, service: Supervisor) -> MqttSettings:

@@ -81,10 +81,8 @@ class Configuration:
         return cls(settings, folder, data, applications, check_protection(settings, folder, data))
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
-        """What adapters have of it. url: where they subscribe."""
-        settings = self.settings
-        gateway = settings.gateway
-        return AdapterConfiguration(settings.mqtt, settings.coap, gateway.base_iri, self.folder, url, gateway.log_level)
+        """What adapters need of it. url: where they subscribe."""
+        return AdapterConfiguration.of(self.settings, self.folder, url)
 
 
 def allow_files(settings: Settings) -> None:

@@ -1,12 +1,14 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
 security: the table ``[security]``; ``[mqtt]``, ``[coap]`` and ``[sync]`` belong to their packages; the other tables
-are here. An unknown key or a bad value stops the start; the error names file and key.
+are here. An unknown key or a bad value stops the start; the error names file and key. No store is loaded, so that the
+adapters' processes read the same model.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -15,13 +17,12 @@ import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mqtt.settings import MqttSettings
-from lamplighter.cloud_sync.settings import SyncSettings
+from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings
 from lamplighter.engine.change_log import Missed
+from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
-from lamplighter.engine.updating.by_store import DELTA_QUADS_MAX
-from lamplighter.gateway.clock import Trust
 from lamplighter.gateway.settings.security import SecuritySettings
 
 Durability = Literal["fsync", "interval", "off"]
@@ -39,16 +40,13 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass
 
 
-class GatewaySettings(_Table, frozen=True):
-    """``[gateway]``. data: where the change log lives, relative to the configuration file; base_iri: what the IRIs
-    of this gateway's sensors and features begin with; queue_max: requests that wait before new ones get 429;
-    log_level: what is told of all three processes' doings, unless ``--verbose`` asks for more."""
+class GatewaySettings(GatewayKeys, frozen=True, forbid_unknown_fields=True):
+    """``[gateway]``. base_iri: the beginning of the IRIs of this gateway's sensors and features; queue_max: requests
+    that wait before new ones get 429; log_level: of all three processes, unless ``--verbose`` asks for more."""
 
-    data: str = "data"
     base_iri: str = "http://lamplighter.local/"
     queue_max: Positive = 1000
     durability: Durability = "fsync"
-    clock_trusted: Trust = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -208,8 +206,11 @@ class Settings(_Table, frozen=True):
     sync: SyncSettings = SyncSettings()
 
 
-def read_settings(path: Path | None) -> Settings:
-    """The settings in a file, or the defaults where none is named. Raises ConfigurationError."""
+def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
+    """The settings in a file, or the defaults where none is named. Raises ConfigurationError.
+
+    tables: the only ones that are read and checked; the others have their defaults. None: all.
+    """
     if path is None:
         return Settings()
     try:
@@ -219,7 +220,8 @@ def read_settings(path: Path | None) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: not TOML: {error}") from error
     try:
-        settings = msgspec.convert(document, Settings)
+        read = document if tables is None else {name: document[name] for name in tables if name in document}
+        settings = msgspec.convert(read, Settings)
     except msgspec.ValidationError as error:
         # msgspec writes the place as `$.table.key`.
         raise ConfigurationError(

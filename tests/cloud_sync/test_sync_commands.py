@@ -223,8 +223,8 @@ def test_nothing_is_shipped_without_a_destination(site: Site, capsys: pytest.Cap
     ("table", "told"),
     [
         ("destinaton = 'x'", "destinaton"),
-        ("window = '1-5'", "$.window"),
-        ("interval_s = 0", "$.interval_s"),
+        ("window = '1-5'", "sync.window"),
+        ("interval_s = 0", "sync.interval_s"),
         ("destination = ", "not TOML"),
     ],
 )

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,23 +20,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.cloud_sync.settings import GatewayKeys
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.addresses import plain_addresses
+from lamplighter.gateway.addresses import local_url, plain_addresses
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.opening import Protection
 from lamplighter.gateway.service.adapter_process import (
     FIRST_STEP_S,
     AdapterService,
-    Document,
     ended_by_signals,
+    read_configuration,
     stop_on_signals,
     turn_s,
 )
+from lamplighter.gateway.service.process import Configuration
 from lamplighter.gateway.service.reload import LIVE, change
 from lamplighter.gateway.service.supervision import GatewayService, status_line
 from lamplighter.gateway.service.wanted import NOT_WANTED
 from lamplighter.gateway.service.wanted import main as wanted_main
-from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings import GatewaySettings, Settings
 from lamplighter.gateway.systemd import Passed, Supervisor
 from tests.support.brokers import free_port
 from tests.support.gateway_parts import FakeClock
@@ -402,9 +405,26 @@ def test_a_process_of_an_adapter_loads_neither_store_nor_gates() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-def test_adapters_have_the_defaults_of_the_gateway() -> None:
-    own, whole = msgspec.to_builtins(Document()), msgspec.to_builtins(Settings())
-    assert {table: {key: whole[table][key] for key in keys} for table, keys in own.items()} == own
+def test_adapters_and_the_gateway_read_one_model(tmp_path: Path) -> None:
+    (tmp_path / "lamplighter.toml").write_text("[websocket]\nhost = '::1'\nport = 9001\n[coap]\nconcurrency_max = 5\n")
+    configuration = Configuration.read(tmp_path / "lamplighter.toml", None)
+    url = local_url(configuration.settings, configuration.data)
+    assert url == "ws://[::1]:9001/subscribe"
+    assert read_configuration(tmp_path / "lamplighter.toml") == configuration.for_adapters(url)
+
+
+def test_a_mistake_in_another_table_stops_no_adapter(tmp_path: Path) -> None:
+    config = tmp_path / "lamplighter.toml"
+    config.write_text("[http]\nport = -1\n[nonsense]\nkey = 1\n")
+    assert read_configuration(config).base_iri == Settings().gateway.base_iri
+    config.write_text("[websocket]\nport = -1\n")
+    with pytest.raises(ConfigurationError, match=re.escape("websocket.port")):
+        read_configuration(config)
+
+
+def test_the_shipper_and_the_gateway_share_their_keys() -> None:
+    assert issubclass(GatewaySettings, GatewayKeys)
+    assert not set(GatewayKeys.__struct_fields__) & set(GatewaySettings.__annotations__), "declared once"
 
 
 class FakeAdapter:
