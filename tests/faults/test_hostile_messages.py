@@ -50,8 +50,8 @@ PEAK_BYTES_MAX = 1536 * 1024 * 1024
 """The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a
 run beside other work."""
 HELD_MS_MAX = 500.0
-"""Processor time for which the gateway may be kept from everything else at a time. 250 ms is the aim, and 193 and 219 ms
-were measured; a slower machine takes longer for the same work."""
+"""Processor time for which the gateway may be kept from everything else at a time. 250 ms is the aim, and 193 and
+219 ms were measured; a slower machine takes longer for the same work."""
 LOG = "gateway.log"
 USUAL = ("browser refused", "client disconnected", "subscription expired", "subscription ended")
 REST_S = 30.0
