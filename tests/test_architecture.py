@@ -73,7 +73,7 @@ ROOMS = {
         {"__init__"},
     ],
     "cloud_sync/fleet": [
-        {"__init__", "session"},
+        {"__init__", "session", "subcommands"},
         {"collection", "lake"},
         {"tables"},
         {"jobs"},

@@ -20,6 +20,7 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.demo.fleet.gateways import RealGateway, running
 from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
 from lamplighter.demo.fleet.simulated_gateway import Plan
@@ -37,8 +38,8 @@ _PUTS_AT_ONCE = 8
 
 def add_commands(commands: Any) -> None:
     """Declares `demo`."""
-    parser = commands.add_parser(
-        "demo", help="simulate a fleet, ship it through a real S3 server, run all jobs, compare with ground truth"
+    parser = add_command(
+        commands, "demo", "simulate a fleet, ship it through a real S3 server, run all jobs, compare with ground truth"
     )
     parser.add_argument(
         "--gateways", type=int, default=24, metavar="N", help="number of simulated gateways (default %(default)s)"

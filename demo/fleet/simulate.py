@@ -27,6 +27,7 @@ import msgspec
 import zstandard
 
 from lamplighter.cloud_sync.answers import SnapshotSeal
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.demo.fleet.simulated_gateway import Plan, SimulatedGateway
 from lamplighter.demo.fleet.truth import Fate, SegmentTruth, Truth
 from lamplighter.engine.change_log import VERSION, Graphs, Part, Record, Seal, SegmentName, encode, seal_name
@@ -253,7 +254,7 @@ def fleet(orders: list[Order], processes: int) -> Iterator[Truth]:
 
 def add_commands(commands: Any) -> None:
     """Declares `simulate`."""
-    parser = commands.add_parser("simulate", help="write the segments of a simulated fleet, and its ground truth")
+    parser = add_command(commands, "simulate", "write the segments of a simulated fleet, and its ground truth")
     parser.add_argument("destination", type=Path, metavar="DEST", help="a new or empty folder")
     parser.add_argument("--gateways", type=int, required=True, metavar="N", help="number of gateways")
     parser.add_argument("--days", type=float, required=True, metavar="D", help="simulated days")

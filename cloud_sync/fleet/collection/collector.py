@@ -45,6 +45,7 @@ from lamplighter.cloud_sync.fleet.collection.manifest import (
 )
 from lamplighter.cloud_sync.fleet.collection.missing import Gap
 from lamplighter.cloud_sync.fleet.collection.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.change_log import SUFFIX
@@ -344,7 +345,7 @@ def _stem(name: str) -> str | None:
 
 def add_commands(subparsers: Any) -> None:
     """Declares `collect`, `status`, `gaps` and `quarantine`."""
-    collect = subparsers.add_parser("collect", help="check shipped segments and land them in the lake")
+    collect = add_command(subparsers, "collect", "check shipped segments and land them in the lake")
     collect.add_argument(
         "source", metavar="SOURCE", help="destination of the gateways: a folder, or a URL such as s3://"
     )
@@ -354,18 +355,18 @@ def add_commands(subparsers: Any) -> None:
     collect.add_argument("--full", action="store_true", help="list all objects, to find late segments everywhere")
     collect.set_defaults(run=_collect)
 
-    status = subparsers.add_parser("status", help="show the progress of each gateway")
+    status = add_command(subparsers, "status", "show the progress of each gateway")
     status.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     status.add_argument("--json", action="store_true", help="one JSON object per line")
     status.set_defaults(run=_status)
 
-    gaps = subparsers.add_parser("gaps", help="list records that have not landed")
+    gaps = add_command(subparsers, "gaps", "list records that have not landed")
     gaps.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     gaps.add_argument("--gateway", metavar="GW", help="only this gateway")
     gaps.add_argument("--json", action="store_true", help="one JSON object per line")
     gaps.set_defaults(run=_gaps)
 
-    quarantine = subparsers.add_parser("quarantine", help="list quarantined objects with the reasons")
+    quarantine = add_command(subparsers, "quarantine", "list quarantined objects with the reasons")
     quarantine.add_argument("lake", metavar="LAKE", type=lake_folder, help="the lake: a folder")
     quarantine.add_argument("--json", action="store_true", help="one JSON object per line")
     quarantine.add_argument(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lamplighter.cloud_sync.fleet.jobs.commands import add_arguments, analysis, results_folder, write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ NAME = "report.html"
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declares `report`."""
-    parser = subparsers.add_parser("report", help="run all jobs and write one page with plots of the results")
+    parser = add_command(subparsers, "report", "run all jobs and write one page with plots of the results")
     add_arguments(parser)
     parser.add_argument(
         "--out", metavar="DIR", help=f"folder or URL of {NAME} and of the results (default: results in the lake)"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, Refused
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 
@@ -256,7 +257,7 @@ def _run_name(lake: Lake) -> str:
 
 def add_commands(commands: Any) -> None:
     """Declares `ingest`."""
-    parser = commands.add_parser("ingest", help="read landed segments into bronze")
+    parser = add_command(commands, "ingest", "read landed segments into bronze")
     parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument("--every", type=float, metavar="S", help="repeat every S seconds until interrupted")
     parser.add_argument("--again", action="store_true", help="read again the segments that failed before")

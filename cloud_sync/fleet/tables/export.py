@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, write_lines
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import XSD
@@ -108,7 +109,7 @@ def write_delta(lake: Lake, name: str, target: Path) -> int:
 
 def add_commands(commands: Any) -> None:
     """Declares `export`."""
-    parser = commands.add_parser("export", help="write change logs as RDF Patch, or a table as Delta")
+    parser = add_command(commands, "export", "write change logs as RDF Patch, or a table as Delta")
     parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument("--format", choices=("rdfpatch", "delta"), required=True)
     parser.add_argument("--gateway", metavar="GW", help="rdfpatch: the gateway")

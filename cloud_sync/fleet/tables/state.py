@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
@@ -251,7 +252,7 @@ def _moment(text: str) -> datetime:
 
 def add_commands(commands: Any) -> None:
     """Declares `state`."""
-    parser = commands.add_parser("state", help="write the dataset of a gateway as of a record or a time")
+    parser = add_command(commands, "state", "write the dataset of a gateway as of a record or a time")
     parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument("gateway", metavar="GW", help="the gateway, such as gw-7f3a0c11")
     parser.add_argument(

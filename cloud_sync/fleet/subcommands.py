@@ -1,0 +1,16 @@
+"""Subcommands of `lamplighter-fleet`: how a module declares one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """The parser of a new subcommand.
+
+    commands: as `argparse.ArgumentParser.add_subparsers` returns it.
+    text: one sentence, for the list of subcommands and for the help of this one.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    return parser
