@@ -1,8 +1,8 @@
-"""Access: what one client may read, change and subscribe to, graph by graph.
+"""Access: the graphs that one client may read, write and subscribe to.
 
-Pure values. A client that may not read everything sees a dataset made of its permitted graphs alone; what it may
-write is judged by the quads that its update names, whether they are there or not, so that no answer tells what a
-graph holds that it may not read.
+A client that may not read everything sees a dataset of its permitted graphs only. Write permission is checked for every
+quad that an update asks to delete or insert, present or not, so that no answer reveals what a graph contains that the
+client may not read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from lamplighter.engine.terms import Term
 
 @dataclass(frozen=True)
 class Graphs:
-    """A set of graphs. names: their IRIs as terms (``<...>``), None among them for the default graph; None for every
-    graph, those that do not exist yet too."""
+    """A set of graphs.
+
+    names: their IRIs as terms (``<...>``), and None for the default graph. If names itself is None, the set has all
+    graphs, those included that do not exist yet.
+    """
 
     names: frozenset[Term | None] | None = None
 
@@ -32,7 +35,7 @@ class Graphs:
     def check(self, wanted: Iterable[Term | None], verb: str) -> None:
         """Raises AccessDeniedError for a graph that is not in the set, whether it exists or not.
 
-        verb: what the client wants to do to it: read, write, subscribe to.
+        verb: the denied action, for the message: read, write or subscribe to.
         """
         if self.names is None:
             return
@@ -45,13 +48,16 @@ class Graphs:
 
 
 EVERY = Graphs()
-"""Every graph."""
+"""All graphs."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a client may do. read: queries, and the WHERE of updates; write: what updates delete, insert, create and
-    drop; subscribe: subscriptions."""
+    """The permissions of a client.
+
+    read: for queries and for the WHERE of updates; write: for what updates delete, insert, create and drop; subscribe:
+    for subscriptions.
+    """
 
     read: Graphs = EVERY
     write: Graphs = EVERY
@@ -63,20 +69,20 @@ class Access:
 
     @property
     def blind(self) -> bool:
-        """Whether it may write a graph that it may not read."""
+        """Whether the client may write a graph that it may not read."""
         read, write = self.read.names, self.write.names
         return read is not None and (write is None or not write <= read)
 
 
 FULL = Access()
-"""Everything."""
+"""All permissions."""
 
 
 class Dataset(NamedTuple):
-    """What a query is evaluated over, as far as it is not all of the store.
+    """The graphs over which a query is evaluated.
 
-    default: the graphs whose merge is the default graph, None among them for the store's default graph; named: the
-    named graphs; each None where neither request nor protocol chose: then it is what is visible to the client.
+    default: the graphs whose merge is the default graph, with None for the store's default graph; named: the named
+    graphs. Each is None if neither the query nor the protocol chose one; then it is what is visible to the client.
     """
 
     default: tuple[Term | None, ...] | None = None
@@ -84,9 +90,10 @@ class Dataset(NamedTuple):
     visible: Graphs = EVERY
 
     def graphs(self, exists: Callable[[Term], bool]) -> tuple[tuple[Term | None, ...] | None, tuple[Term, ...] | None]:
-        """Default and named graphs at this moment; None for all that the store has.
+        """The default and named graphs at this moment, each None for all of the store.
 
-        exists: whether there is a graph of that name; GRAPH ?g {} would find each one that is listed.
+        exists: whether there is a graph of that name. Others are left out, because ``GRAPH ?g {}`` finds every graph
+        that is listed.
         """
         default, named, visible = self
         if visible.names is not None:

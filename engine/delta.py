@@ -1,4 +1,4 @@
-"""Deltas: what one commit changed in the dataset, and what that changed in a subscription's result."""
+"""Deltas: the changes of the dataset by one commit, and of a subscription's result by it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DELTA_QUADS_MAX = 1_000_000
 
 
 class QuadDelta(NamedTuple):
-    """Net effect of an update request on a dataset (design 4.3).
+    """The net effect of an update request on a dataset.
 
-    removed: quads that were there and are gone; added: quads that were not there and are; kept: quads
-    that the request asserted and that were there already (they change nothing, but a reading that repeats
-    its value is still a reading downstream). created, dropped: names of graphs that came into being or
-    ceased to be; a graph may exist without quads. No quad stands in two of the members, no graph in both.
+    removed: quads that were present and are absent afterwards; added: the opposite. kept: quads that the request
+    inserted although they were present; the change log records them, because a repeated value is still a reading.
+    created, dropped: names of graphs; a graph may exist without quads. No quad is in two of the members, no name in
+    both.
     """
 
     removed: tuple[Quad, ...] = ()
@@ -36,18 +36,18 @@ class QuadDelta(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the dataset is another one afterwards."""
+        """Whether the delta changes the dataset."""
         return bool(self.removed or self.added or self.created or self.dropped)
 
     def invert(self) -> QuadDelta:
-        """The delta that undoes this one; what was only asserted leaves no trace to undo."""
+        """The delta that undoes this one. It has no kept quads, which changed nothing."""
         return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
 
 
 def compose(deltas: Sequence[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
-    """One delta with the effect of several that follow each other, each relative to the one before.
+    """One delta with the effect of several consecutive ones, each relative to the one before.
 
-    A quad removed and added again is no change; it counts as kept, since the last word was to assert it.
+    A quad that is removed and added again is kept.
     """
     if len(deltas) == 1:
         return deltas[0]
@@ -90,7 +90,7 @@ def _follow(names: Iterable[Term], undone: dict[Term, None], done: dict[Term, No
 
 @dataclass(frozen=True)
 class BindingDelta:
-    """Bindings that entered and left the result of a subscription; no binding stands in both."""
+    """Bindings that entered and left the result of a subscription. No binding is in both bags."""
 
     added: Bag
     removed: Bag
@@ -100,10 +100,10 @@ class BindingDelta:
 
 
 def binding_delta(before: Bag, after: Bag) -> BindingDelta:
-    """Smallest change that turns one result of a subscription into the next.
+    """The smallest change that turns one result of a subscription into the next.
 
-    before, after: bags over the same variables; neither is modified. Returns added and removed with
-    ``before - removed + added == after``; both are empty when nothing changed, and then no notification
-    is due. Source: Roffia 2016, II.A, definition of a notification.
+    before, after: bags over the same variables. Returns added and removed with ``before - removed + added == after``;
+    both are empty if nothing changed, and then no notification is due. Source: Roffia 2016, II.A, definition of a
+    notification.
     """
     return BindingDelta(added=after - before, removed=before - after)

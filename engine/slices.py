@@ -1,7 +1,7 @@
-"""Slices: how the engine lets others have a turn while it does something long.
+"""Slices: points at which the engine's owner may interrupt long work.
 
-The engine has no threads. It says where a long work may be interrupted, and whoever runs it decides what comes of
-that; by default nothing does.
+The engine has no threads. It calls a `Slices` object where long work may pause, and the owner's subclass decides what
+happens there. By default nothing does.
 """
 
 from __future__ import annotations
@@ -11,39 +11,42 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 LONG = 5000
-"""Quads, rows or the like that a work has to do with before it is long: a few dozen milliseconds."""
+"""Quads, rows or characters above which work counts as long: it takes some ten milliseconds."""
 SLICE = 1000
-"""Of these, how many are done between two pauses."""
+"""Quads or rows that are handled between two pauses."""
 
 _Member = TypeVar("_Member")
 _BESIDE = nullcontext()
 
 
 class Slices:
-    """Nothing is interrupted."""
+    """Never interrupts anything."""
 
     @property
     def elsewhere(self) -> bool:
-        """Whether this is done by another thread than short works are: iterators of the native store cannot change
-        from one to another."""
+        """Whether long work runs in another thread than short work.
+
+        An iterator of the native store must stay in the thread that created it.
+        """
         return False
 
     def begin(self, size: int) -> None:
-        """Says that a long work is ahead, with so many quads, rows or characters, and that nothing was changed yet.
+        """Announces long work, before anything has been changed.
 
-        May raise what ends the work, which is done again from its beginning then. Called for each size above `LONG`.
+        size: its quads, rows or characters, more than `LONG`. May raise an error to end the work, which the owner then
+        starts again from its beginning.
         """
 
     def pause(self) -> None:
-        """Lets others go on. The engine is in the middle of something, and must be left alone meanwhile."""
+        """Lets other tasks run. They must not use the engine, which is in the middle of a step."""
 
     def beside(self) -> AbstractContextManager[None]:
-        """For a work that only reads, and cannot pause: others go on beside it, and may read the engine too."""
+        """A context for work that only reads and cannot pause. Other tasks run meanwhile, and may read the engine."""
         return _BESIDE
 
 
 def sliced(members: Sequence[_Member], slices: Slices) -> Iterator[Sequence[_Member]]:
-    """The members in their order, a slice at a time, with a pause after each; all of them at once if they are few."""
+    """The members in order, in slices with a pause after each; in one slice if there are at most `LONG`."""
     if len(members) <= LONG:
         if members:
             yield members

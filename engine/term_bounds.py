@@ -1,8 +1,8 @@
-"""How large and how deep terms may be.
+"""Limits on the size and the nesting of terms.
 
-The store's parser raises MemoryError for a statement of more than 16 MiB, and overflows the stack of the process where
-triple terms are nested some thousands deep. What enters the dataset stays far below both, and documents are scanned
-before a parser sees them.
+The store's parser raises MemoryError for a statement of more than 16 MiB, and overflows the stack of the process if
+triple terms are nested some thousand levels deep. The limits are far below both, and documents are scanned before they
+are parsed.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.terms import STORED_DEPTH_MAX, TERM_DEPTH_MAX, Quad, Term
 
 TERM_BYTES_MAX = 1024 * 1024
-"""Bytes of the longest term, in N-Triples syntax and UTF-8, unless the caller says otherwise."""
+"""Default limit on a term, in bytes of its N-Triples form in UTF-8."""
 TERM_BYTES_LEAST, TERM_BYTES_MOST = 256 * 1024, 4_000_000
-"""Such a limit is neither smaller, so that every term fits that stands in the text of an update which a plan serves,
-nor larger, so that a statement of four such terms can be read back."""
+"""Range of the limit. Any term in the text of an update with a plan is within the least. A statement of four terms of
+the most can still be read back."""
 DOCUMENT_DEPTH_MAX = 200
-"""Objects and arrays within each other in JSON-LD, for which the native parser takes quadratic time."""
+"""Nested objects and arrays in JSON-LD. The native parser takes quadratic time for them."""
 
 STATEMENT_BYTES_MAX = 16 * 1024 * 1024 - 64
 """Bytes of the longest N-Quads statement that can be read back."""
 
 SHORT = 512
-"""Characters of a term that needs no further look: it has 2 KiB at most, and 30 levels."""
+"""Characters of a term that needs no check: it has at most 2 KiB and 30 levels."""
 
 _BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|<(?!<)[^>]*+>|(?P<open><<\()|(?P<close>\)>>)', re.S)
-"""In a term. Strings and IRIs are passed over."""
+"""The brackets of a term. Strings and IRIs are skipped."""
 _TURTLE = re.compile(
     rb"""(?P<open><<) | (?P<close>>>)
        | \#[^\n\r]*+
@@ -39,21 +39,21 @@ _TURTLE = re.compile(
        | (?P<fault>[<"'])""",
     re.X | re.S,
 )
-"""In N-Triples, Turtle and their kin. Behind a fault the parser reads nothing: an IRI or a string that does not end."""
+"""The brackets of N-Triples, N-Quads, Turtle and TriG. A fault is an unterminated IRI or string, where parsers stop."""
 _JSON = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<fault>")', re.S)
 
 
 def check_terms(quads: Iterable[Quad], bytes_max: int) -> None:
-    """Raises LimitExceededError for a term of more bytes, or with more than `TERM_DEPTH_MAX` levels."""
+    """Raises LimitExceededError for a term of more than bytes_max bytes or `TERM_DEPTH_MAX` levels."""
     for _ in checked(quads, bytes_max):
         pass
 
 
 def checked(quads: Iterable[Quad], bytes_max: int) -> Iterator[Quad]:
-    """The quads, each when it was looked at as `check_terms` does."""
+    """The quads, each yielded after its check. Raises as `check_terms`."""
     for quad in quads:
         s, p, o, g = quad
-        # The object first: what is long is long there.
+        # The object first: most long terms are objects.
         if len(o) > SHORT or len(s) > SHORT or len(p) > SHORT or (g is not None and len(g) > SHORT):
             for term in (s, p, o, g or ""):
                 check_term(term, bytes_max)
@@ -61,7 +61,7 @@ def checked(quads: Iterable[Quad], bytes_max: int) -> Iterator[Quad]:
 
 
 def check_term(term: Term, bytes_max: int) -> None:
-    """As `check_terms`."""
+    """Raises as `check_terms`."""
     if len(term) <= SHORT:
         return
     if 4 * len(term) > bytes_max and (size := len(term.encode())) > bytes_max:
@@ -74,7 +74,7 @@ def check_term(term: Term, bytes_max: int) -> None:
 
 
 def check_stored(quads: Iterable[Quad]) -> None:
-    """Raises ValueError for quads that the store could not read back, whoever wrote them."""
+    """Raises ValueError for quads that the store could not read back."""
     for quad in quads:
         s, p, o, g = quad
         if len(s) + len(p) + len(o) + len(g or "") <= SHORT:
@@ -87,16 +87,18 @@ def check_stored(quads: Iterable[Quad]) -> None:
 
 
 def depth(term: Term) -> int:
-    """How many triple terms a term has within each other; 0 for one that is none. No fewer than N-Quads would have
-    with any other text of one line in its place."""
+    """The levels of nested triple terms; 0 for a term that is none.
+
+    For malformed text it is at least the depth that the store's parser would reach.
+    """
     return _depth(_BRACKET.finditer(term)) if "<<(" in term else 0
 
 
 def check_turtle(document: bytes | str) -> None:
     """Raises LimitExceededError for N-Triples, N-Quads, Turtle, TriG or SPARQL data with triples nested too deep.
 
-    An annotation (``{| |}``, ``~``) makes a triple term of what it annotates: one level more than the scan sees.
-    Linear; a document with no more than `TERM_DEPTH_MAX` triples in angle brackets is not looked at any further.
+    An annotation (``{| |}``, ``~``) makes a triple term of what it annotates, one level more than the scan counts.
+    Takes linear time; a document with at most `TERM_DEPTH_MAX` opening brackets is not scanned.
     """
     data = document.encode() if isinstance(document, str) else document
     if data.count(b"<<") > TERM_DEPTH_MAX and (found := _depth(_TURTLE.finditer(data))) > TERM_DEPTH_MAX:
@@ -104,7 +106,7 @@ def check_turtle(document: bytes | str) -> None:
 
 
 def check_json(document: bytes) -> None:
-    """Raises LimitExceededError for JSON that is nested more than `DOCUMENT_DEPTH_MAX` deep. Linear."""
+    """Raises LimitExceededError for JSON that is nested more than `DOCUMENT_DEPTH_MAX` deep. Takes linear time."""
     if (found := _depth(_JSON.finditer(document))) > DOCUMENT_DEPTH_MAX:
         raise LimitExceededError(
             f"the JSON is nested {found} deep, and {DOCUMENT_DEPTH_MAX} is the most; name the nodes and refer to them"
@@ -112,7 +114,7 @@ def check_json(document: bytes) -> None:
 
 
 def _depth(tokens: Iterator[re.Match[str]] | Iterator[re.Match[bytes]]) -> int:
-    """The most brackets that are open at once, up to the first fault."""
+    """The largest number of open brackets, up to the first fault."""
     level = most = 0
     for token in tokens:
         kind = token.lastgroup

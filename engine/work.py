@@ -1,11 +1,11 @@
-"""Work: what an evaluation inside the engine costs, counted while it runs, and what it may cost.
+"""Work: counts the cost of an evaluation inside the engine, and limits it.
 
-A plan is a nest of Python loops in the engine's own step, so nothing can cancel it from outside. It counts its work
-itself, in units of about 0.1 us on the machine of docs/measurements.md: a quad looked at, a row made, an expression
-evaluated, a character of the strings that go into it and come out of it. Counting is deterministic. A caller that has
-a clock may lend it; then a slow machine, or work that is cheaper to count than to do, is noticed as well.
+A plan runs as nested Python loops within the engine's step, so it cannot be cancelled from outside. It counts its work
+in units of about 0.1 us on the machine of docs/measurements.md: quads read, rows made, expressions evaluated,
+characters of their operands and values. Counting is deterministic. With a clock, the time is limited too, for slow
+machines and for work that takes longer than its units.
 
-A meter belongs to one plan. One that never uses up a slice costs a subtraction and a comparison for each loop.
+Each plan has a `Meter`. It costs a subtraction and a comparison for each loop.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from typing import Final
 from lamplighter.engine.slices import Slices
 
 EVALUATION_MS_MAX = 500
-"""Milliseconds that one evaluation may take, unless the caller says otherwise."""
+"""Default limit of one evaluation, in milliseconds."""
 UNITS_PER_MS = 10_000
 SLICE = 10_000
-"""Units between two looks at limit and clock."""
+"""Units between two checks of limit and clock."""
 LONG_UNITS = 20 * UNITS_PER_MS
-"""Beyond, an evaluation is a long one, which others should not have to wait for."""
+"""Units from which an evaluation counts as long, so that other tasks should run meanwhile."""
 HEAVY_TURNS = 1_000
-"""Evaluations for which a commit that was long is remembered."""
+"""Evaluations after a long commit during which `Work.heavy` stays true."""
 SHARE = 1_000
-"""Units that a commit allows a plan for each changed quad and for each query that shares the plan: a large commit, or
-one that concerns many, is large work for every plan."""
+"""Additional units that a plan may use in a commit, for each changed quad and for each query that shares the plan."""
 TOGETHER_MAX = 20
-"""How many evaluations may take all the time that one may: those of the queries that share a plan together, and those
-of all plans for one commit together."""
+"""Factor of the limit for evaluations together: those of the queries that share a plan, and those of all plans in one
+commit."""
 SLOWNESS_MAX = 16
-"""A plan among many is given up by the clock only if a unit takes less than this many times as long as it should:
-beyond, the time is that of others."""
+"""In a commit, a plan is stopped by the clock only if it has used at least a 16th of its units. Otherwise other plans
+spent the time."""
 
 STEP: Final = 1
 ROW: Final = 10
@@ -41,23 +40,21 @@ CALL: Final = 4
 EVALUATION: Final = 400
 CHARACTERS_PER_UNIT: Final = 8
 VALUE: Final = 10
-"""Units of: a quad looked at; a row of a result; a quad that a template makes, until it is in the delta; an expression
-whose value is remembered; one that the store evaluates; its characters, in and out; a value of an aggregate that is
-computed from all."""
-
+"""Units of: a quad read; a row of a result; a quad made by a template; an expression with a cached value; an expression
+evaluated by the store, to which its characters add; a value of an aggregate that is computed from all values."""
 
 _NARROW = "join its patterns by more variables or name constants"
 
 
 class TooMuchWork(Exception):
-    """An evaluation that costs more than it may; the message says what it would need, and the cure."""
+    """An evaluation exceeds its limit. The message says what it needs, and the cure."""
 
 
 class Work:
-    """What the evaluations of one engine may cost, and which of them is under way.
+    """The limit of one engine's evaluations, and the state of the current one.
 
-    clock: processor time in seconds, None where units alone count. It is read every `SLICE` units, and slices gets its
-    chance to let others go on.
+    clock: processor time in seconds; None to limit units only. It is read every `SLICE` units, and slices pauses then.
+    turn: the number of the current evaluation.
     """
 
     def __init__(
@@ -72,30 +69,30 @@ class Work:
         self.allow(evaluation_ms_max)
         self.turn = 0
         self._quads: int | None = None
-        self._looked = 0  # the turn of what follows
+        self._looked = 0  # the turn of the three attributes below
         self._together = 0
         self._started = 0.0
 
     def allow(self, evaluation_ms_max: int) -> None:
-        """Sets the limit, from the next look on."""
+        """Sets the limit. It holds from the next check."""
         self.evaluation_ms_max = evaluation_ms_max
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
-        """Quads that templates may make in one evaluation: they are counted by themselves, since that costs less."""
+        """Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper."""
 
     @property
     def heavy(self) -> bool:
-        """Whether a commit was long of late, so that the next one may be as well."""
+        """Whether a recent commit was long, so that the next one may be, too."""
         return self.turn < self._heavy_until
 
     def begin(self, quads: int | None = None) -> None:
-        """A new evaluation begins; quads: how many changed, if it is that of all plans for a commit."""
+        """Begins an evaluation. quads: for the evaluation of all plans in a commit, how many quads it changes."""
         self.turn += 1
         self._quads = quads
 
     def check(self, units: int, spent: int, sharers: int) -> None:
-        """Raises TooMuchWork if a plan with so many queries may not go on.
+        """Raises TooMuchWork if a plan has exceeded its limit; else pauses.
 
-        units: what it has done since the last look; spent: in all.
+        units: its work since the last check; spent: its work in this evaluation; sharers: the queries that share it.
         """
         now = 0.0 if self._clock is None else self._clock()
         if self._looked != self.turn:
@@ -104,7 +101,7 @@ class Work:
         quads = self._quads
         if quads is None:
             if spent > LONG_UNITS:
-                self._slices.begin(spent)  # a commit has changed something, anything else has not
+                self._slices.begin(spent)  # not in a commit, which has changed something
         else:
             if self._together > LONG_UNITS:
                 self._heavy_until = self.turn + HEAVY_TURNS
@@ -119,14 +116,15 @@ class Work:
         self._slices.pause()
 
     def exceeded(self) -> TooMuchWork:
-        """The error."""
+        """The error for an evaluation above the limit."""
         return TooMuchWork(f"more work than limits.evaluation_ms_max = {self.evaluation_ms_max} allows; {_NARROW}")
 
 
 class Meter:
-    """Counts the work of one plan. left: units until the next look; whoever takes it below zero calls `more`.
+    """Counts the work of one plan.
 
-    sharers: those whose queries the plan follows.
+    left: units until the next check. Code that takes it below zero must call `more`. sharers: the queries that share
+    the plan.
     """
 
     __slots__ = ("_sharers", "_spent", "_turn", "_work", "left")
@@ -139,7 +137,7 @@ class Meter:
         self.left = SLICE
 
     def more(self) -> None:
-        """Raises TooMuchWork."""
+        """Checks the limit, and begins the next slice. Raises TooMuchWork."""
         work = self._work
         if self._turn != work.turn:
             self._turn, self._spent = work.turn, 0

@@ -1,4 +1,4 @@
-"""Aggregates of the values in one group, as the store computes them (SPARQL 1.1 Query, section 18.5.1)."""
+"""Aggregates over the values of a group, as the store computes them (SPARQL 1.1 Query, section 18.5.1)."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _INEXACT = (f"^^<{XSD}double>", f"^^<{XSD}float>")
 _COMPARABLE = ('"', f'Z"^^<{XSD}dateTime>')
 
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
-"""Those whose value is no longer than one of a group's."""
+"""Supported aggregates. Their values are no longer than the longest value of the group."""
 
 Values = Sequence[Term | None]
 
 
 class UnsupportedAggregateError(Exception):
-    """An aggregate whose value depends on the order in which the store comes across the solutions."""
+    """The aggregate's value depends on the order in which the store finds the solutions."""
 
 
 class OrderMattersError(Exception):
-    """Values came up whose aggregate depends on their order: sums of xsd:double, equal numbers of two types."""
+    """The aggregate of these values depends on their order: sums of xsd:double, equal numbers of two types."""
 
     def __init__(self) -> None:
         super().__init__("an aggregate of values whose order matters")
 
 
 def compiled(aggregate: Aggregate, meter: Meter) -> Callable[[Values], Term | None]:
-    """A function of a group's values (None for an error) to the aggregate's term, None for an error.
+    """A function from a group's values (None for an error) to the aggregate's term, None for an error.
 
-    meter: counts its work. Raises UnsupportedAggregateError. The function raises OrderMattersError and TooMuchWork.
+    meter: counts the work. Raises UnsupportedAggregateError. The function raises OrderMattersError and TooMuchWork.
     """
     check(aggregate)
     name, distinct = aggregate.name, aggregate.distinct
@@ -65,7 +65,7 @@ def compiled(aggregate: Aggregate, meter: Meter) -> Callable[[Values], Term | No
 
 
 def check(aggregate: Aggregate) -> None:
-    """Raises UnsupportedAggregateError for one whose value the solutions alone do not tell."""
+    """Raises UnsupportedAggregateError for an aggregate whose value does not follow from the solutions alone."""
     if aggregate.name not in AGGREGATES:
         raise UnsupportedAggregateError(f"{aggregate.name}, whose value depends on the order of the solutions")
     if aggregate.argument is None and aggregate.distinct:
@@ -77,7 +77,7 @@ def _integer(value: int) -> Term:
 
 
 def _sum_of_integers(values: Values) -> int | None:
-    """The sum where nothing can go wrong on the way, whatever the order."""
+    """The sum of integers that cannot overflow in any order; None for other values."""
     total = size = 0
     for value in values:
         found = None if value is None else number(value)
@@ -108,7 +108,7 @@ def _check_order(name: str, values: Values) -> None:
     if len(different) > 1:
         numbers = {number(value) for value in different}
         if None in numbers or len(numbers) < len(different):
-            # Equal numbers of two types, and terms that are only compared by convention.
+            # Equal numbers of two types, or terms without an order defined by SPARQL.
             if all(value.endswith(_COMPARABLE) for value in different) or all(value[0] == "<" for value in different):
                 return
             raise OrderMattersError
@@ -116,15 +116,15 @@ def _check_order(name: str, values: Values) -> None:
 
 _EXACT = Context(prec=100)
 _SIZE_MAX = 10**15
-"""Sums of numbers smaller than this together are left to nobody else: nothing overflows, whatever the order."""
+"""Sum of absolute values up to which sums are computed here: none overflows, in any order."""
 _quotient = evaluated(Expression((Variable("sum"), "/", Variable("count"))), Meter(Work(maxsize)))
 
 
 class Accumulator:
-    """One aggregate of one group whose values come and go.
+    """One aggregate of one group, kept up to date while values are added and removed.
 
-    The value is had without looking at all the others where that is possible: counts always, sums and averages of
-    integers and decimals. Else the values are kept with their multiplicity, and looked at again.
+    Counts, and sums and averages of integers and decimals, are updated in constant time. Other aggregates are computed
+    again from all values, which are kept with their multiplicity.
     """
 
     __slots__ = ("_aggregate", "_compute", "_counts", "_decimals", "_size", "_strange", "_total", "_values")
@@ -133,20 +133,20 @@ class Accumulator:
         self._aggregate = aggregate
         self._compute = compiled(aggregate, meter)
         self._values: Counter[Term | None] = Counter()
-        self._counts = 0  # values that are no errors
+        self._counts = 0  # values without the errors
         self._total = Decimal(0)
-        self._size = Decimal(0)  # of all numbers, without their signs
+        self._size = Decimal(0)  # sum of the absolute values
         self._decimals = 0
         self._strange = 0  # values that are neither integer nor decimal
 
     def add(self, value: Term | None, times: int) -> None:
-        """times: 1 for a value that comes, -1 for one that goes."""
+        """Adds a value (times 1) or removes it (times -1)."""
         known = self._values[value] + times
         if known:
             self._values[value] = known
         else:
             del self._values[value]
-        if self._aggregate.distinct and known != (times > 0):  # neither the first one nor the last
+        if self._aggregate.distinct and known != (times > 0):  # not its first or last occurrence
             return
         self._counts += times * (value is not None)
         found = None if value is None else number(value)
@@ -158,7 +158,7 @@ class Accumulator:
         self._decimals += times * isinstance(found, Decimal)
 
     def result(self, rows: int) -> Term | None:
-        """rows: how many solutions the group has. Raises OrderMattersError."""
+        """The aggregate's value. rows: the number of solutions in the group. Raises OrderMattersError, TooMuchWork."""
         aggregate = self._aggregate
         if aggregate.argument is None:
             return _integer(rows)

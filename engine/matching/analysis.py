@@ -1,4 +1,4 @@
-"""What can be known of a tree before it is compiled: its branches, its class, and how changes pass through it."""
+"""Properties of an algebra tree that decide how it is compiled: its branches, its class, and its leaves."""
 
 from __future__ import annotations
 
@@ -40,21 +40,19 @@ from lamplighter.engine.sparql.algebra import (
 from lamplighter.engine.terms import Term
 
 BRANCHES_MAX = 16
-"""Branches that a tree's unions may be multiplied out to; beyond, a union is evaluated as a whole."""
+"""Branches up to which a tree's unions are expanded. A tree with more is evaluated as a whole."""
 PATTERNS_MAX = 16
-"""Patterns in one tree; Python nests no more than twenty loops."""
-
-
+"""Triple patterns in one tree. Python nests at most twenty loops."""
 EXPRESSION_MAX = 200
-"""Tokens of one expression; the store is asked for each new tuple of its operands."""
+"""Tokens of one expression. The store evaluates it for each new tuple of operands."""
 
 
 class Unsupported(Exception):
-    """A tree that no plan is made for, with the reason; it is evaluated by the store then."""
+    """There is no plan for a tree, and the store evaluates it. The message is the reason."""
 
 
 def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """The tree with every variable and constant replaced by what change gives for it."""
+    """The tree with change applied to every variable, constant and function."""
     if isinstance(tree, (Variable, Constant, Function)):
         return change(tree)
     if isinstance(tree, Pattern):
@@ -78,10 +76,10 @@ def in_graph(tree: Any, graph: Term) -> Any:
 
 
 def with_equalities(node: Any, is_iri: Callable[[Part], bool]) -> Any:
-    """The tree with ``FILTER(?x = <iri>)`` put into the patterns that bind ?x.
+    """The tree with ``FILTER(?x = <iri>)`` replaced by the IRI in the patterns that bind ?x.
 
-    For IRIs only, since literals are compared by value, and only where ?x is certain: elsewhere the filter
-    is an error or false. The store leaves the filter where it is and tries every solution.
+    For IRIs only, since literals are compared by value, and only if ?x is certain, since the filter fails for an
+    unbound variable. It makes the filter a lookup; the store itself would try every solution.
     """
     if isinstance(node, tuple) and not isinstance(node, (Variable, Constant, Pattern, Function)):
         return tuple(with_equalities(member, is_iri) for member in node)
@@ -108,8 +106,11 @@ def _equality(condition: Expression, is_iri: Callable[[Part], bool]) -> tuple[Va
 
 
 def _substitutable(node: Node, variable: Variable) -> bool:
-    """Whether a constant may stand for the variable everywhere in a node. In the right side of an OPTIONAL whose left
-    side has no such variable it would be bound too early: that side is evaluated with any value first."""
+    """Whether a constant may replace the variable everywhere in a node.
+
+    It may not in the right side of an OPTIONAL whose left side lacks the variable: that side must be evaluated with any
+    value first.
+    """
     for part in walk(node):
         match part:
             case LeftJoin(left, right) if variable in _occurrences(right) and variable not in _occurrences(left):
@@ -122,12 +123,12 @@ def _substitutable(node: Node, variable: Variable) -> bool:
 
 
 def branches(node: Node) -> list[Node]:
-    """Trees without a UNION on their way down whose solutions together are those of the node, as bags."""
+    """Trees whose bags of solutions add up to those of the node, with the outer UNIONs expanded."""
     return [node] if _branch_count(node) > BRANCHES_MAX else _branches(node)
 
 
 def _branch_count(node: Node) -> int:
-    """How many `_branches` would make: twice as many with each union that is joined."""
+    """The number of trees that `_branches` would return. Each joined union doubles it."""
     match node:
         case Union(left, right):
             return _branch_count(left) + _branch_count(right)
@@ -162,7 +163,7 @@ def _join(left: Node, right: Node) -> Node:
 
 
 def check(node: Node) -> None:
-    """Raises Unsupported for a tree that cannot be compiled, with the reason."""
+    """Raises Unsupported, with the reason, for a tree that cannot be compiled."""
     patterns = 0
     _check_scopes(node, _occurrences(node))
     for part in walk(node):
@@ -200,10 +201,10 @@ def check(node: Node) -> None:
 
 
 def _check_scopes(node: Any, everywhere: Counter[Variable]) -> None:
-    """Raises Unsupported where a variable stands in two places that SPARQL does not connect, but the store may.
+    """Raises Unsupported for a variable in two places that SPARQL does not connect, but the store may.
 
-    That is an OPTIONAL which is not well-designed (a variable of its right side stands outside of it, but not in its
-    left side), and an expression with a variable of another group.
+    These are an OPTIONAL that is not well-designed (a variable of its right side occurs outside of it, but not in its
+    left side) and an expression with a variable of another group.
     """
     match node:
         case LeftJoin(left, right, condition):
@@ -226,7 +227,7 @@ def _check_expression(expression: Expression, seen: frozenset[Variable], everywh
 
 
 def _occurrences(tree: Any) -> Counter[Variable]:
-    """In how many patterns and the like each variable stands."""
+    """The number of patterns, paths, VALUES blocks and assignments in which each variable occurs."""
     found: Counter[Variable] = Counter()
     for node in walk(tree):
         match node:
@@ -242,7 +243,7 @@ def _occurrences(tree: Any) -> Counter[Variable]:
 
 
 def _simple(node: Node) -> bool:
-    """Whether putting a solution's values into the node, as EXISTS does, is the same as joining with it."""
+    """Whether substituting a solution into the node, as EXISTS does, equals joining with it."""
     return all(
         not hasattr(part, "__dataclass_fields__") or isinstance(part, (Bgp, Filter, Join, Union, Expression, Exists))
         for part in walk(node)
@@ -250,7 +251,7 @@ def _simple(node: Node) -> bool:
 
 
 def monotone(node: Node) -> bool:
-    """Whether more quads can only mean more solutions, each with one way of coming about: the telescoping rule's."""
+    """Whether the telescoping rule holds: more quads give more solutions, and each solution has one derivation."""
     match node:
         case Bgp() | Values():
             return True
@@ -265,9 +266,9 @@ def monotone(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A group of patterns somewhere in a tree.
+    """A group of patterns in a tree.
 
-    seeds: the variables of its solutions that tell which of the tree's own solutions they can change.
+    seeds: the variables whose values in a solution of the patterns select the tree's solutions that it can change.
     """
 
     patterns: tuple[Pattern, ...]
@@ -275,10 +276,10 @@ class Leaf:
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
-    """The groups of patterns of a tree, with the variables that pass from each up to the tree's own solutions.
+    """The groups of patterns of a tree, each with the variables that it shares with the tree's solutions.
 
-    Where a part's solutions are not those of the whole (the right of OPTIONAL and MINUS, EXISTS, below a
-    projection or a grouping), only variables that are certain on both sides tell which of the whole can change.
+    Below the right side of OPTIONAL and MINUS, EXISTS, a projection or a grouping, only variables that are certain on
+    both sides are seeds.
     """
     match node:
         case Bgp(patterns):

@@ -1,12 +1,12 @@
-"""What an expression may cost, known before the store evaluates it, which nothing can stop then.
+"""Bounds on the cost of an expression, computed before the store evaluates it, because that cannot be interrupted.
 
-The bound is on characters: of the operands, and of the results of all calls within the expression. It is taken from the
-lengths of the operands and from what each function can make of them, so a REPLACE in a REPLACE has one that grows with
-each. An expression with a large bound is evaluated piece by piece, a call at a time (`pieces`), and each piece has a
-bound that is taken from what its operands have become: that one is near the truth.
+The bound counts characters: those of the operands, and those of the results of all calls within the expression. It
+follows from the lengths of the operands and from how much each function can lengthen them, so nested REPLACE calls
+multiply. An expression with a large bound is evaluated call by call (`Costs.pieces`); each call's bound then follows
+from its actual operands, and is close to the real cost.
 
-A regular expression is linear in the text, but not for nothing: its counted repetitions are written out, and a text is
-looked at by as many states at once.
+Matching a regular expression takes time linear in the text, times the states of the pattern: counted repetitions are
+expanded into states.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lamplighter.engine.sparql.algebra import Constant, Exists, Variable
 from lamplighter.engine.terms import XSD, Term, is_literal, lexical
 
 PIECES_CHARACTERS_MIN = 64 * 1024
-"""A bound up to which an expression is evaluated as a whole."""
+"""The largest bound for which an expression is evaluated as a whole."""
 CHARACTERS_MAX = 16 * 1024 * 1024
-"""The largest bound of a call that the store is given."""
+"""The largest bound of a call that the store evaluates."""
 
 _MADE_MAX = 512
-"""Characters of what operators and other functions make, whatever they are given: numbers, moments, digests."""
+"""Characters of the longest result of operators and other functions: numbers, dates, digests."""
 _PATTERNED = frozenset(("REGEX", "REPLACE"))
 _GROWING = frozenset(
     ("CONCAT", "ENCODE_FOR_URI", "LCASE", "REPLACE", "STRDT", "STRLANG", "STRLANGDIR", "TRIPLE", "UCASE")
@@ -33,17 +33,17 @@ _GROWING = frozenset(
 _KEEPING = frozenset(
     ("COALESCE", "CONCAT", "ENCODE_FOR_URI", "IF", "LCASE", "STR", "STRAFTER", "STRBEFORE", "SUBSTR", "UCASE")
 )
-"""Functions that make nothing but what they are given, and a few signs."""
+"""Functions whose result consists of their operands and a few more characters."""
 _TIMES = {"UCASE": 3, "LCASE": 3, "ENCODE_FOR_URI": 12}
-"""How many times as long a result may be: case folding, and three signs for each of four bytes."""
+"""Factor by which a result may be longer than the operand: case folding; %XX for each of four UTF-8 bytes."""
 
 Operands = Mapping[Any, Term | None]
-"""The terms of the operands, None where unbound."""
+"""Operand -> term, None if unbound."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """characters: of the result at most; total: of all results on the way to it, with it; units: of work, beside."""
+    """characters: of the result; total: of all intermediate results and the result; units: of further work."""
 
     characters: int
     total: int
@@ -52,7 +52,7 @@ class Bound:
 
 @dataclass
 class _Call:
-    """A function's call, or a bracket without a name. start, end: its tokens; arguments: what stands in it."""
+    """A function call, or a bracket without a name. start, end: its tokens; arguments: the members of each argument."""
 
     name: str
     start: int
@@ -62,38 +62,41 @@ class _Call:
 
 @dataclass(frozen=True)
 class Piece:
-    """A call, or the rest of an expression. parts: its tokens, with the operands that stand for inner pieces."""
+    """A call, or the rest of an expression. parts: its tokens, where operands stand for the inner pieces."""
 
     parts: tuple[Any, ...]
     inner: tuple[tuple[Variable, Piece], ...]
 
 
 class Costs:
-    """The bounds of one expression, given as its tokens."""
+    """The bounds of one expression, given as its tokens.
+
+    growing: whether the result may be longer than the operands together, or the work more than their length.
+    computed_pattern: whether a regular expression is computed, so that no bound is known before its value is.
+    calls: the number of calls and brackets.
+    """
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = tuple(parts)
         self._root = _read(self._parts)
         calls = list(_calls(self._root))
         self.growing = any(call.name in _GROWING or call.name in _PATTERNED for call in calls)
-        """Whether the result may be longer than the operands together, or the work more than their length."""
         self.computed_pattern = any(
             call.name in _PATTERNED and len(call.arguments) > 1 and not _leaf(call.arguments[1]) for call in calls
         )
-        """Whether no bound is known before a pattern is."""
         self.calls = len(calls)
 
     def bound(self, operands: Operands) -> Bound:
-        """An upper bound of what the evaluation with these operands makes."""
+        """An upper bound on the cost of evaluating the expression with these operands."""
         return _sequence(self._root, operands)
 
     def pieces(self) -> Piece:
-        """The expression taken apart at the calls whose results may be long, or whose patterns are to be known."""
+        """The expression, cut at the calls that may have long results or that match regular expressions."""
         return _piece(self._parts, self._root, 0, len(self._parts))
 
 
 def only_known_functions(parts: Sequence[Any]) -> bool:
-    """Whether an expression calls SPARQL's functions and casts alone; the store has others, whose cost is not known."""
+    """Whether an expression calls only functions and casts of SPARQL. The store's own have no known bound."""
     following = (*parts[1:], "")
     return not any(
         after == "(" and isinstance(part, str) and part[0] == "<" and len(part) > 1 and not part.startswith(f"<{XSD}")
@@ -136,7 +139,7 @@ def _leaf(sequence: Sequence[Any]) -> bool:
 
 
 def _text(member: Any, operands: Operands) -> Term:
-    """The term or the token that a leaf stands for, empty where it is unbound."""
+    """The term or the token of a leaf, empty if unbound."""
     if isinstance(member, (Variable, Constant, Exists)):
         return operands.get(member) or ""
     return str(member)
@@ -171,7 +174,7 @@ def _member(member: Any, operands: Operands) -> Bound:
 
 
 def _replaced(subject: int, put: int, text: Term | None) -> int:
-    """Characters that REPLACE makes at most; text: what is put in for each match, where it is known."""
+    """An upper bound on the characters of REPLACE's result. text: the replacement, None if it is computed."""
     groups = put if text is None else text.count("$")
     return (subject + 1) * (put + 1) + subject * groups
 
@@ -184,18 +187,18 @@ _ATOM = re.compile(
     re.S,
 )
 _COMPILED = {"large": 1200, "small": 150, "set": 80, "dot": 80, "other": 25}
-"""Units that it takes to compile one of these, as measured; a set with a large class in it counts as that."""
+"""Measured units of compiling one atom, by kind. A set that contains a large class counts as one."""
 _COMPILED_MAX = 300_000
-"""Beyond, the store gives up: what it compiles must not take 10 MB."""
+"""Units of the largest pattern that the store compiles: it refuses compiled patterns of more than 10 MB."""
 _STATES_PER_UNIT = 10
-"""States of a pattern that look at a character in one unit of time, at worst."""
+"""Pattern states that advance by one character in one unit, in the worst case."""
 
 
 def pattern_units(pattern: Term, subject: int) -> int:
-    """The work of compiling a pattern, and of looking for it in a text of so many characters."""
+    """Units of compiling a pattern and of matching it against a text of subject characters."""
     text = lexical(pattern) if is_literal(pattern) else ""
-    stack = [[0, 0]]  # for each open bracket: units and states
-    last = [0, 0]  # of what a repetition repeats
+    stack = [[0, 0]]  # units and states of each open bracket
+    last = [0, 0]  # of the last atom, which a repetition repeats
     for found in _ATOM.finditer(text):
         kind = found.lastgroup
         if kind == "open":
@@ -240,7 +243,7 @@ def _piece(parts: Sequence[Any], sequence: Sequence[Any], start: int, end: int) 
 
 
 def _cuts(sequence: Sequence[Any]) -> Iterator[_Call]:
-    """The outermost calls in a sequence that are pieces of their own."""
+    """The outermost calls in a sequence that become pieces."""
     for member in sequence:
         if isinstance(member, _Call):
             if member.name in _GROWING or member.name in _PATTERNED:

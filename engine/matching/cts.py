@@ -1,9 +1,9 @@
 """CTS: the context triple store (Roffia 2016, III.C): the quads that matching and planning look up, in memory.
 
-The paper gives each SPU a CTS of its own. Here all share one, which holds the quads of those predicates that
-a pattern of a subscription or of an often used update names, and lets go of them when the last such pattern
-goes. A quad is found by its subject, and by its object where a pattern asks for that. Terms are shared text;
-a place with few members is a tuple, since most subjects have one object, and a dict beyond.
+The paper gives each SPU a CTS of its own. Here all share one. It holds the quads of the predicates that a pattern of a
+subscription or of a frequent update names, and drops them when the last such pattern is gone. A quad is found by its
+subject, and by its object if a pattern needs that. Equal terms share one string. The members of a key are a tuple,
+since most subjects have one object; many members are a dict.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lamplighter.engine.slices import SLICE, Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
 TUPLE_MAX = 16
-"""Beyond as many members a tuple, which is copied by each change, costs more than a dict."""
+"""Members up to which a tuple is used. Each change copies the tuple, so a dict is cheaper beyond."""
 
 Members = tuple[Term, ...] | dict[Term, None]
 Half = dict[Term, Members]
 QuadsOf = Callable[[Term | None], Iterable[Quad]]
-"""Gives all quads of a predicate, of all graphs; of all predicates for None."""
+"""(predicate) -> its quads in all graphs; for None, the quads of all predicates."""
 
 
 class Table:
-    """The quads of one predicate in one graph. sp: subject -> objects; po: object -> subjects, None if nobody asks."""
+    """The quads of one predicate in one graph. sp: subject -> objects; po: object -> subjects, None if not needed."""
 
     __slots__ = ("po", "sp")
 
@@ -79,7 +79,10 @@ def _take(half: Half, key: Term, member: Term) -> None:
 
 
 class Tables:
-    """The quads of one predicate: in the default graph, and in each named graph that has any."""
+    """The quads of one predicate: in the default graph, and in each named graph that has any.
+
+    by_object: whether the tables have po. uses: how often the predicate is held.
+    """
 
     __slots__ = ("by_object", "default", "named", "uses")
 
@@ -96,7 +99,7 @@ class Tables:
 
 
 class Cts:
-    """The shared index. quads_of: where the quads of a predicate come from when it is named for the first time."""
+    """The shared index. quads_of: reads the quads of a predicate from the store, when it is held for the first time."""
 
     def __init__(self, quads_of: QuadsOf, slices: Slices = Slices()) -> None:  # noqa: B008 - it has no state
         self._quads_of = quads_of
@@ -108,7 +111,7 @@ class Cts:
     # --- what is indexed ---
 
     def hold(self, predicate: Term | None, *, by_object: bool = False) -> None:
-        """Indexes the quads of a predicate, of all predicates for None, until `release` is called as often."""
+        """Indexes the quads of a predicate, or of all for None, until `release` has been called as often."""
         if predicate is None:
             self._everything += 1
             if self._everything == 1:
@@ -127,6 +130,7 @@ class Cts:
         found.uses += 1
 
     def release(self, predicate: Term | None) -> None:
+        """Ends one `hold`."""
         if predicate is None:
             self._everything -= 1
             if not self._everything:
@@ -176,7 +180,7 @@ class Cts:
             return
         table = tables.default
         sp = table.sp
-        if table.po is None and s not in sp:  # what happens most: a value that has been replaced
+        if table.po is None and s not in sp:  # the most frequent case: a new value of a property
             sp[s] = (o,)
         else:
             table.add(s, o)
@@ -201,6 +205,7 @@ class Cts:
                 del self.tables[p]
 
     def apply(self, delta: QuadDelta) -> None:
+        """Removes and adds the quads of a delta. Quads that are absent, or present already, do no harm."""
         for some in sliced(delta.removed, self._slices):
             for quad in some:
                 self.remove(quad)
@@ -211,11 +216,11 @@ class Cts:
     # --- reading ---
 
     def holds(self, predicate: Term) -> bool:
-        """Whether the quads of a predicate are indexed, so that `contains` knows."""
+        """Whether the quads of a predicate are indexed."""
         return predicate in self.tables or self._everything > 0
 
     def contains(self, quad: Quad) -> bool:
-        """Whether an indexed quad is in the dataset."""
+        """Whether a quad is indexed and in the dataset."""
         return self.find(quad) is True
 
     def find(self, quad: Quad) -> bool | None:
@@ -236,5 +241,5 @@ class Cts:
                         yield Quad(s, p, o, g)
 
     def __len__(self) -> int:
-        """How many quads are indexed; counted one by one."""
+        """The number of indexed quads. Takes time linear in it."""
         return sum(1 for _ in self.quads())

@@ -1,11 +1,10 @@
 """Expressions of FILTER, BIND and projections -> functions of terms.
 
-What an expression means is the store's business, down to the comparison of a language-tagged string with a
-number. So an expression is evaluated by the store, over an empty dataset with the operands put in, and its
-values are remembered. Only comparisons of IRIs, plain strings, integers and decimals, where nothing can be
-read in two ways, are done here.
+The store defines what an expression means, down to the comparison of a language-tagged string with a number. So the
+store evaluates it, over an empty dataset and with the operands substituted, and the values are cached. Only comparisons
+of IRIs, plain strings, integers and decimals, which are unambiguous, are done here.
 
-The store cannot be stopped, so what an evaluation may cost is known before (`engine.matching.costs`), and counted.
+An evaluation by the store cannot be interrupted, so its cost is bounded and counted before (`engine.matching.costs`).
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from lamplighter.engine.terms import XSD, Term
 from lamplighter.engine.work import CALL, CHARACTERS_PER_UNIT, EVALUATION, Meter, TooMuchWork
 
 MEMO = 1024
-"""Operand tuples whose value is remembered, for each expression."""
+"""Operand tuples in the cache of one expression."""
 
 TERM_MAX = 256
-"""Characters of the longest operand and the longest value for which that is done."""
+"""Characters of the longest operand and the longest value that are cached."""
 
 Operand = Variable | Constant | Exists
 TRUE, FALSE = (f'"{value}"^^<http://www.w3.org/2001/XMLSchema#boolean>' for value in ("true", "false"))
@@ -53,23 +52,23 @@ def _native(term: Term) -> _NativeTerm:
 
 
 def operands(expression: Expression) -> tuple[Operand, ...]:
-    """What the functions below are to be called with, in this order."""
+    """The operands with which the functions below are called, in order."""
     found = (part for part in expression.parts if isinstance(part, (Variable, Constant, Exists)))
     return tuple(dict.fromkeys(found))
 
 
 def value(expression: Expression, meter: Meter) -> Callable[..., Term | None]:
-    """A function of the operands' terms (None where unbound) to the expression's term, None for an error.
+    """A function from the operands' terms (None if unbound) to the expression's term, None for an error.
 
-    meter: counts its work. The function raises TooMuchWork.
+    meter: counts the work. The function raises TooMuchWork.
     """
     return _evaluated(expression, "({})", meter)
 
 
 def condition(expression: Expression, meter: Meter) -> Callable[..., bool]:
-    """A function of the operands' terms to whether the effective boolean value is true; an error is not.
+    """A function from the operands' terms to whether the effective boolean value is true; false for an error.
 
-    meter: as above.
+    meter: counts the work. The function raises TooMuchWork.
     """
     parts = without_brackets(expression.parts)
     evaluated = _evaluated(expression, "IF(({}), true, false)", meter)
@@ -93,6 +92,7 @@ def condition(expression: Expression, meter: Meter) -> Callable[..., bool]:
 
 
 def without_brackets(parts: Sequence[object]) -> tuple[object, ...]:
+    """The tokens of an expression without the brackets around all of it."""
     parts = tuple(parts)
     while len(parts) > 2 and parts[0] == "(" and parts[-1] == ")":
         depth = 0
@@ -129,7 +129,7 @@ def _comparison(sign: str, ask: Callable[..., bool], meter: Meter) -> Callable[[
 
 
 def number(term: Term) -> int | Decimal | None:
-    """The value of an xsd:integer or xsd:decimal that the store computes with exactly; None for anything else."""
+    """The value of an xsd:integer or xsd:decimal within the store's exact range; None for any other term."""
     return _number(term) if len(term) < 100 else None
 
 
@@ -170,7 +170,7 @@ def _evaluated(expression: Expression, frame: str, meter: Meter) -> Callable[...
                 meter.take(EVALUATION + bound.units + bound.total // CHARACTERS_PER_UNIT)
                 term = whole(*terms)
         if term is not None and len(term) > TERM_MAX:
-            raise _LongValueError(term)  # what raises is not remembered
+            raise _LongValueError(term)  # the cache keeps no call that raises
         return term
 
     def remembered(*terms: Term | None) -> Term | None:
@@ -188,7 +188,7 @@ def _evaluated(expression: Expression, frame: str, meter: Meter) -> Callable[...
 
 
 def _asked(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callable[..., Term | None]:
-    """A function that has the store evaluate tokens, with terms for their operands."""
+    """A function from terms to the value of an expression, evaluated by the store. found: the operands, in order."""
     variables = [ox.Variable(f"v{index}") for index in range(len(found))]
     names = {operand: f"?v{index}" for index, operand in enumerate(found)}
     words = []
@@ -196,8 +196,8 @@ def _asked(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callab
         assert not isinstance(part, Function), "functions are named by now"
         words.append(part if isinstance(part, str) else names[part])
     projection = " ".join(f"?v{index}" for index in range(len(variables)))
-    # To the store's optimizer, a variable that no pattern binds is unbound, whatever is put in for it; the dataset
-    # is empty, so the patterns do nothing else.
+    # The store's optimizer treats a variable that no pattern binds as unbound, even if a term is substituted for it.
+    # The patterns have no other effect, since the dataset is empty.
     patterns = " . ".join(f"<urn:s> <urn:p> ?v{index}" for index in range(len(variables)))
     text = f"SELECT {projection} ({frame.format(joined(words))} AS ?value) {{ OPTIONAL {{ {patterns} }} }}"
 
@@ -212,7 +212,7 @@ def _asked(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callab
 
 
 class _Pieces:
-    """An expression that is evaluated a call at a time, so that each call's bound is taken from what it is given."""
+    """An expression that is evaluated call by call, so that each call's bound follows from its actual operands."""
 
     def __init__(self, piece: Piece, frame: str, meter: Meter) -> None:
         self._found = operands(Expression(piece.parts))
@@ -222,7 +222,10 @@ class _Pieces:
         self._meter = meter
 
     def value(self, values: dict[Operand, Term | None]) -> Term | None:
-        """values: of the expression's operands; gets those of the pieces. Raises TooMuchWork."""
+        """The value of the expression. Raises TooMuchWork.
+
+        values: the terms of its operands; the values of the pieces are added to it.
+        """
         for name, inner in self._inner:
             values[name] = inner.value(values)
         bound = self._costs.bound(values)
@@ -235,7 +238,7 @@ class _Pieces:
 
 
 class _LongValueError(Exception):
-    """A value that is not to be remembered: REPLACE makes a long text of short ones."""
+    """Carries a value past the cache, because it is too long: REPLACE makes a long text of short ones."""
 
     def __init__(self, term: Term) -> None:
         self.term = term

@@ -1,11 +1,11 @@
-"""LUTT: the look-up triple table (Roffia 2016, III.B): which subscriptions can a changed quad touch?
+"""LUTT: the look-up triple table (Roffia 2016, III.B): the subscriptions that a changed quad can touch.
 
-The paper gives each SPU a table of its own and asks all of them. Here one index serves all. A shape's matchers
-are filed under the predicates of its patterns, and find those of its subscribers whose constants fit in one
-hash probe, so a changed quad costs as much with a million subscribers of a shape as with one. Re-evaluated
-subscriptions are filed under the positions that their patterns fix and the terms there: one probe for each
-combination of fixed positions in use, sixteen at most. The LUTT may let too much through (bindings that a join
-would refuse), never too little.
+The paper gives each SPU a table of its own and asks all of them. Here one index serves all. The matchers of a shape are
+filed under the predicates of its patterns, and find the subscribers whose constants match in one hash probe. So a
+changed quad costs as much with a million subscribers of a shape as with one. Re-evaluated subscriptions are filed under
+the terms that their patterns fix: one probe for each combination of fixed positions in use, sixteen at most.
+
+The LUTT may report too many subscriptions (for bindings that a join would refuse), never too few.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,12 +17,12 @@ from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
 ANY = "*"
-"""Stands in a `TriplePattern` for every term, and as graph for every graph, the default graph too."""
+"""In a `TriplePattern`: any term; as its graph: any graph, the default graph included."""
 
 
 @dataclass(frozen=True)
 class TriplePattern:
-    """One triple pattern of a query as the LUTT sees it: each position a term or `ANY`.
+    """One triple pattern of a query: each position a term or `ANY`.
 
     graph: a name, None for the default graph, or `ANY`.
     """
@@ -35,10 +35,10 @@ class TriplePattern:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What of a dataset a query can depend on.
+    """The part of a dataset that a query can depend on.
 
-    patterns: its triple patterns (none when the query reads no quad); graph_names: whether it also
-    depends on which named graphs exist.
+    patterns: its triple patterns, empty if the query reads no quad; graph_names: whether it also depends on which named
+    graphs exist.
     """
 
     patterns: tuple[TriplePattern, ...]
@@ -49,33 +49,35 @@ EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
 
 Owner = TypeVar("Owner")
 Matcher = Callable[..., None]
-"""Called with s, p, o, g, where to put what it finds, and 0 for a removed quad or 1 for an added one."""
+"""(s, p, o, g, found, sign): adds what it finds to found. sign: 0 for a removed quad, 1 for an added one."""
 
 _Mask = tuple[bool, bool, bool, bool]
 _Key = tuple[Term | None, ...]
 
 
 class Lutt(Generic[Owner]):
-    """Footprints and who has them. Owners are hashable; they come out in the order in which they came in."""
+    """Matchers by predicate, and owners by footprint.
+
+    matchers: by predicate; wildcards: the matchers of patterns whose predicate is a variable. Owners are hashable.
+    """
 
     def __init__(self) -> None:
         self.matchers: dict[Term, list[Matcher]] = {}
-        """By predicate."""
         self.wildcards: list[Matcher] = []
-        """Matchers of patterns whose predicate is a variable."""
         self._patterns: dict[_Mask, dict[_Key, dict[Owner, None]]] = {}
         self._graph_names: dict[Owner, None] = {}
         self._order: dict[Owner, int] = {}
         self._next = 0
 
     def add_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
+        """Files a matcher under a predicate, or under all predicates for None."""
         if predicate is None:
             self.wildcards.append(matcher)
         else:
             self.matchers.setdefault(predicate, []).append(matcher)
 
     def remove_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
-        """Takes it out if it is there."""
+        """Removes a matcher, if it is filed."""
         filed = self.wildcards if predicate is None else self.matchers.get(predicate, [])
         if matcher in filed:
             filed.remove(matcher)
@@ -84,10 +86,11 @@ class Lutt(Generic[Owner]):
 
     @property
     def owners(self) -> int:
-        """How many have been added with a footprint."""
+        """The number of owners."""
         return len(self._order)
 
     def add(self, owner: Owner, footprint: Footprint) -> None:
+        """Files an owner under its footprint."""
         self._order[owner] = self._next
         self._next += 1
         for pattern in footprint.patterns:
@@ -97,7 +100,7 @@ class Lutt(Generic[Owner]):
             self._graph_names[owner] = None
 
     def remove(self, owner: Owner, footprint: Footprint) -> None:
-        """Takes out what `add` put in; the memory comes back."""
+        """Removes what `add` filed, and frees the memory."""
         del self._order[owner]
         for pattern in footprint.patterns:
             mask, key = _mask_and_key(pattern)
@@ -110,7 +113,7 @@ class Lutt(Generic[Owner]):
         self._graph_names.pop(owner, None)
 
     def touched(self, delta: QuadDelta, slices: Slices = Slices()) -> list[Owner]:  # noqa: B008 - it has no state
-        """Owners whose result the delta can change, in the order in which they were added."""
+        """The owners whose result the delta can change, in the order in which they were added."""
         found: dict[Owner, None] = {}
         for quads in (delta.removed, delta.added):
             for some in sliced(quads, slices):

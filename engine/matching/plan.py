@@ -1,19 +1,18 @@
-"""Plan: a query's algebra as functions over the CTS, made once for all who share the shape.
+"""Plan: a query's algebra as functions over the CTS, compiled once for each shape.
 
-How a plan follows a change of the dataset depends on its class:
+The class of a plan says how it follows a change of the dataset:
 
-- *telescoped*: patterns with FILTER, BIND and VALUES, and their UNION. The changed quads are taken one at a
-  time, and each one's part in the result is found by joining from it (`Plan.matchers`): the rule for the delta
-  of a join, with the CTS in step. A removed quad is matched while it is still there, an added one when it is.
-  Where several patterns of a tree fit one quad, those before the one that it was put into must not match it
-  again, or its rows would be counted for each.
-- *seeded*: everything else that can be compiled. A changed quad is joined with the patterns around the one
-  that it fits, which gives bindings, the seeds (`Plan.seeders`); the rows that agree with them are evaluated
-  before and after the change, and compared (`Plan.evaluators`).
-- *counted*: aggregates whose groups no seed can tell, a total over everything above all. The rows below the
-  grouping are telescoped, and each group's aggregates go along (`Counting`).
+- *telescoped*: patterns with FILTER, BIND and VALUES, and their UNION. Each changed quad is joined with the other
+  patterns while the CTS is in step (`Plan.matchers`): the rule for the delta of a join. A removed quad is matched
+  before the CTS removes it, an added quad after the CTS has it. If several patterns match one quad, each row is counted
+  for the first of them only.
+- *seeded*: everything else that can be compiled. A changed quad is joined with the patterns around the one that it
+  matches, which gives seeds: bindings that the changed rows agree with (`Seeding.seeders`). The rows that agree with
+  the seeds are evaluated before and after the change, and compared (`Seeding.evaluators`).
+- *counted*: aggregates without seeds, such as a total over all solutions. The rows below the grouping are telescoped,
+  and each group's aggregates are kept (`Counting`).
 
-Sources: Roffia 2016, III.C, where the BOOSTER runs one query per changed triple over each SPU's own CTS.
+Source: Roffia 2016, III.C; there the BOOSTER runs one query for each changed triple over each SPU's own CTS.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lamplighter.engine.matching.analysis import Leaf, Unsupported, branches, check, leaves, monotone
-from lamplighter.engine.matching.codegen import UNIT, Scope, Writer, tuple_text
+from lamplighter.engine.matching.codegen import Writer
 from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.source_text import UNIT, Scope, tuple_text
 from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
@@ -50,14 +50,14 @@ TELESCOPED, SEEDED, COUNTED = "telescoped", "seeded", "counted"
 Matcher = Callable[..., None]
 """(s, p, o, g, found, sign): found maps a unit to its rows ([removed], [added]); sign chooses the list."""
 Seeder = Callable[..., None]
-"""(s, p, o, g, seeds): puts the seeds of one quad into a set."""
+"""(s, p, o, g, seeds): adds the seeds of one quad to a set."""
 Evaluator = Callable[..., None]
-"""(seeds, earlier, found): found maps a unit to the rows that agree with the seeds and with none of the earlier."""
+"""(seeds, earlier, found): adds to found, by unit, the rows that agree with the seeds and with no earlier seeds."""
 
 
 @dataclass(frozen=True)
 class Seeding:
-    """One branch of a seeded plan: for each of its leaves the seeders, by predicate, and the evaluator."""
+    """One branch of a seeded plan. seeders: (predicate, seeder) of each leaf; evaluators: one for each leaf."""
 
     seeders: tuple[tuple[tuple[Term | None, Seeder], ...], ...]
     evaluators: tuple[Evaluator, ...]
@@ -65,11 +65,11 @@ class Seeding:
 
 @dataclass(frozen=True)
 class Counting:
-    """A branch that is a grouping of telescoped rows, with what stands around the grouping.
+    """One branch of a counted plan: a grouping of telescoped rows, with the filters and expressions around it.
 
-    first: (unit's key, pairs) -> None, matchers: as those of a plan; both give pairs of group key and arguments.
-    aggregates: of the grouping. rows: (unit's key, group key, values, rows) -> None, the rows of a group.
-    everything: whether there is one group, which is there when it is empty too.
+    first: functions of (unit's key, pairs); matchers: as those of a plan. Both add pairs of group key and arguments.
+    aggregates: those of the grouping. rows: function of (unit's key, group key, values, rows) that adds a group's rows.
+    everything: whether there is no GROUP BY, so that the one group exists even without solutions.
     """
 
     first: tuple[Callable[..., None], ...]
@@ -82,8 +82,8 @@ class Counting:
 class Plan:
     """The functions of one shape, and the predicates that it holds in the CTS until `close`.
 
-    work: what its evaluations may cost; all its functions count on one meter, and raise TooMuchWork. Raises Unsupported
-    for a tree that only the store can evaluate.
+    work: the limit of its evaluations. All functions count on one meter and raise TooMuchWork. matchers, seedings,
+    countings: the compiled functions, by class. Raises Unsupported for a tree that only the store can evaluate.
     """
 
     def __init__(self, root: Node, columns: Sequence[Variable], units: Units, cts: Cts, work: Work) -> None:
@@ -115,7 +115,7 @@ class Plan:
         self.spu_class = SEEDED if self.seedings else COUNTED if self.countings else TELESCOPED
 
     def close(self) -> None:
-        """Lets go of the CTS."""
+        """Releases the predicates in the CTS."""
         while self._held:
             self._cts.release(self._held.pop())
 
@@ -158,7 +158,7 @@ class Plan:
     def _compile_matchers(
         self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
     ) -> list[tuple[Term | None, Matcher]]:
-        """For each pattern the rows that a quad has a part in by it, with the exclusion of the patterns before."""
+        """One matcher for each pattern; it leaves out the rows that an earlier pattern finds."""
         compiled = []
         bgps = (node for node in walk(branch) if isinstance(node, Bgp))
         numbered = list(dict.fromkeys(pattern for node in bgps for pattern in node.patterns))
@@ -290,7 +290,7 @@ class Plan:
                 writer.made()
 
             def once(found: Scope) -> None:
-                """A row that agrees with seeds of two leaves is counted for the first."""
+                """Counts a row that agrees with seeds of two leaves for the first leaf only."""
                 tests = [
                     f"{tuple_text([found.name(key) for key in earlier])} not in earlier[{index}]"
                     for index, earlier in enumerate(keys[:number])

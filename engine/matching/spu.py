@@ -1,4 +1,4 @@
-"""Re-evaluated SPUs: for queries that no plan can follow (Roffia 2016, III, whose SPUs hold a query each)."""
+"""Re-evaluated SPUs, for queries without a plan (Roffia 2016, III: an SPU holds one query)."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ RE_EVALUATED = "re-evaluated"
 
 
 class ReevaluatingSpu:
-    """Runs its query again and compares: right for every query, at the price of the whole query.
+    """Runs its query again and compares the results: correct for every query, at the cost of the whole query.
 
-    columns: the variables of the rows, in the order that is wanted.
+    columns: the variables of the rows, in order.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class ReevaluatingSpu:
         columns: Sequence[str],
         dataset: Dataset | None,
     ) -> None:
-        """Evaluates the query for the first time. Raises StoreError when that fails."""
+        """Evaluates the query for the first time. Raises StoreError."""
         self._store = store
         self._text = text
         self._columns = tuple(columns)
@@ -32,14 +32,14 @@ class ReevaluatingSpu:
 
     @property
     def rows(self) -> tuple[Binding, ...]:
-        """The current result, in the order in which the query gave it."""
+        """The current result, in the order of the query."""
         return self._result.rows
 
     def follow(self) -> BindingDelta:
-        """What the commit that the store has taken since changes in the result."""
+        """The change of the result since the last evaluation. Raises StoreError; the next call then reports it all."""
         after = self._evaluated()
         change = binding_delta(self._result, after)
-        self._result = after  # only now: what failed can be asked again
+        self._result = after  # after the comparison, so that a failed call can be repeated
         return change
 
     def _evaluated(self) -> Bag:

@@ -1,4 +1,4 @@
-"""Units: those who share a shape, told apart by their constants."""
+"""Units: the constants of the queries that share a shape."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from lamplighter.engine.sparql.algebra import Constant
 
 
 class Units:
-    """The constants of those who share a plan, as a relation: the last join partner of every match.
+    """The constants of all units of a shape, as a relation with which every matcher joins.
 
-    constants: the shape's, in the order in which a unit's key has them. all: key -> unit; a key is the one
-    term where there is one constant, a tuple otherwise.
+    constants: the columns of the relation. all: key -> unit. A key is a term if there is one constant, else a tuple.
     """
 
     def __init__(self, constants: Sequence[Constant]) -> None:
@@ -22,9 +21,9 @@ class Units:
         self._projections: dict[tuple[int, ...], Units] = {}
 
     def projection(self, constants: Sequence[Constant]) -> Units | None:
-        """The units by some of their constants alone, each combination once; kept up to date from now on.
+        """The units projected to some of their constants, each combination once. It follows later changes.
 
-        In `all` it has the keys of these units. None for no constant, for then there is nothing to tell them by.
+        Its `all` maps each combination to the keys of its units. None for no constants.
         """
         positions = tuple(position for position, constant in enumerate(self.constants) if constant in constants)
         if not positions or len(positions) == len(self.constants):
@@ -36,7 +35,7 @@ class Units:
         return found
 
     def part(self, positions: tuple[int, ...]) -> dict[Any, dict[Any, None]]:
-        """An index of the keys by some of their constants; kept up to date from now on."""
+        """The index of the keys by the constants at these positions. It follows later changes."""
         index = self._parts.get(positions)
         if index is None:
             index = self._parts[positions] = {}

@@ -15,8 +15,9 @@ from typing import Any
 from lamplighter.engine.access import EVERY, Graphs
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta, compose
 from lamplighter.engine.matching.analysis import Unsupported, check, rewritten, with_equalities
-from lamplighter.engine.matching.codegen import Scope, Writer, tuple_text
+from lamplighter.engine.matching.codegen import Writer
 from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.source_text import Scope, tuple_text
 from lamplighter.engine.slices import LONG, Slices, sliced
 from lamplighter.engine.sparql.algebra import (
     Bgp,

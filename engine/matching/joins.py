@@ -1,0 +1,345 @@
+"""Joins of triple patterns as nested loops over the CTS's dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, Source, key_text
+from lamplighter.engine.matching.units import Units
+from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
+from lamplighter.engine.sparql.grammar import RDF_TYPE
+from lamplighter.engine.terms import Term
+from lamplighter.engine.work import Meter
+
+_NEAR = 2.4
+"""Limit of `JoinWriter._rank`: a pattern below it is looked up from what is known, one above it scans a table."""
+
+
+class JoinWriter(Source):
+    """Writes the loops over the quads that match triple patterns, and the join with the units of a shape.
+
+    hold: called with each predicate (None for all) that the text reads, and whether it looks up subjects by object.
+    units: the units to join with; None for text that is given one unit's constants.
+    """
+
+    def __init__(
+        self,
+        cts: Cts,
+        hold: Callable[[Term | None, bool], None],
+        units: Units | None,
+        meter: Meter,
+        counted: Sequence[str] = (),
+    ) -> None:
+        super().__init__(meter, counted)
+        self._cts = cts
+        self._hold = hold
+        self._units = units
+        self._numbers: dict[Pattern, int] = {}
+        self._match: int | None = None
+        self._tested = False
+
+    def match(self, numbered: Sequence[Pattern], number: int) -> None:
+        """Declares that the quad s, p, o, g matches pattern number, and that no earlier pattern may match it."""
+        self._numbers = {pattern: numbered.index(pattern) for pattern in numbered}
+        self._match = self._numbers[numbered[number]]
+
+    def _exclusion(self, number: int, pattern: Pattern, scope: Scope) -> str | None:
+        """The condition that an earlier pattern has not matched the quad s, p, o, g; None if it cannot."""
+        if self._match is None or number > self._match:
+            return None
+        matched = next(other for other, it in self._numbers.items() if it == self._match)
+        tests = []
+        for name, part, quad_part in zip("spog", pattern, matched, strict=True):
+            if (part is None) != (quad_part is None):
+                return None
+            if isinstance(part, str) and isinstance(quad_part, str):
+                if part != quad_part:
+                    return None
+            elif part is not None and self.part(part, scope) != name:
+                tests.append(f"{self.part(part, scope)} == {name}")
+        return f"not ({' and '.join(tests) or True})"
+
+    def patterns(
+        self,
+        left: list[tuple[int, Pattern]],
+        scope: Scope,
+        consume: Consume,
+    ) -> None:
+        """Writes the join of numbered patterns, the cheapest next one first."""
+        unit_first = self._unit_rank(scope)
+        if not left:
+            self.bind_constants(scope, consume)
+            return
+        rank, number, pattern = min(
+            ((self._rank(pattern, scope), number, pattern) for number, pattern in left), key=lambda found: found[:2]
+        )
+        if unit_first is not None and unit_first <= rank:
+            self.bind_constants(scope, lambda bound: self.patterns(left, bound, consume))
+            return
+        if rank >= 1.0 and self._may_test(scope):  # looking up a known subject costs no more than the test
+            self._test_constants(scope, lambda: self.patterns(left, scope, consume))
+            return
+        rest = [(other, it) for other, it in left if other != number]
+
+        def matched(found: Scope) -> None:
+            condition = self._exclusion(number, pattern, found)
+            if condition:
+                with self.block(f"if {condition}:"):
+                    self.patterns(rest, found, consume)
+            else:
+                self.patterns(rest, found, consume)
+
+        self._pattern(pattern, scope, matched)
+
+    def seeds(self, left: Sequence[Pattern], keys: Sequence[Key], scope: Scope, consume: Consume) -> None:
+        """Writes loops that bind the keys to all their values in solutions of the patterns that agree with the scope.
+
+        There may be values too many: patterns without a key are only tested as far as they can be looked up from what
+        is known.
+        """
+        groups = self._connected(left, scope)
+        wanted = [key for key in keys if key not in scope.bound]
+        needed = [it for group in groups if any(key in it for it in group for key in wanted) for it in group]
+        beside = [group for group in groups if group[0] not in needed]
+        rank, pattern = min(((self._rank(it, scope), it) for it in needed), key=_first, default=(0.0, None))
+        unit_first = self._unit_rank(scope)
+        if unit_first is not None and unit_first <= rank:
+            self.bind_constants(scope, lambda bound: self.seeds(left, keys, bound, consume))
+        elif self._may_test(scope):
+            self._test_constants(scope, lambda: self.seeds(left, keys, scope, consume))
+        elif pattern is None:
+            self._near(beside, scope, lambda: self.bind_constants(scope, consume))
+        else:
+            rest = [it for it in needed if it != pattern]
+
+            def look_up() -> None:
+                self._pattern(pattern, scope, lambda found: self.seeds(rest, keys, found, consume))
+
+            self._near(beside, scope, look_up)
+
+    def _connected(self, left: Sequence[Pattern], scope: Scope) -> list[list[Pattern]]:
+        """The patterns in groups; patterns of different groups share no unknown variable or constant."""
+        groups: list[tuple[set[Key], list[Pattern]]] = []
+        for pattern in left:
+            free = {part for part in pattern if isinstance(part, (Variable, Constant)) and part not in scope.bound}
+            apart = [group for group in groups if not group[0] & free]
+            joined = [group for group in groups if group[0] & free]
+            members = [it for _, found in joined for it in found]
+            groups = [*apart, (free.union(*(parts for parts, _ in joined)), [*members, pattern])]
+        return [members for _, members in groups]
+
+    def _near(self, groups: Sequence[Sequence[Pattern]], scope: Scope, consume: Callable[[], None]) -> None:
+        """Writes the test that each group of patterns has a solution, as far as lookups can tell, and then consume."""
+        if not groups:
+            consume()
+            return
+        first, *rest = groups
+        rank = min(self._rank(it, scope) for it in first)
+        if rank >= _NEAR:
+            self._near(rest, scope, consume)
+        elif len(first) == 1 and rank == 0.0:
+            self._pattern(first[0], scope, lambda _: self._near(rest, scope, consume))
+        else:
+            with self.block(f"if {self.any(lambda succeed: self._walk(first, scope, succeed))}:"):
+                self._near(rest, scope, consume)
+
+    def _walk(self, left: Sequence[Pattern], scope: Scope, succeed: Callable[[], None]) -> None:
+        ranked = [(self._rank(it, scope), it) for it in left]
+        rank, pattern = min(ranked, key=_first, default=(_NEAR, None))
+        if pattern is None or rank >= _NEAR:
+            succeed()
+            return
+        rest = [it for it in left if it != pattern]
+        self._pattern(pattern, scope, lambda found: self._walk(rest, found, succeed))
+
+    def _may_test(self, scope: Scope) -> bool:
+        """Whether some, but not all, constants are known, so that the units can be tested before a lookup."""
+        if self._units is None or self._tested or UNIT in scope.bound:
+            return False
+        known = sum(constant in scope.bound for constant in self._units.constants)
+        return 0 < known < len(self._units.constants)
+
+    def _test_constants(self, scope: Scope, consume: Callable[[], None]) -> None:
+        assert self._units is not None
+        index, part = self._units_with(scope)
+        self._tested = True
+        with self.block(f"if {part} in {index}:"):
+            consume()
+        self._tested = False
+
+    def _units_with(self, scope: Scope) -> tuple[str, str]:
+        """The names of the index of units by the known constants, and of the key in it."""
+        assert self._units is not None
+        constants = self._units.constants
+        positions = tuple(position for position, constant in enumerate(constants) if constant in scope.bound)
+        index = self.share("index", self._units.part(positions))
+        return index, key_text([scope.name(constants[position]) for position in positions])
+
+    def _rank(self, pattern: Pattern, scope: Scope) -> float:
+        """The expected number of matching quads, as a rough power of ten."""
+
+        def known(part: Part | None) -> bool:
+            return not isinstance(part, (Variable, Constant)) or part in scope.bound
+
+        s, p, o = known(pattern.s), known(pattern.p), known(pattern.o)
+        graph = 0.0 if known(pattern.graph) else 0.5
+        if s and p and o:
+            return graph
+        if p and s:
+            return 0.5 + graph
+        if p and o:
+            return (3.0 if pattern.p == RDF_TYPE else 1.5) + graph
+        if s:
+            return 1.0 + graph
+        if o:
+            return 2.5 + graph
+        return (4.0 if p else 6.0) + graph
+
+    def _unit_rank(self, scope: Scope) -> float | None:
+        """The same for the join with the units; None if it has been written."""
+        if self._units is None:
+            return None
+        known = sum(constant in scope.bound for constant in self._units.constants)
+        if UNIT in scope.bound:
+            return None
+        if known == len(self._units.constants):
+            return -1.0
+        return 2.0 if known else 3.5
+
+    def bind_constants(self, scope: Scope, consume: Consume) -> None:
+        """Writes the join with the units, if it has not been written. Binds all constants and the unit."""
+        units = self._units
+        if units is None or UNIT in scope.bound:
+            consume(scope)
+            return
+        key_name, unit = self.name("key"), self.name("unit")
+        known = [constant in scope.bound for constant in units.constants]
+        everyone = self.share("units", units.all)
+        if all(known):
+            self.emit(f"{unit} = {everyone}.get({key_text([scope.name(constant) for constant in units.constants])})")
+            with self.block(f"if {unit} is not None:"):
+                consume(scope.binding(UNIT, unit))
+            return
+        if any(known):
+            index, part = self._units_with(scope)
+            head = self.loop(key_name, f"{index}.get({part}, ())")
+        else:
+            head = self.loop(f"{key_name}, {unit}", f"{everyone}.items()")
+        with head:
+            if any(known):
+                self.emit(f"{unit} = {everyone}[{key_name}]")
+            inner = scope.binding(UNIT, unit)
+            for position, constant in enumerate(units.constants):
+                if not known[position]:
+                    inner = inner.binding(
+                        constant, key_name if len(units.constants) == 1 else f"{key_name}[{position}]"
+                    )
+            consume(inner)
+
+    def _pattern(self, pattern: Pattern, scope: Scope, consume: Consume) -> None:
+        """Writes loops over the quads that match a pattern."""
+        if isinstance(pattern.p, str):
+            self._hold(pattern.p, False)
+            tables = self._cts.tables[pattern.p]
+            if pattern.graph is None:
+                self._triple(pattern, scope, consume, tables.default, None)
+            else:
+                self._in_graph(pattern, scope, consume, self.share("named", tables.named))
+            return
+        self._hold(None, False)
+        everything = self.share("tables", self._cts.tables)
+        tables_name = self.name("tables")
+        if pattern.p in scope.bound:
+            self.emit(f"{tables_name} = {everything}.get({scope.name(pattern.p)})")
+            head, inner = self.block(f"if {tables_name} is not None:"), scope
+        else:
+            predicate = self.name("v")
+            head = self.loop(f"{predicate}, {tables_name}", f"{everything}.items()")
+            inner = scope.binding(pattern.p, predicate)
+        with head:
+            if pattern.graph is None:
+                self._triple(pattern, inner, consume, None, f"{tables_name}.default")
+            else:
+                self._in_graph(pattern, inner, consume, f"{tables_name}.named")
+
+    def _in_graph(self, pattern: Pattern, scope: Scope, consume: Consume, named: str) -> None:
+        table = self.name("table")
+        graph = pattern.graph
+        assert graph is not None
+        if isinstance(graph, (Variable, Constant)) and graph not in scope.bound:
+            name = self.name("v")
+            with self.loop(f"{name}, {table}", f"{named}.items()"):
+                self._triple(pattern, scope.binding(graph, name), consume, None, table)
+            return
+        self.emit(f"{table} = {named}.get({self.part(graph, scope)})")
+        with self.block(f"if {table} is not None:"):
+            self._triple(pattern, scope, consume, None, table)
+
+    def _triple(self, pattern: Pattern, scope: Scope, consume: Consume, table: Any, table_name: str | None) -> None:
+        """Writes the loops over subject and object in one table.
+
+        table: known when the text is compiled; table_name: its name in the function. One of them is None.
+        """
+
+        def known(part: Part) -> bool:
+            return not isinstance(part, (Variable, Constant)) or part in scope.bound
+
+        def half(name: str) -> str:
+            return f"{table_name}.{name}" if table_name else self.share(name, getattr(table, name))
+
+        s, o = pattern.s, pattern.o
+        subject, object_ = self.part(s, scope), self.part(o, scope)
+        if known(s) and known(o):
+            with self.block(f"if {object_} in {half('sp')}.get({subject}, ()):"):
+                consume(scope)
+        elif known(s):
+            assert isinstance(o, (Variable, Constant))
+            name = self.name("v")
+            with self.loop(name, f"{half('sp')}.get({subject}, ())"):
+                consume(scope.binding(o, name))
+        elif known(o):
+            assert isinstance(s, (Variable, Constant))
+            self._hold(pattern.p if isinstance(pattern.p, str) else None, True)
+            name = self.name("v")
+            with self.loop(name, f"{half('po')}.get({object_}, ())"):
+                consume(scope.binding(s, name))
+        else:
+            assert isinstance(s, (Variable, Constant)) and isinstance(o, (Variable, Constant))
+            name, members = self.name("v"), self.name("members")
+            with self.loop(f"{name}, {members}", f"{half('sp')}.items()"):
+                inner = scope.binding(s, name)
+                if s == o:
+                    with self.block(f"if {name} in {members}:"):
+                        consume(inner)
+                else:
+                    other = self.name("v")
+                    with self.loop(other, members):
+                        consume(inner.binding(o, other))
+
+    def quad(self, pattern: Pattern, consume: Consume) -> None:
+        """Binds a pattern to the quad s, p, o, g, whose predicate is known to match."""
+        scope = Scope({}, {})
+        tests = []
+        for name, part in zip("spog", pattern, strict=True):
+            if part is None:
+                tests.append("g is None")
+            elif isinstance(part, str):
+                if name != "p":
+                    tests.append(f"{name} == {part!r}")
+            elif part in scope.bound:
+                tests.append(f"{name} == {scope.name(part)}")
+            else:
+                if name == "g":
+                    tests.append("g is not None")
+                scope = scope.binding(part, name)
+        if tests:
+            with self.block(f"if {' and '.join(tests)}:"):
+                consume(scope)
+        else:
+            consume(scope)
+
+
+def _first(ranked: tuple[float, Any]) -> float:
+    return ranked[0]
