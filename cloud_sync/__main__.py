@@ -11,7 +11,7 @@ from lamplighter.engine.errors import GatewayError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 well, 2 it could not be done."""
+    """Runs the command and returns its exit code: 0 success, 2 failure."""
     parser = argparse.ArgumentParser(prog="python -m lamplighter.cloud_sync", description="Ships the change log.")
     add_modes(parser, light_context)
     options = parser.parse_args(arguments)

@@ -1,8 +1,9 @@
-"""What gateway and collector tell each other by small objects beside the segments.
+"""Small objects beside the segments, by which gateway and collector exchange confirmations.
 
-``<stem>.ndjson.zst`` is a segment, ``<stem>.json`` its seal, written after it. The collector answers with
-``<stem>.landed.json`` or ``<stem>.refused.json``. A stem is ``<epoch>-<first>-<last>``, or that of a snapshot,
-``<epoch>-<sequence>``, with ``.r1``, ``.r2``... behind it where an earlier object of that name was not what was sent.
+``<stem>.ndjson.zst`` is a segment; ``<stem>.json`` is its seal, written after it. The collector answers with
+``<stem>.landed.json`` or ``<stem>.refused.json``. A stem is ``<epoch>-<first>-<last>`` for a segment and
+``<epoch>-<sequence>`` for a snapshot. If an object of that name has other content, the stem gets a suffix ``.r1``,
+``.r2`` and so on.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ SNAPSHOTS = "snapshots"
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of an object. sha256: of the bytes that the collector found; at: when, RFC 3339; reason: of a
-    refusal."""
+    """The collector's answer. sha256: of the bytes that it read; at: RFC 3339 time; reason: of a refusal."""
 
     sha256: str
     at: str
@@ -25,7 +25,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SnapshotSeal(msgspec.Struct, frozen=True):
-    """What stands beside a snapshot that was shipped: the seal of a segment has no such thing as quads."""
+    """The seal of a shipped snapshot. It differs from that of a segment: it counts quads."""
 
     v: int
     gw: str
@@ -37,7 +37,7 @@ class SnapshotSeal(msgspec.Struct, frozen=True):
 
 
 def stem_of_seal(name: str) -> str | None:
-    """The stem of a name that is a seal's; None for other objects."""
+    """The stem of a seal's name; None for the name of another object."""
     if not name.endswith(SEAL) or name.endswith((LANDED, REFUSED)):
         return None
     return name.removesuffix(SEAL)

@@ -27,7 +27,7 @@ _TIME_ERROR = 5
 
 @dataclass(frozen=True)
 class Context:
-    """What the commands work on. folder: where the configuration stands; trusted: whether the wall clock is."""
+    """Input of the commands. folder: that of the configuration file; trusted: whether the wall clock is trusted."""
 
     settings: SyncSettings
     data: Path
@@ -36,7 +36,7 @@ class Context:
 
 
 def clock_is_synchronised() -> bool:
-    """What the kernel says, by adjtimex(2) with modes 0, which reads."""
+    """Whether the kernel reports a synchronised clock (adjtimex(2), read only)."""
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
     return bool(0 <= state != _TIME_ERROR)
 
@@ -47,7 +47,7 @@ def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Names
 
     def mode(name: str, text: str, function: Callable[[argparse.Namespace, Context], int]) -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
-        for option in ("--config", "--data"):  # they may stand before the mode, too
+        for option in ("--config", "--data"):  # also accepted before the subcommand
             one.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as for all commands")
         one.set_defaults(command=lambda options: function(options, context(options)))
         return one
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace, context: Context) -> int:
     with alone(context.data):
         while True:
             try:
-                # Each round makes its connection anew, since it may break between them.
+                # Each round opens a new connection, because one may break between rounds.
                 url = _from(context.folder, settings.destination)
                 with closing(destination(url, storage_options(settings.options_file, context.folder))) as to:
                     status = Shipper(context.data, to, settings, clock).run()
@@ -100,7 +100,7 @@ def _status(options: argparse.Namespace, context: Context) -> int:
     try:
         status = with_lag(read_status(context.data), context.data)
     except OSError as error:
-        raise ConfigurationError(f"{error.filename}: {error.strerror}; name the data folder with --data") from error
+        raise ConfigurationError(f"{error.filename}: {error.strerror}; set --data to the data folder") from error
     if options.json:
         print(json.dumps(msgspec.to_builtins(status)))
         return 0
@@ -134,7 +134,7 @@ def _snapshot(place: tuple[int, int], landed: bool, age_s: float) -> str:
 
 
 def light_context(options: argparse.Namespace) -> Context:
-    """What the commands work on, from the few keys of lamplighter.toml that shipping needs.
+    """The context from the keys of lamplighter.toml that shipping needs. The gateway checks the other keys.
 
     Raises ConfigurationError.
     """
@@ -146,7 +146,7 @@ def light_context(options: argparse.Namespace) -> Context:
     try:
         document = msgspec.convert({} if config is None else tomllib.loads(config.read_text()), _Document)
     except OSError as error:
-        raise ConfigurationError(f"{config}: {error.strerror}; name another file with --config") from error
+        raise ConfigurationError(f"{config}: {error.strerror}; set --config to another file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{config}: not TOML: {error}") from error
     except msgspec.ValidationError as error:

@@ -1,9 +1,9 @@
-"""Files that are there as a whole or not at all, in folders in which others may write, too.
+"""Atomic files in folders that other users may write to.
 
-No symbolic link is followed below the folder that the operator has named, and what is no regular file is not read: a
-link would let whoever writes in a folder read and overwrite files of the user that runs this program. Each component is
-opened relative to the one before, so that nothing can be swapped between a check and its use. Hard links are followed:
-nothing tells them from files, and Linux lets nobody link what he cannot write (``fs.protected_hardlinks``).
+Below the folder that the operator names, symbolic links are refused, and only regular files are read. Otherwise another
+user of the folder could make this process read or overwrite its own user's files. Each path component is opened
+relative to the one before, so nothing can be swapped between a check and its use. Hard links are followed: they cannot
+be told from files, and Linux refuses to link a file that the user cannot write (``fs.protected_hardlinks``).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 _PART = ".sync-part"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Opening a FIFO for reading would wait for a writer."""
+"""Non-blocking, because opening a FIFO for reading would wait for a writer."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
 def opened_folder(root: Path, parts: Sequence[str] = (), *, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder root/parts. make: the folders below root are made where they are missing.
+    """A descriptor of the folder root/parts. make: create missing folders below root.
 
-    root may be a link, since the operator has named it. Raises UpstreamError for a link below it, OSError.
+    root itself may be a link. Raises UpstreamError for a link below it, OSError.
     """
     descriptor = os.open(root, _FOLDER)
     try:
@@ -51,9 +51,9 @@ def opened_folder(root: Path, parts: Sequence[str] = (), *, make: bool = False) 
 
 
 def open_plain(name: str | Path, folder: int | None = None, place: Path | None = None) -> io.BufferedReader:
-    """A regular file, to be read. folder: a descriptor of the folder that it is in; place: for errors.
+    """Opens a regular file for reading. folder: descriptor of its folder; place: its path in error messages.
 
-    Raises UpstreamError for a link, a FIFO, a device; OSError.
+    Raises UpstreamError for a link, a FIFO or a device; OSError.
     """
     place = place or Path(name)
     try:
@@ -69,21 +69,21 @@ def open_plain(name: str | Path, folder: int | None = None, place: Path | None =
 
 
 def create_plain(name: str | Path, folder: int | None = None) -> BinaryIO:
-    """A new file, to be written. What has its name, a link for instance, is removed before. Raises OSError."""
+    """Creates a file for writing. An existing file or link of that name is removed first. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
     return os.fdopen(os.open(name, _CREATE, 0o666, dir_fd=folder), "wb")
 
 
 def refuse_link(name: str | Path, folder: int | None, place: Path) -> None:
-    """Raises UpstreamError if there is a link of that name."""
+    """Raises UpstreamError if the name is a symbolic link."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise UpstreamError(f"{place}: a symbolic link, and none is followed here; remove it")
+            raise UpstreamError(f"{place}: a symbolic link, which is not followed here; remove it")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Puts a small file in its place at once, over an older one; one writer at a time. Raises OSError."""
+    """Replaces a small file atomically and durably. There must be one writer at a time. Raises OSError."""
     part = path.with_name(path.name + _PART)
     with create_plain(part) as file:
         file.write(content)
@@ -94,18 +94,20 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def check_owner(data: Path, instead: str) -> None:
-    """Raises ConfigurationError for root where the data folder is another user's: the service, which runs as that one,
-    could not go on with what root would leave there. instead: what to do."""
+    """Raises ConfigurationError if root runs this on another user's data folder.
+
+    The service runs as that user and could not write the files that root would leave. instead: what to run.
+    """
     try:
         owner = data.stat().st_uid
-    except OSError:  # not there yet, or whoever opens it says why not
+    except OSError:  # it does not exist yet; other errors are reported where the folder is opened
         return
     if os.geteuid() == 0 != owner:
-        raise ConfigurationError(f"{data} is not root's, and its user could not go on with root's files; {instead}")
+        raise ConfigurationError(f"{data} belongs to another user, who could not write files made by root; {instead}")
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable. Raises OSError."""
+    """Makes the directory entries of a folder durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Time as the shipper knows it, and how fast it sends."""
+"""The shipper's clock, and its bandwidth limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """What the shipper asks of time. wall: seconds since 1970; trusted: whether that is synchronised; steady, sleep:
-    seconds for the bandwidth."""
+    """wall: seconds since 1970; trusted: whether the wall clock is synchronised; steady, sleep: monotonic seconds."""
 
     wall: Callable[[], float] = time.time
     trusted: Callable[[], bool] = lambda: True
@@ -19,7 +18,7 @@ class Clock:
 
 
 class Pace:
-    """Holds bytes back, so that no more than so many go in a second on average."""
+    """Limits the average rate of chunks. bytes_per_s_max: 0 for no limit."""
 
     def __init__(self, bytes_per_s_max: int, clock: Clock) -> None:
         self._rate = bytes_per_s_max

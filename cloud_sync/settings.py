@@ -32,16 +32,16 @@ class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where sealed segments go, and at what pace.
+    """Where sealed segments go, and how fast.
 
     destination: a folder, or a URL that fsspec knows; empty: nothing is shipped.
-    options_file: TOML with what the destination asks for (names, keys, addresses); beside the configuration file or in
-        systemd's folder of credentials unless absolute; empty: none.
-    bytes_per_s_max: on average over each part of an object; 0: any.
-    window: local hours in which anything is sent, such as ``01:00-05:30``, also over midnight; empty: always. Without
-        a clock that can be trusted nobody knows the hour, and the window is not kept.
-    interval_s: how often `lamplighter sync run` without `--once` looks for something to ship.
-    snapshot_s: a snapshot is shipped this long after the last one, besides those after a gap and of a new epoch.
+    options_file: TOML file with the destination's options (names, keys, addresses). A relative name is looked up in
+        systemd's credentials folder, then beside the configuration file. Empty: none.
+    bytes_per_s_max: average rate; 0: no limit.
+    window: local hours in which the shipper sends, such as ``01:00-05:30``; may span midnight; empty: always. The
+        window has no effect while the clock is not trusted.
+    interval_s: how often `lamplighter sync run` without `--once` looks for segments.
+    snapshot_s: interval between snapshots, besides those after a gap and of a new epoch.
     """
 
     destination: str = ""
@@ -52,7 +52,7 @@ class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     snapshot_s: Positive = 604_800
 
     def open_at(self, now: datetime) -> bool:
-        """Whether the window is open at a local time; one whose ends are the same never closes."""
+        """Whether the window is open at a local time. A window with equal ends is always open."""
         if not self.window:
             return True
         begin, end = (time.fromisoformat(text) for text in self.window.split("-"))
@@ -61,10 +61,10 @@ class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def storage_options(file: str, folder: Path) -> dict[str, Any]:
-    """What an options file says, {} where none is named.
+    """The content of an options file; {} if file is empty.
 
-    file: its name; folder: where it is unless the name is absolute or systemd has a credential of that name. Raises
-    ConfigurationError, also for a file that everybody may read: it has secrets.
+    folder: where a relative name is, unless systemd has a credential of that name. Raises ConfigurationError, also for
+    a world-readable file, because it has secrets.
     """
     if not file:
         return {}
@@ -74,9 +74,9 @@ def storage_options(file: str, folder: Path) -> dict[str, Any]:
         path = Path(credentials) / file
     try:
         if path.stat().st_mode & 0o007:
-            raise ConfigurationError(f"{path}: everybody may read it, and it has secrets; chmod 600 {path}")
+            raise ConfigurationError(f"{path}: the file has secrets and is world-readable; chmod 600 {path}")
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}; it is what sync.options_file names") from error
+        raise ConfigurationError(f"{path}: {error.strerror}; correct sync.options_file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: not TOML: {error}") from error

@@ -1,9 +1,8 @@
 """Ships sealed segments, oldest first, and snapshots where history has a hole; moves on by what is confirmed.
 
-An object is sent before its seal, under a name that nobody has written yet. Nothing is remembered that could not be
-forgotten: a run that was killed is followed by one that finds its objects there and compares them. Nothing is listed
-at the destination; each run asks for the answers to what it waits for, oldest first, and stops at the first that is
-not there.
+An object is sent before its seal, under a name that is still free. No state is required: after a kill, the next run
+finds the objects at the destination and compares them. The shipper lists nothing at the destination. Each run asks for
+the answers that it waits for, oldest first, and stops at the first one that is missing.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 NAMES_MAX = 5
-"""Under so many names one segment is sent at most."""
+"""The most names under which one segment is sent."""
 ROUND = 50
-"""After so many segments answers are looked for again."""
+"""Number of segments after which the shipper looks for answers again."""
 _CHUNK = 64 * 1024
 
 
 class Fate(Enum):
-    """What has become of a segment that was sent. SETTLED: the collector has it, landed or in quarantine, or the
-    gateway has removed it; WAITS: for the collector; SENT_AGAIN: just now."""
+    """State of a segment that was sent. SETTLED: the collector has it, landed or in quarantine, or the gateway has
+    removed it; WAITS: the collector has not answered; SENT_AGAIN: sent again just now."""
 
     SETTLED = auto()
     WAITS = auto()
@@ -62,25 +61,24 @@ class Fate(Enum):
 
 @contextlib.contextmanager
 def alone(data: Path) -> Iterator[None]:
-    """Keeps other shippers of the data folder out, for as long as this process lives. Raises UpstreamError,
-    ConfigurationError."""
+    """Holds the lock of a data folder's shipper. Raises ConfigurationError; UpstreamError if it is held elsewhere."""
     try:
-        # For reading, which a lock is content with: whoever made the file, the data folder's user goes on with it.
+        # A lock needs no write access, so the data folder's user can lock a file that root has made.
         lock = os.open(data / "sync.lock", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise ConfigurationError(f"{data}: {error.strerror}; name the gateway's data folder with --data") from error
+        raise ConfigurationError(f"{data}: {error.strerror}; set --data to the gateway's data folder") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UpstreamError(f"{data}: another `lamplighter sync` is at work here; let it, or end it") from error
+            raise UpstreamError(f"{data}: another `lamplighter sync` is running; wait for it, or stop it") from error
         yield
     finally:
         os.close(lock)
 
 
 class Shipper:
-    """Ships what one data folder has. data: the gateway's, which goes on working in it."""
+    """Ships one data folder while its gateway runs. data: the gateway's data folder."""
 
     def __init__(self, data: Path, to: Destination, settings: SyncSettings, clock: Clock | None = None) -> None:
         self._data = data
@@ -92,12 +90,12 @@ class Shipper:
         self.status = self._known_here(read_status(data))
 
     def run(self) -> Status:
-        """Sends what there is to be sent; what became of it. Raises GatewayError, and says so in `sync.json`."""
+        """Sends what is waiting and returns the new status. Raises GatewayError, after writing it to `sync.json`."""
         try:
             if self._run():
                 self._update(last_success=self._clock.wall(), last_error="", last_error_at=None)
         except (GatewayError, OSError) as error:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # the first error is reported
                 self._update(last_error=str(error), last_error_at=self._clock.wall())
                 self._save()
             if isinstance(error, OSError):
@@ -108,7 +106,7 @@ class Shipper:
         return self.status
 
     def _run(self) -> bool:
-        """Whether it was the hour to."""
+        """False outside the window."""
         if not self._open():
             logger.info("nothing sent outside sync.window", window=self._settings.window)
             return False
@@ -123,7 +121,7 @@ class Shipper:
             self._confirm()
 
     def _ship_round(self, waiting: list[Sealed]) -> bool:
-        """Sends some of them; whether there may be more to do."""
+        """Sends up to `ROUND` of them. False if there is no more to do."""
         for segment in waiting[:ROUND]:
             if not self._open():
                 logger.info("sync.window closed", window=self._settings.window)
@@ -144,10 +142,10 @@ class Shipper:
         return True
 
     def _seal(self, segment: Sealed) -> tuple[Seal, bytes] | None:
-        """What a segment's seal says, and the bytes of it; None if the gateway has removed the segment.
+        """A segment's seal, decoded and as bytes; None if the gateway has removed the segment.
 
-        A seal that cannot be read is replaced by one that says what is there. Each line has a checksum of its own, and
-        the next seal names this hash, so the collector will see whether that is what it was.
+        A seal that cannot be read is replaced by one that is computed from the segment. The collector can still check
+        the segment: each line has a checksum, and the next seal names this segment's hash.
         """
         if (found := segment.seal()) is not None:
             return found
@@ -156,14 +154,14 @@ class Shipper:
         with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             sha256, size = _sha256(file), file.tell()
             seal = Seal(VERSION, self._gateway, epoch, first, last, last - first + 1, size, sha256, None)
-            self._tell(f"{segment.path}: its seal cannot be read; it is shipped with one that was made from it")
+            self._tell(f"{segment.path}: the seal cannot be read; the segment is shipped with a new one")
             return seal, msgspec.json.encode(seal) + b"\n"
         return None
 
     def _segment_is_sent(self, segment: Sealed, seal: bytes, name: int = 0) -> bool:
-        """Sends a segment and its seal; False if the gateway has removed it. name: the first to be tried."""
+        """Sends a segment and its seal. False if the gateway has removed it. name: number of the first name to try."""
         try:
-            with open_plain(segment.path) as file:  # it can be read to its end from now on, whoever removes it
+            with open_plain(segment.path) as file:  # an open file can be read even after the gateway removes it
                 self._send("", segment.stem, file, seal, name)
         except FileNotFoundError:
             logger.info("segment removed before it was sent", name=segment.name)
@@ -171,7 +169,10 @@ class Shipper:
         return True
 
     def _send(self, folder: str, stem: str, file: BinaryIO, seal: bytes, name: int = 0) -> str:
-        """Sends an object and then its seal, under the first name that is free or has just that; the name."""
+        """Sends an object, then its seal, under the first name that is free or has the same content. Returns the name.
+
+        Raises UpstreamError.
+        """
         digest = ""
         for number in range(name, NAMES_MAX):
             tried = _numbered(stem, number)
@@ -185,14 +186,14 @@ class Shipper:
                 continue
             return tried
         raise UpstreamError(
-            f"{self._to.url}/{self._gateway}: under all {NAMES_MAX} names of {stem} there is something else; another "
-            "gateway may have the same identity, or somebody changes what is there"
+            f"{self._to.url}/{self._gateway}: all {NAMES_MAX} names of {stem} have other content; check whether "
+            "another gateway has the same identity, and who else writes there"
         )
 
     # --- confirmation ---
 
     def _confirm(self) -> None:
-        """Moves on through what has been answered without a break."""
+        """Advances `confirmed` over the segments that have an answer, up to the first one without."""
         before = self.status.confirmed
         unbroken = True
         try:
@@ -215,7 +216,7 @@ class Shipper:
             self._confirm_snapshot(snapshot)
 
     def _fate(self, segment: Sealed, seal: Seal, content: bytes) -> Fate:
-        """What has become of a segment that was sent. What has arrived damaged, or has gone, is sent again."""
+        """The state of a segment that was sent. A segment that arrived damaged, or has gone, is sent again."""
         sha256 = seal.sha256
         for number in range(NAMES_MAX):
             place = f"{self._gateway}/{_numbered(segment.stem, number)}"
@@ -223,14 +224,14 @@ class Shipper:
             if landed is not None and landed.sha256 == sha256:
                 return Fate.SETTLED
             if landed is not None:
-                # Whatever has landed is not this segment, which is sent under another name.
+                # The landed object is not this segment. Send the segment under another name.
                 self._tell(
-                    f"{self._to.url}/{place}{LANDED}: the collector confirms sha256 {landed.sha256}, and the segment "
-                    f"here has {sha256}; another gateway may have the same identity, or somebody changes what is there"
+                    f"{self._to.url}/{place}{LANDED}: the collector confirms sha256 {landed.sha256}, but the segment "
+                    f"here has {sha256}; check whether another gateway has the same identity, and who else writes there"
                 )
             refused = self._answer(place + REFUSED)
             if refused is not None and self._is_here(segment, refused) and self._to.get(place + SEAL) == content:
-                # What the collector has is what is here, and it keeps it: nothing is gained by holding on to it.
+                # The collector has the same bytes and keeps them. The gateway may remove its copy.
                 self._update(refused=self.status.refused + 1)
                 self._tell(f"{segment.name}: the collector keeps it in quarantine: {refused.reason}")
                 return Fate.SETTLED
@@ -238,14 +239,17 @@ class Shipper:
                 if self._to.get(place + SEAL) is not None and self._to.exists(place + SUFFIX):
                     return Fate.WAITS
                 return Fate.SENT_AGAIN if self._segment_is_sent(segment, content, number) else Fate.SETTLED
-        self._tell(f"{segment.name}: {NAMES_MAX} times something else has arrived; it waits until somebody looks why")
+        self._tell(
+            f"{segment.name}: all {NAMES_MAX} names at the destination have other content, so the segment waits; check "
+            "who else writes there"
+        )
         return Fate.WAITS
 
     def _is_here(self, segment: Sealed, refused: Answer) -> bool:
-        """Whether what was refused is what is here, so that sending it again would change nothing."""
+        """Whether the refused object has the bytes of this segment, so that sending it again would change nothing."""
         with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             return _sha256(file) == refused.sha256
-        return True  # it has gone, so there is nothing to be sent
+        return True  # the gateway has removed the segment: nothing can be sent
 
     def _confirm_snapshot(self, snapshot: SentSnapshot) -> None:
         place = f"{self._gateway}/{SNAPSHOTS}/{snapshot.stem}"
@@ -263,12 +267,12 @@ class Shipper:
         try:
             return msgspec.json.decode(content, type=Answer)
         except msgspec.MsgspecError as error:
-            raise UpstreamError(f"{self._to.url}/{name}: not an answer of a collector: {error}; remove it") from error
+            raise UpstreamError(f"{self._to.url}/{name}: not a collector's answer: {error}; remove it") from error
 
     # --- snapshots ---
 
     def _note_hole(self, name: SegmentName) -> None:
-        """What lies between a segment and what was sent before it has gone; only a snapshot can make up for it."""
+        """Requests a snapshot if records before this segment were removed before they were sent."""
         epoch, last = self.status.sent
         expected = last + 1 if epoch == name.epoch else 1
         if name.first > expected:
@@ -291,9 +295,9 @@ class Shipper:
                 stem = str(newest).removesuffix(SUFFIX)
                 stem = self._send(SNAPSHOTS, stem, file, msgspec.json.encode(seal) + b"\n")
         except FileNotFoundError:
-            return  # a newer one is there
+            return  # a newer snapshot has replaced it
         except (ValueError, zstandard.ZstdError) as error:
-            self._tell(f"{path}: damaged, so it is not shipped: {error}")
+            self._tell(f"{path}: the snapshot is damaged and is not shipped: {error}")
             return
         self._update(
             snapshot=SentSnapshot(newest.epoch, newest.first, stem, seal.sha256, self._clock.wall()),
@@ -310,14 +314,14 @@ class Shipper:
             return False
         wanted = self.status.wanted
         age_s = self._clock.wall() - sent.at
-        # A clock that was set back says nothing about the age.
+        # If the clock was set back, the age is unknown.
         old = not 0 <= age_s < self._settings.snapshot_s
         return newest.epoch > sent.epoch or (wanted != (0, 0) and place >= wanted) or old
 
-    # --- small things ---
+    # --- status ---
 
     def _known_here(self, status: Status) -> Status:
-        """What is known of another destination says nothing about this one."""
+        """The status, without what it says of another destination."""
         if status.destination == self._to.url:
             return status
         return msgspec.structs.replace(
@@ -336,7 +340,7 @@ class Shipper:
         path = blocking(self._data)
         if path is not None:
             self._tell(
-                f"{path}: the gateway has not sealed it, and what follows it waits; `lamplighter verify` says what is "
+                f"{path}: the gateway has not sealed it, so later segments wait; `lamplighter verify` shows what is "
                 "wrong with it"
             )
 
@@ -353,7 +357,7 @@ def _identity(data: Path) -> str:
         return (data / "identity").read_text().strip()
     except OSError as error:
         raise ConfigurationError(
-            f"{data / 'identity'}: {error.strerror}; start the gateway once, or name its data folder with --data"
+            f"{data / 'identity'}: {error.strerror}; start the gateway once, or set --data to its data folder"
         ) from error
 
 
@@ -366,7 +370,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
         try:
             data = file.read(_CHUNK)
         except OSError as error:
-            hint = "the card may be failing; keep a backup"
+            hint = "the card may be failing; make a backup"
             raise ChangeLogError(str(error.strerror), path=Path(file.name), hint=hint) from error
         if not data:
             return
@@ -391,7 +395,7 @@ def _newest_snapshot(data: Path) -> SegmentName | None:
 
 
 def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName) -> SnapshotSeal:
-    """Raises ValueError, ZstdError for a file that is not whole."""
+    """The seal of a snapshot file. Raises ValueError or ZstdError for a truncated file."""
     sha256 = _sha256(file)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -401,5 +405,5 @@ def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName) -> SnapshotS
             last = line
     part = decode(last.rstrip(b"\n")).snapshot
     if part is None or not part.last or part.quads is None:
-        raise ValueError("it breaks off")
+        raise ValueError("it is truncated")
     return SnapshotSeal(VERSION, gateway, name.epoch, name.first, part.quads, size, sha256)

@@ -1,7 +1,7 @@
-"""Files of the shipper in the data folder: how far it has come, for itself, for people and for the gateway.
+"""The shipper's progress files in the data folder.
 
-``shipped.json`` is what the gateway's retention goes by; ``sync.json`` may be lost: then what is at the destination
-already is compared instead of sent.
+The gateway's retention reads ``shipped.json``. The loss of ``sync.json`` does no harm: the next run compares the
+objects at the destination instead of sending them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SEAL_BYTES_MAX = 64 * 1024
 
 
 class SentSnapshot(msgspec.Struct, frozen=True):
-    """The snapshot that was sent last. stem: its name at the destination; at: seconds since 1970; landed: whether the
-    collector has confirmed it."""
+    """The last snapshot sent. stem: its name at the destination; at: seconds since 1970; landed: whether the collector
+    has confirmed it."""
 
     epoch: int
     seq: int
@@ -43,11 +43,10 @@ class SentSnapshot(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """`sync.json`. Times are seconds since 1970.
 
-    sent: the last record at the destination; confirmed: the last whose landing was confirmed, with all before it;
-    wanted: the first place at which a snapshot makes up for records that went before they were sent. lag_records,
-    lag_bytes, oldest_at: sealed segments that are not confirmed, and when the oldest was sealed. refused: segments
-    that the collector keeps in its quarantine. problem, problem_at: the last thing that somebody should look into,
-    which does not stop the shipper.
+    sent: the last record at the destination. confirmed: the last record whose landing is confirmed, with all before it.
+    wanted: the first place whose snapshot replaces records that were removed before they were sent. lag_records,
+    lag_bytes, oldest_at: sealed segments without confirmation, and when the oldest was sealed. refused: segments in the
+    collector's quarantine. problem, problem_at: the last problem that needs attention but does not stop the shipper.
     """
 
     destination: str = ""
@@ -76,7 +75,7 @@ class _Shipped(msgspec.Struct, frozen=True):
 
 
 def read_status(data: Path) -> Status:
-    """What `sync.json` says, the defaults where it cannot be read; confirmed is that of `shipped.json`."""
+    """The content of `sync.json`, or defaults if it cannot be read. `confirmed` comes from `shipped.json`."""
     status = Status()
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         status = msgspec.json.decode((data / STATUS).read_bytes(), type=Status)
@@ -93,13 +92,13 @@ def write_status(data: Path, status: Status) -> None:
 
 
 def write_shipped(data: Path, place: Place) -> None:
-    """Raises OSError. The gateway may let go of everything up to there."""
+    """Allows the gateway to remove all records up to this place. Raises OSError."""
     write_whole(data / SHIPPED, msgspec.json.encode(_Shipped(*place)) + b"\n")
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A sealed segment in the data folder. The gateway may remove it at any moment."""
+    """A sealed segment in the data folder. The gateway may remove it at any time."""
 
     path: Path
     name: SegmentName
@@ -114,7 +113,7 @@ class Sealed:
         return seal_name(self.name).removesuffix(".json")
 
     def seal(self) -> tuple[Seal, bytes] | None:
-        """What its seal says, and the bytes of it; None if there is none that can be read."""
+        """The seal, decoded and as bytes; None if it is missing or cannot be read."""
         with (
             contextlib.suppress(OSError, UpstreamError, msgspec.MsgspecError),
             open_plain(self.path.parent / seal_name(self.name)) as file,
@@ -125,22 +124,22 @@ class Sealed:
 
 
 def sealed_segments(data: Path, after: Place = (0, 0)) -> list[Sealed]:
-    """Those that end behind a record, oldest first, up to one that is not sealed. Raises OSError.
+    """Sealed segments that end after a record, oldest first, up to the first unsealed one. Raises OSError.
 
-    The gateway seals in their order; where it could not, what is behind would arrive before what it could not seal.
+    The gateway seals in order. If it could not seal one, later segments must wait, or they would arrive before it.
     """
     sealed, unsealed = _segments(data)
     return [one for one in sealed if one.end > after and (unsealed is None or one.name[:2] < unsealed.name[:2])]
 
 
 def blocking(data: Path) -> Path | None:
-    """A segment that is not sealed while later ones are, so that those cannot be shipped. Raises OSError."""
+    """An unsealed segment before a sealed one, which keeps later segments from being shipped. Raises OSError."""
     sealed, unsealed = _segments(data)
     return unsealed.path if unsealed and sealed and sealed[-1].name[:2] > unsealed.name[:2] else None
 
 
 def _segments(data: Path) -> tuple[list[Sealed], Sealed | None]:
-    """Sealed segments, and the first that is not; one that is there in both ways is sealed."""
+    """Sealed segments, and the first unsealed one. A segment with both names counts as sealed."""
     named = ((path, segment_name(path.name)) for path in (data / "log").iterdir())
     found = sorted((Sealed(path, name) for path, name in named if name), key=lambda segment: segment.name[:2])
     sealed = [segment for segment in found if segment.name.last is not None]
@@ -149,7 +148,7 @@ def _segments(data: Path) -> tuple[list[Sealed], Sealed | None]:
 
 
 def with_lag(status: Status, data: Path) -> Status:
-    """The status with what waits now. Raises OSError."""
+    """The status with the current lag. Raises OSError."""
     records = size = count = 0
     oldest: float | None = None
     for segment in sealed_segments(data, status.confirmed):
@@ -163,7 +162,7 @@ def with_lag(status: Status, data: Path) -> Status:
 
 
 def age(seconds: float) -> str:
-    """For people: in the largest unit of which there are two."""
+    """A duration as text, in the largest unit of which it has at least two."""
     for size, name in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"

@@ -22,17 +22,17 @@ __all__ = ["Destination", "Entry", "LocalFolder", "destination"]
 
 
 def destination(url: str, options: dict[str, Any]) -> Destination:
-    """What a setting names: a folder by its path or as ``file:``, else what fsspec knows by that protocol.
+    """Opens a destination: a folder for a path or a ``file:`` URL, otherwise the backend of the URL's protocol.
 
     options: as of `cloud_sync.settings.storage_options`. Raises ConfigurationError, UpstreamError.
     """
     parts = urlsplit(url)
     if parts.scheme in ("", "file", "local"):
         if parts.netloc not in ("", "localhost"):
-            raise ConfigurationError(f"{url}: a folder is written as /path or file:///path")
+            raise ConfigurationError(f"{url}: not a folder of this machine; write /path or file:///path")
         return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
     if parts.password:
-        raise ConfigurationError(f"{shown(url)}: passwords belong into the file that sync.options_file names")
+        raise ConfigurationError(f"{shown(url)}: move the password to the file that sync.options_file names")
     if parts.scheme in ("s3", "s3a"):
         from lamplighter.cloud_sync.destinations.s3 import S3Bucket
 

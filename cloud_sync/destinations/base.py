@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 from lamplighter.engine.errors import GatewayError, UpstreamError
 
 PART = ".part"
-"""Ends the names of files that are not whole yet. Nobody reads them."""
+"""Suffix of files that are still being written. Readers ignore them."""
 SMALL_BYTES_MAX = 64 * 1024
-"""More than this no seal and no confirmation has."""
+"""Upper bound for a seal or an answer."""
 CHUNK = 64 * 1024
-MAKE_SURE = "make sure that it is there and can be reached, and that the options file has what it asks for"
+MAKE_SURE = "check that it exists and can be reached, and that the options file is complete"
 
 
 class Entry(NamedTuple):
-    """An object in a listing. version: differs when the object was written again."""
+    """An object in a listing. version: changes when the object is written again."""
 
     name: str
     size: int
@@ -28,27 +28,27 @@ class Entry(NamedTuple):
 
 
 class Destination(Protocol):
-    """What shipper and collector ask of it. Every method may raise UpstreamError, after which it may be asked again."""
+    """What shipper and collector need of a destination. Every method may raise UpstreamError and can be retried."""
 
     url: str
-    """For people; without credentials."""
+    """For messages; without credentials."""
     lists_from: bool
-    """Whether listing what comes after a name is cheaper than listing all."""
+    """Whether a listing that starts after a name is cheaper than a full one."""
 
     def create(self, name: str, chunks: Iterable[bytes]) -> bool:
-        """Writes an object that is not there yet, durably; False if there is one, which stays as it is."""
+        """Creates an object durably. False if the name is taken; the existing object stays as it is."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a small object, over an older one too."""
+        """Writes a small object and replaces an older one."""
         ...
 
     def get(self, name: str) -> bytes | None:
-        """A small object, None if there is none."""
+        """The bytes of a small object; None if it does not exist."""
         ...
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """An object's bytes, part after part; nothing at all if there is none."""
+        """The bytes of an object in chunks; no chunk if it does not exist."""
         ...
 
     def exists(self, name: str) -> bool:
@@ -56,16 +56,15 @@ class Destination(Protocol):
         ...
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
-        """The objects directly in a folder whose names are greater than ``after``, in the order of their names; the
-        first so many of them."""
+        """The objects directly in a folder whose names are greater than ``after``, sorted by name, at most ``most``."""
         ...
 
     def folders(self) -> list[str]:
-        """The folders at the top."""
+        """The names of the top-level folders, sorted."""
         ...
 
     def close(self) -> None:
-        """Ends its connections. Raises nothing; afterwards it cannot be asked any more."""
+        """Closes the connections. Raises nothing. The destination cannot be used afterwards."""
         ...
 
 
@@ -82,26 +81,28 @@ def checked(name: str) -> str:
 
 
 def readable(entries: Iterable[Entry], after: str, most: int | None) -> list[Entry]:
-    """Those of a listing, in any order, that `Destination.entries` returns; no more of them are kept in memory."""
+    """The result of `Destination.entries` for a listing in any order. Keeps at most ``most`` entries in memory."""
     found = (entry for entry in entries if entry.name > after and not entry.name.endswith(PART))
     return sorted(found) if most is None else heapq.nsmallest(most, found)
 
 
 @contextlib.contextmanager
 def errors(place: str) -> Iterator[None]:
-    """Whatever goes wrong in there is the destination's: each library has exceptions of its own."""
+    """Turns every exception of the block into UpstreamError: each library has exceptions of its own."""
     try:
         yield
     except GatewayError:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.strerror:
-            cure = {errno.ENOSPC: "make room there", errno.EACCES: "let this user write there"}.get(error.errno or 0)
+            cure = {errno.ENOSPC: "free disk space there", errno.EACCES: "give this user write access"}.get(
+                error.errno or 0
+            )
             raise UpstreamError(f"{place}: {error.strerror}; {cure or MAKE_SURE}") from error
         told = str(error).rstrip(". ")
         raise UpstreamError(f"{place}: {type(error).__name__}: {told}; {MAKE_SURE}") from error
 
 
 def absent() -> contextlib.AbstractContextManager[None]:
-    """What is not there is not read; that is no error."""
+    """Suppresses the errors of an object that does not exist."""
     return contextlib.suppress(FileNotFoundError, NotADirectoryError)

@@ -23,8 +23,11 @@ from lamplighter.engine.errors import UpstreamError
 
 
 class LocalFolder:
-    """A folder of this machine, or one that is mounted. It is not made here: where a mount is missing the disk below it
-    is not to be filled. Links in it are refused (see `cloud_sync.files`): it may belong to the gateways."""
+    """A folder of this machine, or a mounted one.
+
+    The folder itself is never created: if a mount is missing, the disk below it must not fill up. Symbolic links in it
+    are refused (see `cloud_sync.files`), because gateways may write to it.
+    """
 
     lists_from = False
 
@@ -38,17 +41,17 @@ class LocalFolder:
                 return False
             temporary, written = self._written(last, folder, chunks)
             try:
-                # Unlike a rename it never takes the place of another file.
+                # Unlike a rename, a link never replaces another file.
                 os.link(temporary, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return False
-            except OSError:  # a file system without links; it has one writer
+            except OSError:  # a file system without hard links, which must have one writer
                 os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)
             if os.stat(last, dir_fd=folder, follow_symlinks=False).st_ino != written:
-                raise UpstreamError(f"{self.url}/{name}: somebody has put another file there meanwhile")
+                raise UpstreamError(f"{self.url}/{name}: another process has written this file; check who writes there")
             os.fsync(folder)
             return True
 
@@ -87,7 +90,7 @@ class LocalFolder:
         with errors(self.url):
             self._make_sure()
             with os.scandir(self._path) as listing:
-                # A link to a folder is listed, so that whoever asks for what is in it is told.
+                # A link to a folder is listed: opening it reports the error.
                 return sorted(one.name for one in listing if one.is_dir())
 
     def close(self) -> None:
@@ -95,7 +98,7 @@ class LocalFolder:
 
     @contextlib.contextmanager
     def _folder_of(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """A descriptor of the folder that an object is in, and the object's name there."""
+        """A descriptor of the object's folder, and the object's name in it."""
         if make:
             self._make_sure()
         *parts, last = checked(name).split("/")
@@ -106,7 +109,7 @@ class LocalFolder:
             if not make:
                 raise
             place = self._path.joinpath(*parts)
-            raise UpstreamError(f"{place}: there is a file of that name; name another folder") from error
+            raise UpstreamError(f"{place}: a file, not a folder; remove it, or use another destination") from error
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[BinaryIO]:
@@ -114,7 +117,7 @@ class LocalFolder:
             yield file
 
     def _written(self, name: str, folder: int, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """A durable file beside name that has the bytes: what it is called, and its inode."""
+        """Writes the bytes durably to a temporary file. Returns its name and inode."""
         temporary = name + PART
         try:
             with create_plain(temporary, folder) as file:
@@ -125,12 +128,12 @@ class LocalFolder:
                 return temporary, os.fstat(file.fileno()).st_ino
         except Exception:
             with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=folder)  # a full disk is full enough
+                os.unlink(temporary, dir_fd=folder)  # frees space if the disk is full
             raise
 
     def _make_sure(self) -> None:
         if not self._path.is_dir():
-            raise UpstreamError(f"{self.url}: there is no such folder; make it, or mount what should be there")
+            raise UpstreamError(f"{self.url}: there is no such folder; create it, or mount it")
 
 
 def _is_there(name: str, folder: int) -> bool:
@@ -141,10 +144,10 @@ def _is_there(name: str, folder: int) -> bool:
 
 
 def _entries(listing: Iterable[os.DirEntry[str]], after: str) -> Iterator[Entry]:
-    """What is no folder; a link, too, so that whoever opens it is told."""
+    """Entries that are not folders. Links are included: opening one reports the error."""
     for file in listing:
-        # A name that is no UTF-8 is no object's.
+        # An object's name is always UTF-8.
         if file.name > after and file.name.isprintable() and not file.is_dir(follow_symlinks=False):
-            with contextlib.suppress(FileNotFoundError):  # it has gone just now
+            with contextlib.suppress(FileNotFoundError):  # it was removed after the listing
                 status = file.stat(follow_symlinks=False)
                 yield Entry(file.name, status.st_size, str(status.st_mtime_ns))

@@ -75,12 +75,12 @@ class FsspecFolder:
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
         with errors(f"{self.url}/{folder}"), absent():
-            self._fs.invalidate_cache()  # a listing that is remembered would hide what has come since
+            self._fs.invalidate_cache()  # a cached listing hides new objects
             return readable(map(_entry, self._listed(folder)), after, most)
         return []
 
     def _listed(self, folder: str) -> list[dict[str, Any]]:
-        """The files in a folder. What fsspec returns is all in memory."""
+        """The files in a folder. fsspec keeps the whole listing in memory."""
         return [info for info in self._fs.ls(self._path(folder), detail=True) if info["type"] == "file"]
 
     def folders(self) -> list[str]:
@@ -101,7 +101,7 @@ class FsspecFolder:
             self._fs.makedirs(parent, exist_ok=True)
         with self._fs.open(path + PART, "wb") as file:
             if hasattr(file, "set_pipelined"):
-                file.set_pipelined(True)  # SFTP: closing waits for all answers, instead of each write for its own
+                file.set_pipelined(True)  # SFTP: only closing waits for the server's answers, not each write
             for chunk in chunks:
                 file.write(chunk)
         self._fs.mv(path + PART, path)

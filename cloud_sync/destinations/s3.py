@@ -16,7 +16,7 @@ PART_BYTES = 5 * 1024 * 1024
 
 
 class S3Bucket:
-    """A bucket of S3 or of anything that speaks its protocol; objects are created by conditional writes."""
+    """A bucket. Objects are created with conditional writes."""
 
     lists_from = True
 
@@ -96,7 +96,7 @@ class S3Bucket:
                 more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def close(self) -> None:
-        del self._fs  # which closes its connections when nobody has it any more
+        del self._fs  # s3fs closes its connections when the last reference goes
 
     def _list(self, prefix: str, more: dict[str, str]) -> dict[str, Any]:
         return cast(
@@ -133,13 +133,13 @@ class S3Bucket:
                 IfNoneMatch="*",
             )
         except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong first is what counts
+            with contextlib.suppress(Exception):  # the first error is raised
                 self._call("abort_multipart_upload", name, UploadId=upload)
             raise
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of `PART_BYTES`, the last one excepted."""
+    """The same bytes in parts of `PART_BYTES`; the last part may be smaller."""
     waiting = bytearray()
     for chunk in chunks:
         waiting += chunk
@@ -151,7 +151,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _precondition_failed(error: BaseException | None) -> bool:
-    """Whether an error of S3 says that an object of that name was there."""
+    """Whether an S3 error means that an object of that name exists."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, dict) and response.get("Error", {}).get("Code") in ("PreconditionFailed", "412"):

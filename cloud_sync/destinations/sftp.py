@@ -32,7 +32,7 @@ class SftpFolder(FsspecFolder):
 
 
 def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options with a check of the server's key against ``known_hosts``, a file; fsspec itself would trust any."""
+    """The options with a policy that checks the server's key in ``known_hosts``. By default fsspec trusts any key."""
     options = dict(options)
     known = Path(options.pop("known_hosts", "~/.ssh/known_hosts")).expanduser()
     try:
@@ -45,11 +45,13 @@ def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
             try:
                 keys = paramiko.HostKeys(str(known))
             except OSError as error:
-                raise ConfigurationError(f"{known}: {error.strerror}; ssh-keyscan {hostname} > {known}") from error
+                raise ConfigurationError(
+                    f"{known}: {error.strerror}; create it with ssh-keyscan {hostname} > {known}"
+                ) from error
             if not keys.check(hostname, key):
                 raise ConfigurationError(
-                    f"{shown(url)}: {known} does not have the key of {hostname}; if it is the right machine add it "
-                    "there, or name another file as known_hosts in the options"
+                    f"{shown(url)}: {known} does not have the key of {hostname}; check the key and add it, or set "
+                    "known_hosts in the options file"
                 )
 
     options.setdefault("timeout", 30)

@@ -532,7 +532,7 @@ def test_a_full_disk_is_told_and_what_follows_is_right(monkeypatch: pytest.Monke
             fleet.collect()
             assert landed_records(fleet.lake) == records_of([LOG[0], LOG[2]]), moment
     assert moment > 20
-    assert told == {"No space left on device; check the lake's disk", "No space left on device; make room there"}
+    assert told == {"No space left on device; check the lake's disk", "No space left on device; free disk space there"}
 
 
 def test_a_source_that_is_away_is_named_and_nothing_is_lost(fleet: Fleet) -> None:
@@ -583,7 +583,7 @@ def test_errors_of_the_command_name_place_and_cure(tmp_path: Path, capsys: pytes
     assert main(["status", str(tmp_path / "none")]) == 2
     assert "collect into this lake first" in capsys.readouterr().err
     assert main(["collect", str(tmp_path / "none"), str(tmp_path / "lake")]) == 2
-    assert "there is no such folder; make it, or mount what should be there" in capsys.readouterr().err
+    assert "there is no such folder; create it, or mount it" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["collect", str(tmp_path), "s3://bucket/lake"])
     assert "the collector lands in a folder" in capsys.readouterr().err

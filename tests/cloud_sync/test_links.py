@@ -101,7 +101,7 @@ def test_a_link_as_the_folder_of_a_gateway_is_told_and_not_followed(place: Place
     before = {path.name for path in (place.elsewhere / "h").iterdir()}
     tally, problems = place.collect()
     assert (tally["landed"], tally["failed"]) == (1, 1)
-    assert f"{place.gateway}: a symbolic link, and none is followed here; remove it" in problems[0]
+    assert f"{place.gateway}: a symbolic link, which is not followed here; remove it" in problems[0]
     assert {path.name for path in (place.elsewhere / "h").iterdir()} == before
 
 
@@ -211,7 +211,7 @@ def test_the_shipper_does_not_write_through_a_link_as_its_folder(place: Place, d
     to = place.source.parent / "to"
     to.mkdir()
     (to / "h").symlink_to(place.elsewhere)
-    with pytest.raises(UpstreamError, match="a symbolic link, and none is followed here; remove it"):
+    with pytest.raises(UpstreamError, match="a symbolic link, which is not followed here; remove it"):
         _ship(data, LocalFolder(to))
     assert {path.name for path in place.elsewhere.iterdir()} == {"secret"}
 

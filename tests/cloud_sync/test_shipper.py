@@ -166,7 +166,7 @@ def test_when_every_name_is_taken_it_is_said(ship: Ship) -> None:
     ship.data.add(LOG[0])
     for number, other in enumerate(segments("gw-1", 1, [3], seed=seed)[0] for seed in range(1, NAMES_MAX + 1)):
         other.put(ship.to / "gw-1", f"{LOG[0].stem}.r{number}" if number else None)
-    with pytest.raises(UpstreamError, match="another gateway may have the same identity"):
+    with pytest.raises(UpstreamError, match="another gateway has the same identity"):
         ship.run()
     assert "another gateway" in read_status(ship.data.path).last_error
 
@@ -198,7 +198,7 @@ def test_a_seal_that_cannot_be_read_holds_nothing_up(ship: Ship) -> None:
     (ship.data.path / "log" / seal_name(LOG[1].name)).write_bytes(b"\0")
     status = ship.run()
     assert status.sent == (1, 9)
-    assert "its seal cannot be read" in status.problem
+    assert "the seal cannot be read" in status.problem
     ship.collect()
     assert ship.run().confirmed == (1, 9)
     assert landed_records(ship.lake) == records_of(LOG)
@@ -286,7 +286,7 @@ def test_a_confirmation_with_another_hash_is_none_and_it_is_told(ship: Ship, cap
     ship.answer(LOG[0].stem, "landed", "0" * 64)
     status = ship.run()
     assert ship.shipped is None
-    assert f"the collector confirms sha256 {'0' * 64}, and the segment here has {LOG[0].seal.sha256}" in status.problem
+    assert f"the collector confirms sha256 {'0' * 64}, but the segment here has {LOG[0].seal.sha256}" in status.problem
     assert f"shipping problem reason={json.dumps(status.problem)}" in caplog.messages
     assert f"{LOG[0].stem}.r1" in ship.there()
     ship.answer(f"{LOG[0].stem}.r1", "landed", LOG[0].seal.sha256)
@@ -353,7 +353,7 @@ def test_an_answer_that_is_none_is_named(ship: Ship) -> None:
     ship.data.add(LOG[0])
     ship.run()
     (ship.to / "gw-1" / f"{LOG[0].stem}.landed.json").write_text("<html>")
-    with pytest.raises(UpstreamError, match=r"landed\.json: not an answer of a collector"):
+    with pytest.raises(UpstreamError, match=r"landed\.json: not a collector.s answer"):
         ship.run()
 
 
@@ -471,7 +471,7 @@ def test_a_damaged_snapshot_is_not_shipped(ship: Ship) -> None:
     ship.data.add_snapshot(1, 3)
     (path,) = (ship.data.path / "snapshots").iterdir()
     path.write_bytes(path.read_bytes()[:-4])
-    assert "damaged, so it is not shipped" in ship.run().problem
+    assert "damaged and is not shipped" in ship.run().problem
     assert not (ship.to / "gw-1").exists()
 
 

@@ -173,9 +173,7 @@ def test_the_status_tells_what_went_wrong(site: Site, capsys: pytest.CaptureFixt
     site.configure("none")
     assert site.sync("run", "--once") == 2
     error = capsys.readouterr().err
-    assert (
-        error == f"lamplighter: {site.folder}/none: there is no such folder; make it, or mount what should be there\n"
-    )
+    assert error == f"lamplighter: {site.folder}/none: there is no such folder; create it, or mount it\n"
     assert site.sync("status") == 0
     assert re.search(r"^last error    \d+ s ago: ", capsys.readouterr().out, re.MULTILINE)
 
@@ -238,7 +236,7 @@ def test_one_shipper_works_on_a_data_folder_at_a_time(site: Site, capsys: pytest
     site.configure("to")
     with alone(site.data.path):
         assert site.sync("run", "--once") == 2
-    assert "another `lamplighter sync` is at work here" in capsys.readouterr().err
+    assert "another `lamplighter sync` is running" in capsys.readouterr().err
 
 
 def give_to_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +324,7 @@ def test_it_goes_on_when_the_destination_comes_back(
     monkeypatch.setattr(lamplighter.cloud_sync.commands, "Clock", partial(Clock, sleep=sleep))
     assert site.sync("run") == 130
     assert waits == [7, 7]
-    assert "mount what should be there" in capsys.readouterr().err
+    assert "create it, or mount it" in capsys.readouterr().err
     assert len(list((mount / "gw-1").iterdir())) == 6
 
 
