@@ -1,4 +1,4 @@
-"""The gateway as its own authorization server: registers clients, gives them tokens, knows whose a token is
+"""The gateway as its own authorization server: registers clients, issues and checks tokens
 (SEPA protocol, 3.1 to 3.5; RFC 6749, 4.4)."""
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from lamplighter.gateway.security.tokens import Tokens
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
 
 CODE_TRIES = 5
-"""Wrong one-time codes from one address; then it waits, and has another try each `CODE_WAIT_S`. The code stays good."""
+"""Wrong one-time codes from one address. After them, the address has one try each `CODE_WAIT_S`. The code stays
+valid."""
 CODE_WAIT_S = 120
 CODES_PER_S = 50
-"""Codes that are tried, from all addresses together. 2^40 codes take 700 years at that rate."""
+"""Codes that may be tried, over all addresses. 2^40 codes take 700 years at that rate."""
 TEST_IDENTITY = "SEPATest"
 TEST_TOKEN_LIFE_S = 5
 _TEST_CLIENT = Client(
@@ -33,7 +34,7 @@ _TEST_CLIENT = Client(
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a client has after its registration."""
+    """The credentials of a client after its registration."""
 
     client_id: str
     client_secret: str
@@ -41,14 +42,14 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Given:
-    """A token and its life."""
+    """A token and its lifetime."""
 
     token: str
     life_s: int
 
 
 class Authorization:
-    """One for both gates. An address that is refused too often is told to wait; good credentials pass all the same."""
+    """Authorization for both gates. An address that is refused too often has to wait; valid credentials still pass."""
 
     def __init__(self, settings: SecuritySettings, clock: Clock, registry: Registry, tokens: Tokens) -> None:
         self.registry = registry
@@ -61,7 +62,7 @@ class Authorization:
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:
-        """Takes up rates, registration and the life of tokens from now on; everybody begins with a full bucket."""
+        """Applies rates, registration and the lifetime of tokens; every bucket is full again."""
         attempts = settings.attempts_per_min
         self._settings = settings
         self._attempts = Buckets(attempts / 60, attempts, self._now_s)
@@ -73,15 +74,15 @@ class Authorization:
         return self._clock.boottime_us() / 1e6
 
     async def register(self, identity: str, code: str | None, address: str) -> Credentials:
-        """code: a one-time code; it may also stand behind the identity, ``name#CODE``, for clients that can send
-        nothing else. Raises UnauthorizedError, MalformedRequestError, QueueFullError."""
+        """code: a one-time code; it may also follow the identity, ``name#CODE``, for clients that can send nothing
+        else. Raises UnauthorizedError, MalformedRequestError, QueueFullError."""
         if self._settings.test_identity and identity == TEST_IDENTITY:
             audit("registered", client=identity, address=address, test=True)
             return Credentials(TEST_IDENTITY, TEST_IDENTITY)
         name = identity
         if code is None and "#" in identity and self.registry.get(identity) is None:
             name, _, code = identity.rpartition("#")
-        # Nobody is known here before, so every call counts.
+        # No caller is authenticated yet, so every call counts.
         self._attempt(address)
         try:
             check_name(name)
@@ -91,7 +92,7 @@ class Authorization:
         except GatewayError as error:
             refused("registration_refused", client=name, address=address, reason=error.code)
             raise
-        if code is not None:  # it was no guess
+        if code is not None:  # not a guess
             self._guesses.give(network(address))
             self._all_guesses.give("")
         audit("registered", client=client.name, address=address, mode=self._settings.registration)
@@ -112,7 +113,7 @@ class Authorization:
         return Given(token, life_s)
 
     def caller(self, authorization: object, address: str) -> Caller:
-        """Who comes with this header or member. None stands for none, a list for several.
+        """The caller with this header or member. None stands for none, a list for several.
 
         Raises UnauthorizedError, QueueFullError.
         """
@@ -135,18 +136,18 @@ class Authorization:
 
     @property
     def registration(self) -> Registration:
-        """Who may register now."""
+        """The current rule of registration."""
         return self._settings.registration
 
     def access_of(self, name: str) -> Access | None:
-        """What a client may do now; None for one that is not registered (any more)."""
+        """The current permissions of a client; None for one that is not registered (any more)."""
         if self._settings.test_identity and name == TEST_IDENTITY:
             return _TEST_CLIENT.permissions.access
         client = self.registry.get(name)
         return None if client is None or not client.registration else self._caller(client).access
 
     def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
-        """Raises the error, or QueueFullError when there were too many from that address."""
+        """Raises the error, or QueueFullError after too many errors from that address."""
         self._attempt(address)
         refused(event, **fields, address=address, reason=error.code, why=str(error))
         raise error
@@ -175,13 +176,13 @@ class Authorization:
             raise too_many(wait_s, f"security.requests_per_s = {self._settings.requests_per_s} is reached")
 
     def _guess(self, address: str) -> None:
-        """Counts a code before it is looked at, so that many at the same time are no way round."""
+        """Counts a code before it is checked, so that parallel requests do not bypass the limit."""
         wait_s = self._guesses.take(network(address))
         if wait_s:
             raise too_many(wait_s, f"{CODE_TRIES} wrong codes came from this address")
         wait_s = self._all_guesses.take("")
         if wait_s:
-            self._guesses.give(network(address))  # it was not looked at
+            self._guesses.give(network(address))  # it was not checked
             raise too_many(wait_s, "too many wrong codes come from many addresses")
 
     def _attempt(self, address: str) -> None:

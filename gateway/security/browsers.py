@@ -1,9 +1,9 @@
-"""What of a browser's requests is served: by which names the gateway is reached, and whose pages may use it.
+"""Checks of Host and Origin: which names lead to the gateway, and which pages may use it.
 
-A web page can have its visitor's browser send requests to whatever that machine reaches, so being on loopback or in a
-closed network protects from other machines and not from pages. A browser says with each request where it was sent
-(Host) and which page had it sent (Origin, Fetch Metadata), and a page cannot change that. Both gates look at it before
-they read anything else. Other programs send Host alone and are not affected.
+A web page can make its visitor's browser send requests to any address that the machine reaches. Loopback or a closed
+network therefore protects from other machines, but not from pages. With each request a browser sends the name that it
+connected to (Host) and the page that made the request (Origin, Fetch Metadata). A page cannot change these headers.
+Both gates check them before they read anything else. Other programs send Host only and are not affected.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lamplighter.gateway.settings.security import SecuritySettings
 logger = EventLogger(__name__)
 
 _TOLD_MAX = 100
-"""Log lines about refused requests: a page may make any number, each with another name."""
+"""Log lines about refused requests; a page can make any number of them, each with another name."""
 _SHOWN_MAX = 200
 _HOST_CHARACTERS_MAX = 300
-"""A name has 253 at most (RFC 1035, 2.3.4)."""
+"""A name has at most 253 (RFC 1035, 2.3.4)."""
 _HOSTS_CACHED = 64
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re.IGNORECASE)
 
@@ -36,8 +36,8 @@ class Browsers:
     """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to.
 
     settings: may be replaced while requests are served. listening: the hosts that the gates listen at by their
-    settings. In secure mode Host is not looked at: who sends a browser to this machine by another name has no
-    certificate for that name.
+    settings. Secure mode does not check Host: an attacker who directs a browser here by another name has no certificate
+    for that name.
     """
 
     def __init__(self, settings: SecuritySettings, listening: Iterable[str] = ()) -> None:
@@ -48,7 +48,7 @@ class Browsers:
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:
-        """Other settings from now on."""
+        """Applies other settings."""
         self._origins = frozenset(settings.origins)
         self._any_origin = "*" in self._origins
         names = self._listening | {_bare_host(host) for host in settings.hosts}
@@ -60,9 +60,9 @@ class Browsers:
             logger.warning("every web page may use the gateway without a token", origins="*")
 
     def origin(self, headers: Headers, version: str, *, link: bool) -> bytes | None:
-        """Whose page made a request, to be named in the answer; None for what no page asked for by a script.
+        """The origin of the page that made a request, for the answer; None where no script made it.
 
-        version: of HTTP, ``1.1``; link: whether the request only reads what a link may lead to.
+        version: of HTTP, ``1.1``; link: whether the request only reads something that links may point to.
         Raises ForeignRequestError.
         """
         hosts: list[bytes] = []
@@ -111,7 +111,7 @@ class Browsers:
         )
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether a page came from the gateway itself, by the name that this request is sent to."""
+        """Whether the page came from the gateway itself, under the name that this request is sent to."""
         scheme, _, place = origin.partition("://")
         if scheme not in ("http", "https"):
             return False
@@ -142,8 +142,8 @@ def _any_host(host: str) -> bool:
 
 
 def _is_served(host: str, names: frozenset[str], *, any_address: bool) -> bool:
-    """Whether a header Host names this machine. names: besides those of loopback; any_address: whether addresses that
-    are not loopback's do. Nobody but its owner decides where an address leads, so a page cannot have it rebound."""
+    """Whether a header Host names this machine. names: besides those of loopback; any_address: whether other addresses
+    than loopback's do. DNS rebinding changes names, not addresses, so addresses are safe."""
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -159,6 +159,6 @@ def _is_served(host: str, names: frozenset[str], *, any_address: bool) -> bool:
 
 
 def _machine_names() -> frozenset[str]:
-    """The machine's name as it is and as multicast DNS has it (RFC 6762)."""
+    """The machine's name, plain and as in multicast DNS (RFC 6762)."""
     name = socket.gethostname().lower()
     return frozenset({name, f"{name.partition('.')[0]}.local"})

@@ -1,4 +1,4 @@
-"""Who asks: what a gate knows of the other side of a request once its credentials are checked."""
+"""The caller: what a gate knows of the sender of a request after its credentials are checked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lamplighter.engine.errors import AccessDeniedError
 
 @dataclass(frozen=True)
 class Caller:
-    """The other side of a request.
+    """The sender of a request.
 
-    name: the client id, or "" where nobody has to say who he is (plain mode) and on the machine's own Unix sockets.
-    access: the graphs it may read, write and subscribe to. operator: whether it may do what concerns the gateway and
-    not the data (details of the state, backup, restore, other clients and what is theirs). registered: whether it is
-    a client in the registry; what such a client started ends when it is removed.
+    name: the client id, or "" where no authentication is required (plain mode, the machine's own Unix sockets).
+    access: the graphs it may read, write and subscribe to. operator: whether it may administer the gateway (detailed
+    state, backup, restore, other clients and what they own). registered: whether it is in the registry; the
+    subscriptions and timers of such a client end when it is removed.
     """
 
     name: str
@@ -25,8 +25,8 @@ class Caller:
 
     @property
     def numbered(self) -> bool:
-        """Whether answers name the sequence of the record. It counts everybody's commits, so who may not read every
-        graph would know by it when something happens in the others."""
+        """Whether answers name the sequence of the record. It counts all commits, so it would tell a caller that may
+        not read every graph when the others change."""
         return self.operator or self.access.read.every
 
     def require_operator(self, what: str) -> None:
@@ -38,7 +38,7 @@ class Caller:
 
 
 ANYBODY = Caller("", FULL, operator=True, registered=False)
-"""The caller in plain mode, where everybody may do everything."""
+"""The caller in plain mode, which requires no authentication."""
 
 LOCAL = Caller("", FULL, operator=True, registered=False)
-"""Whoever speaks through the machine's own Unix sockets, whose user the kernel has told."""
+"""The caller on the machine's own Unix sockets, whose user the kernel has authenticated."""

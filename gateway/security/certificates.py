@@ -1,9 +1,9 @@
-"""The gateway's certificate: one made here under an authority of the gateway's own, or the user's (RFC 5280).
+"""The gateway's certificate: its own, signed by an authority of its own, or the user's (RFC 5280).
 
-The authority is made at the first start and signs the gateway's certificate, then and whenever the machine's names have
-changed. Clients are given the authority's certificate once. Both are valid from the date of this build, since a board
-without a clock wakes up in 1970 or on that date; and for 20 years, since nobody could tell such a board when
-to renew them, and a house must not go dark on a date. `lamplighter` makes new ones when the files are removed.
+The first start makes the authority, which signs the gateway's certificate, then and when the machine's names change.
+Clients receive the authority's certificate once. Both are valid from the date of this build, since a board without a
+clock starts in 1970 or on that date. Both are valid for 20 years, since such a board cannot know when to renew them.
+`lamplighter` makes new ones when the files are removed.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from lamplighter.gateway.security.interfaces import interface_addresses
 logger = EventLogger(__name__)
 
 BUILT = datetime(2026, 11, 1, tzinfo=UTC)
-"""The date of this build, to be moved on with each release: no right clock shows an earlier time."""
+"""The date of this build, updated with each release: no correct clock shows an earlier time."""
 LIFE = timedelta(days=20 * 365)
 
 AUTHORITY = "authority.pem"
 DEVICE = "device.pem"
-"""Each has a key and its certificate in one file, so that a power cut leaves both or none."""
+"""Each file has a key and its certificate, so that a power cut leaves both or none."""
 
 _CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the gateway shows to its clients.
+    """What the gateway presents to its clients.
 
-    tls: for both gates; authority: the certificate in PEM that clients have to know, None where that is the user's
-    matter; fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is good for.
+    tls: for both gates; authority: the certificate in PEM that clients have to trust, None where the user provides it;
+    fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is valid for.
     """
 
     tls: ssl.SSLContext
@@ -56,7 +56,7 @@ class Identity:
 
 
 def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
-    """The identity that is kept in a folder; what of it is not there yet is made.
+    """The identity that is kept in a folder; missing parts are made.
 
     names: those of the settings. Raises ConfigurationError when a file cannot be read or written.
     """
@@ -84,7 +84,7 @@ def own_authority(folder: Path) -> bytes | None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises ConfigurationError for a name of the settings that no certificate can have."""
+    """Raises ConfigurationError for a name in the settings that no certificate can have."""
     for name in names:
         _general_name(name)
 
@@ -92,8 +92,8 @@ def check_names(names: Sequence[str]) -> None:
 def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) -> Identity:
     """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used.
 
-    One whose time is over or has not come is told about and used: clients will refuse it, and all that happens on
-    this machine goes on. clock: None for whoever only looks whether they can be used.
+    One that is not valid now is logged and used: clients refuse it, and local processes keep working. clock: None to
+    only check whether they can be used.
     """
     try:
         certificates = x509.load_pem_x509_certificates(certificate_file.read_bytes())
@@ -138,14 +138,14 @@ def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:
         raise ConfigurationError(f"security.key_file: {path}: {error.strerror}") from error
     except TypeError as error:
         raise ConfigurationError(
-            f"security.key_file: {path} is encrypted, and nobody is there to type its password at a start; "
+            f"security.key_file: {path} is encrypted, and there is nobody to type its password at a start; "
             "write it without one: openssl pkey -in FILE -out NEW"
         ) from error
     except ValueError as error:
         raise ConfigurationError(
             f"security.key_file: {path} has no private key in PEM ({error}); it begins with -----BEGIN PRIVATE KEY-----"
         ) from error
-    # Any kind that signs will do; only its public half is looked at here.
+    # Any kind that can sign is accepted; only its public half is used here.
     return key  # type: ignore[return-value]
 
 
@@ -155,7 +155,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def machine_names() -> list[x509.GeneralName]:
-    """What the machine can be reached by: its name, with and without ``.local``, localhost, and its addresses."""
+    """The names of the machine: its host name, with and without ``.local``, localhost, and its addresses."""
     name = socket.gethostname()
     found = []
     for one in (
@@ -166,7 +166,7 @@ def machine_names() -> list[x509.GeneralName]:
         "::1",
         *interface_addresses(),
     ):
-        with contextlib.suppress(ConfigurationError):  # a machine's name need not be one of a host
+        with contextlib.suppress(ConfigurationError):  # a machine's name need not be a valid host name
             found.append(_general_name(one))
     return list(dict.fromkeys(found))
 
@@ -187,7 +187,8 @@ class _Pair:
 
 
 def _read(path: Path) -> _Pair | None:
-    """What stands in a file of ours; None where there is none. Raises ConfigurationError when it cannot be used."""
+    """The pair in a file of the gateway; None where there is no file. Raises ConfigurationError when it cannot be
+    used."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -205,7 +206,7 @@ def _read(path: Path) -> _Pair | None:
 
 
 def _read_or_none(path: Path) -> _Pair | None:
-    """The same for what can be made again and nobody misses."""
+    """The same for a file that can be made again: None where it cannot be used."""
     try:
         return _read(path)
     except ConfigurationError as error:
@@ -214,7 +215,7 @@ def _read_or_none(path: Path) -> _Pair | None:
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    """What a key is for: an authority's signs certificates, a device's connections."""
+    """The use of a key: an authority's signs certificates, a device's signs connections."""
     return x509.KeyUsage(
         digital_signature=not authority,
         content_commitment=False,
@@ -230,7 +231,7 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
 
 def _new_authority() -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name of its own, so that the authorities of several gateways can be told apart.
+    # A unique name, so that the authorities of several gateways can be told apart.
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Lamplighter"),
@@ -276,11 +277,11 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
 
 
 def _serves(certificate: x509.Certificate, authority: x509.Certificate, names: Sequence[x509.GeneralName]) -> bool:
-    """Whether a certificate is the authority's and has all the names. Those that it has besides do no harm: the
-    machine may be in another network just now."""
+    """Whether a certificate is signed by the authority and has all the names. It may have more: the machine may be in
+    another network now."""
     try:
         certificate.verify_directly_issued_by(authority)
-    except Exception:  # whatever is wrong with it, a new one is made
+    except Exception:  # whatever is wrong with it, it is replaced
         return False
     return set(names) <= set(_names_of(certificate))
 
@@ -312,7 +313,7 @@ def _text(name: x509.GeneralName) -> str:
 
 
 def _context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
-    """TLS 1.2 or newer. Raises ConfigurationError when OpenSSL does not like the files."""
+    """TLS 1.2 or newer. Raises ConfigurationError when OpenSSL cannot use the files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

@@ -1,4 +1,4 @@
-"""What stands at both gates: credentials -> caller (SEPA protocol, 3.4 and 3.6)."""
+"""Authentication at both gates: credentials -> caller (SEPA protocol, 3.4 and 3.6)."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Socket, peer
 from lamplighter.gateway.security.rates import Buckets, network, too_many
 
-if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
+if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
 
 
 class Gatekeeper(Protocol):
-    """Says who asks. Called before anything of the request is parsed."""
+    """Authenticates callers, before anything of the request is parsed."""
 
     def http_caller(self, request: Request) -> Caller:
-        """Who sent an HTTP request. Raises UnauthorizedError (401), QueueFullError (429)."""
+        """The sender of an HTTP request. Raises UnauthorizedError (401), QueueFullError (429)."""
         ...
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
-        """Who sent a message over a WebSocket. authorization: the member of the message, None where it has none.
+        """The sender of a message over a WebSocket. authorization: the member of the message, None where it has none.
         Raises UnauthorizedError, QueueFullError."""
         ...
 
     def trusts(self, socket: ServerConnection) -> bool:
-        """Whether a WebSocket may send large messages from the start: plain mode, a process of this machine that may
-        use the gateway, or a good token in the handshake."""
+        """Whether a WebSocket may send large messages from the start: plain mode, a local process that may use the
+        gateway, or a valid token in the handshake."""
         ...
 
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
-        """Writes down that a caller was refused what it may not do; operation: a word such as ``update``."""
+        """Audits that a caller was denied an operation, such as ``update``."""
         ...
 
 
 class OpenGatekeeper:
-    """Plain mode: everybody may do everything. requests_per_s: of one address; 0 for any number."""
+    """Plain mode: no authentication. requests_per_s: of one address; 0 for any number."""
 
     def __init__(self, clock: Clock | None = None, requests_per_s: int = 0) -> None:
         self._clock = clock
         self.allow(requests_per_s)
 
     def allow(self, requests_per_s: int) -> None:
-        """Another rate from now on."""
+        """Applies another rate."""
         clock = self._clock
         self._requests_per_s = requests_per_s if clock is not None else 0
         self._requests = Buckets(
@@ -76,8 +76,8 @@ class OpenGatekeeper:
 
 
 class TokenGatekeeper:
-    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel tells. users: ids of those who may use
-    these."""
+    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel names. users: ids of those who may use
+    the sockets."""
 
     def __init__(self, authorization: Authorization, users: frozenset[int]) -> None:
         self._authorization = authorization
@@ -119,7 +119,7 @@ class TokenGatekeeper:
         refused("denied", client=caller.name, operation=operation, why=str(error))
 
     def _local(self, socket: Socket) -> Caller | None:
-        """The caller if it is a process of this machine on a Unix socket, None if it came by the network.
+        """The caller if it is a local process on a Unix socket, None if it came by the network.
 
         Raises UnauthorizedError for a user who may not.
         """
@@ -134,7 +134,7 @@ class TokenGatekeeper:
         return LOCAL
 
     def _check_url(self, query: str, address: str) -> None:
-        """Tokens in addresses end in logs and histories (RFC 6750, 5.3)."""
+        """Tokens in addresses end up in logs and histories (RFC 6750, 5.3)."""
         if "access_token" in query and "access_token" in parse_qs(query, keep_blank_values=True):
             self._authorization.refuse(
                 address,
@@ -144,6 +144,6 @@ class TokenGatekeeper:
 
 
 def socket_address(socket: ServerConnection) -> str:
-    """Where a WebSocket's client is."""
+    """The address of a WebSocket's client."""
     address: Any = socket.remote_address
     return str(address[0]) if isinstance(address, tuple) and address else "local"

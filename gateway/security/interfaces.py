@@ -14,8 +14,8 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 
 
 def interface_addresses() -> list[str]:
-    """The first IPv4 address of each interface and its IPv6 ones, without those of a link alone, which nobody can name
-    without saying which link; in a fixed order."""
+    """The first IPv4 address of each interface and its IPv6 ones, without link-local ones, which need the name of a
+    link; in a fixed order."""
     found = {ipaddress.ip_address(address) for address in (*_ipv4(), *_ipv6())}
     shown = [address for address in found if not address.is_link_local and not address.is_loopback]
     return [str(address) for address in sorted(shown, key=lambda address: (address.version, int(address)))]

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
+"""The process at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UCRED = struct.Struct("3i")  # pid, uid, gid
 
 
 class Socket(Protocol):
-    """What is asked of a socket; a transport's has no more."""
+    """The part of a socket that is used; the socket of a transport has no more."""
 
     @property
     def family(self) -> int: ...
@@ -41,7 +41,7 @@ def peer(connected: Socket) -> Peer | None:
 
 
 def trusted_users(names: Sequence[str]) -> frozenset[int]:
-    """The ids of root, of this process's user, and of these. Raises ConfigurationError."""
+    """The ids of root, of this process's user, and of the named users. Raises ConfigurationError."""
     users = {0, os.geteuid()}
     for name in names:
         try:

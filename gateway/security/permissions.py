@@ -1,4 +1,4 @@
-"""What a client may do, as settings, commands and the registry write it: graph IRIs, ``default``, ``*``."""
+"""Permissions of a client, as in settings, commands and the registry: graph IRIs, ``default``, ``*``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.")
 
 
 class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """read, write, subscribe: graph IRIs, ``default``, or ``*`` for every graph. operate: what concerns the gateway
-    itself, and what others have."""
+    """read, write, subscribe: graph IRIs, ``default``, or ``*`` for every graph. operate: administration of the gateway
+    and of other clients."""
 
     read: list[str] = []
     write: list[str] = []
@@ -27,7 +27,7 @@ class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def access(self) -> Access:
-        """Raises ConfigurationError for what is no graph."""
+        """Raises ConfigurationError for a name that is no graph."""
         return Access(graphs(self.read), graphs(self.write), graphs(self.subscribe))
 
 

@@ -1,4 +1,4 @@
-"""Token buckets: how often somebody may do something."""
+"""Rate limits by token buckets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ipaddress import IPv6Address, ip_address
 from lamplighter.engine.errors import QueueFullError
 
 KEYS_MAX = 4096
-"""Who is remembered; beyond it whoever was not heard of for longest begins anew with a full bucket."""
+"""Keys that are remembered. Beyond it, the key unused for longest is forgotten and has a full bucket again."""
 
 
 class Buckets:
     """A bucket for each key: `burst` takes at once, then `per_s` a second.
 
-    per_s: 0 for no limit. now_s: a clock that nobody steps.
+    per_s: 0 for no limit. now_s: a monotonic clock.
     """
 
     def __init__(self, per_s: float, burst: float, now_s: Callable[[], float], keys_max: int = KEYS_MAX) -> None:
@@ -27,7 +27,7 @@ class Buckets:
         self._levels: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # key -> level, as of when
 
     def take(self, key: Hashable) -> int:
-        """Takes one from the bucket of a key: 0, or after how many whole seconds there will be one again."""
+        """Takes one from the bucket of a key. Returns 0, or the whole seconds until there is one again."""
         if not self._per_s:
             return 0
         now = self._now_s()
@@ -40,7 +40,7 @@ class Buckets:
         return wait
 
     def give(self, key: Hashable) -> None:
-        """Puts back what was taken from the bucket of a key: it does not count after all."""
+        """Puts one back into the bucket of a key, which then does not count."""
         if key in self._levels:
             level, since = self._levels[key]
             self._levels[key] = (min(self._burst, level + 1), since)
@@ -50,7 +50,7 @@ class Buckets:
 
 
 def network(address: str) -> str:
-    """What one machine cannot change at will: an IPv4 address, or the first half of one of IPv6."""
+    """The part of an address that one machine cannot change at will: all of IPv4, the first half of IPv6."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -62,7 +62,7 @@ def network(address: str) -> str:
 
 
 def too_many(wait_s: int, reason: str) -> QueueFullError:
-    """The error for who has to wait."""
+    """The error for a caller that has to wait."""
     error = QueueFullError(f"{reason}; try again in {wait_s} s")
     error.retry_after_s = wait_s
     return error

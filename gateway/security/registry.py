@@ -1,7 +1,7 @@
-"""The clients that the operator has listed or that have registered, and what each may do (SEPA protocol, 3.1).
+"""Clients that the operator listed or that registered, and their permissions (SEPA protocol, 3.1).
 
-One small file, written as a whole before anything that it says is true: a power cut leaves the one before or the new
-one. Secrets have 256 random bits and are kept as SHA-256, which nobody can turn round.
+One small file. It is replaced as a whole before a change takes effect: a power cut leaves the old or the new file.
+Secrets have 256 random bits; only their SHA-256 is stored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from lamplighter.gateway.settings.security import Registration
 
 CLIENTS = "clients.json"
 NAME_CHARACTERS_MAX = 200
-_CODE_SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without those that are taken for others
+_CODE_SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without look-alikes
 _CODE_CHARACTERS = 8  # 40 bits
 
 
 class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A client.
 
-    registration: which one it is, "" until the client has registered; tokens are given for one, so those of an earlier
-    client of that name are worth nothing. coded: it may register with a one-time code only, whatever the settings say.
+    registration: its id, "" until the client has registered. A token is issued for a registration, so tokens of an
+    earlier client of the same name are invalid. coded: it may register with a one-time code only, whatever the settings
+    say.
     """
 
     name: str
@@ -51,8 +52,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Code:
     """sha256: of the code; until_us: CLOCK_BOOTTIME. A restart forgets codes.
 
-    Wrong tries do it no harm, or anybody could keep a device from registering; `gateway.security.authorization` locks
-    whoever makes them.
+    Wrong tries do not invalidate a code, or anybody could keep a device from registering.
+    `gateway.security.authorization` blocks their sender instead.
     """
 
     sha256: str
@@ -60,11 +61,11 @@ class _Code:
 
 
 Changed = Callable[[str], object]
-"""Is told the name of a client that was removed or whose permissions are others now."""
+"""Receives the name of a client that was removed or whose permissions changed."""
 
 
 class Registry:
-    """The clients of a folder. What changes it waits for the disk, one after the other."""
+    """The clients in a folder. Changes wait for the disk, one after the other."""
 
     def __init__(self, folder: Path, clock: Clock, disk: Disk, clients_max: int, code_life_s: int) -> None:
         """Raises ConfigurationError when the file cannot be read."""
@@ -89,7 +90,7 @@ class Registry:
         """The client with this secret. Raises UnauthorizedError, the same whether the name or the secret is wrong."""
         client = self._clients.get(name)
         known = client.secret_sha256 if client is not None else ""
-        # Also for an unknown name, so that the time taken says nothing.
+        # Also for an unknown name, so that the time taken reveals nothing.
         if hmac.compare_digest(_sha256(secret), known or "0" * 64) and client is not None and known:
             return client
         raise UnauthorizedError(
@@ -99,9 +100,9 @@ class Registry:
     async def register(
         self, name: str, code: str | None, mode: Registration, granted: Permissions
     ) -> tuple[Client, str]:
-        """A client that registers itself, and its secret. granted: what it may do unless the operator has said.
+        """A client that registers itself, and its secret. granted: its permissions unless the operator set others.
 
-        Raises UnauthorizedError: it may not, or that could not be written down.
+        Raises UnauthorizedError: it may not register, or the registration could not be stored.
         """
         async with self._writing:
             listed = self._clients.get(name)
@@ -114,21 +115,22 @@ class Registry:
             return await self._registered(name, granted if listed is None else listed.permissions)
 
     async def add(self, name: str, permissions: Permissions) -> None:
-        """Lists a client, which can register then. Raises MalformedRequestError, UnauthorizedError."""
+        """Lists a client, which may then register. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._must_be_new(name)
             await self._put(Client(name=name, permissions=permissions, since=self._now()))
 
     async def add_registered(self, name: str, permissions: Permissions) -> str:
-        """A client that need not register: its secret. Raises MalformedRequestError, UnauthorizedError."""
+        """Adds a client that need not register, and returns its secret. Raises MalformedRequestError,
+        UnauthorizedError."""
         async with self._writing:
             self._must_be_new(name)
             return (await self._registered(name, permissions))[1]
 
     async def code(self, name: str, permissions: Permissions | None, granted: Permissions) -> str:
-        """A one-time code for a client that has not registered; it replaces the one before.
+        """A one-time code for a client that has not registered; it replaces the previous one.
 
-        permissions: None leaves them as they are; granted: what a new one may do then. Raises MalformedRequestError,
+        permissions: None leaves them as they are; granted: the permissions of a new one. Raises MalformedRequestError,
         UnauthorizedError.
         """
         async with self._writing:
@@ -150,7 +152,7 @@ class Registry:
         self._tell(name)
 
     async def remove(self, name: str) -> None:
-        """Its tokens are worth nothing from now on. Raises MalformedRequestError, UnauthorizedError."""
+        """Removes a client; its tokens become invalid. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._known(name)
             await self._write({kept: client for kept, client in self._clients.items() if kept != name})
@@ -225,7 +227,7 @@ class Registry:
 
 
 def check_name(name: str) -> None:
-    """Raises MalformedRequestError for what is no name of a client."""
+    """Raises MalformedRequestError for an invalid name of a client."""
     if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
         raise MalformedRequestError(
             f"a client's name has 1 to {NAME_CHARACTERS_MAX} printable characters and no space around it"

@@ -1,8 +1,8 @@
 """Bearer tokens: JSON Web Tokens signed with ES256 (RFC 7519, RFC 7518 3.4; SEPA protocol, 3.3 and 3.5).
 
-How long a token is good is measured on CLOCK_BOOTTIME within the boot in which it was given, so that nobody who steps
-the wall clock makes it live longer or shorter, and a board without a clock can give tokens. Across boots only the wall
-clock is left; where it could not be trusted, then or now, the token is over and the client fetches another.
+Within the boot in which a token was issued, its lifetime is measured on CLOCK_BOOTTIME. Steps of the wall clock do not
+change it, and a board without a clock can issue tokens. Across boots only the wall clock is left: if it was not trusted
+at issue or is not trusted now, the token is expired and the client fetches another.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ ALGORITHM = "ES256"
 KEYS = "keys.json"
 TOKEN_CHARACTERS_MAX = 4096
 VERIFIED_MAX = 1024
-"""Tokens whose signature is remembered to be good; checking one anew takes 0.1 ms."""
+"""Tokens whose valid signature is remembered; checking one takes 0.1 ms."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """What a token says. registration: which registration of the client it was given for."""
+    """The content of a token. registration: the registration of the client that it was issued for."""
 
     client: str
     registration: str
 
 
 class _Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A time by all clocks. boot: which start of the machine `up_us` counts from; wall_us: since 1970; trusted: whether
-    the wall clock was synchronised."""
+    """A time on all clocks. boot: the start of the machine that `up_us` counts from; wall_us: since 1970; trusted:
+    whether the wall clock was synchronised."""
 
     boot: str
     up_us: int
@@ -51,7 +51,7 @@ class _Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Payload(msgspec.Struct, frozen=True):
-    """The claims as they stand in a token: those that others know, and the times as they are meant."""
+    """The claims of a token: the registered ones, and the exact times."""
 
     sub: str
     reg: str
@@ -63,7 +63,7 @@ class _Payload(msgspec.Struct, frozen=True):
 
 
 class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that signs no more. public: in PEM; until: when the last of its tokens is over, counted from `at`."""
+    """A key that no longer signs. public: in PEM; until: when the last of its tokens expires, counted from `at`."""
 
     public: str
     at: _Moment
@@ -90,15 +90,15 @@ class _Key:
 
 
 class Tokens:
-    """Gives and checks tokens, with the keys that are kept in a folder. Raises ConfigurationError when it cannot have
-    them."""
+    """Issues and checks tokens, with the keys in a folder. Raises ConfigurationError when the keys cannot be read or
+    stored."""
 
     def __init__(self, folder: Path, clock: Clock, disk: Disk, life_s: int) -> None:
         self._path = folder / KEYS
         self._clock = clock
         self._disk = disk
         self.life_s = life_s
-        # What names this boot in a token must not be the machine's own id for it.
+        # A token must not contain the machine's own id of this boot.
         self._boot = hashlib.sha256(b"lamplighter " + clock.boot.encode()).hexdigest()[:16]
         self._verified: OrderedDict[str, tuple[_Payload, str]] = OrderedDict()  # token -> payload, key's name
         self._rotating = asyncio.Lock()
@@ -113,11 +113,11 @@ class Tokens:
 
     @property
     def jwk(self) -> dict[str, str]:
-        """The key that tokens are signed with now, its public half (RFC 7517)."""
+        """The public half of the key that signs tokens now (RFC 7517)."""
         return self._key.jwk
 
     def give(self, client: str, registration: str, life_s: int | None = None) -> str:
-        """A token. life_s: shorter or longer than the others."""
+        """A new token. life_s: another lifetime than the default."""
         life_s = life_s or self.life_s
         now = self._now()
         issued = now.wall_us // 1_000_000
@@ -125,7 +125,7 @@ class Tokens:
         return jwt.encode(msgspec.to_builtins(payload), self._private, ALGORITHM, {"kid": self._key.id})
 
     def check(self, token: str) -> Claims:
-        """What a token says. Raises UnauthorizedError unless it is one of ours, and not over."""
+        """The content of a token. Raises UnauthorizedError unless this gateway issued it and it is not expired."""
         verified = self._verified.get(token)
         if verified is None:
             verified = self._verified[token] = self._verify(token)
@@ -139,9 +139,9 @@ class Tokens:
         return Claims(payload.sub, payload.reg)
 
     async def rotate(self, *, revoke: bool = False) -> None:
-        """Signs with a new key from now on; the one before is good until its tokens are over, or at once no more.
+        """Replaces the signing key. The previous one stays valid until its tokens expire, or not at all.
 
-        Raises UnauthorizedError when that cannot be written down; then nothing has changed.
+        Raises UnauthorizedError when the new key cannot be stored; then nothing has changed.
         """
         async with self._rotating:
             public = self._key.public.public_bytes(
@@ -157,8 +157,7 @@ class Tokens:
             self._use(kept)
 
     def _verify(self, token: str) -> tuple[_Payload, str]:
-        """What it says and the name of its key, if that is ours and it is of a shape that we give. Nothing about
-        time."""
+        """The content of a token and the name of its key, if this gateway signed it. Expiry is not checked."""
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise UnauthorizedError("invalid_request", "that is no token of this gateway; it is too long")
         try:
@@ -169,7 +168,7 @@ class Tokens:
         if header.get("alg") != ALGORITHM or key is None:
             raise UnauthorizedError("invalid_grant", "the token is none of this gateway's; fetch one here")
         try:
-            # Times are ours to check, by the clocks that can be trusted for it.
+            # Times are checked below, by the clocks that can be trusted.
             claims = jwt.decode(
                 token, key.public, [ALGORITHM], options={"verify_exp": False, "verify_iat": False, "verify_nbf": False}
             )
