@@ -1,4 +1,4 @@
-"""Engine: the sequential step of the SUB Engine (Roffia 2016, III). No I/O, no threads, one call at a time.
+"""Engine: the sequential step of the SUB Engine (Roffia 2016, III). No threads; one call at a time; I/O in `load` only.
 
 ::
 
