@@ -1,5 +1,6 @@
 """MQTT adapter: publishes readings to the gateway as SOSA observations.
 
-mapping: topic and payload -> reading -> SPARQL update (pure); adapter: queue, batches, and acknowledgement to the
-broker after the commit is durable; connection: one connection to a broker; settings: the table ``[mqtt]``.
+mapping: topic and payload -> reading -> SPARQL update (pure); adapter: batches of updates, acknowledged to the broker
+after the commit is durable; inbox: the broker's messages as an iterator; connection: one connection to a broker;
+settings: the table ``[mqtt]``.
 """

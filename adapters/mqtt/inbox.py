@@ -1,0 +1,255 @@
+"""The messages of a broker's session, as an asynchronous iterator of batches.
+
+::
+
+    socket ─▶ paho ─▶ queue (bounded: when full, the socket is not read) ─▶ batch
+    broker ◀─ PUBACKs, in order ◀──────────── acknowledge ◀──────────────────┘
+
+A `Connection` is one paho client. The session outlives it; the broker keeps it (fixed client id, not clean). The broker
+sends unacknowledged messages again on the next connection. The inbox recognises those that it still holds and does not
+give them out twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+
+from lamplighter.adapters.mqtt.connection import Connection, End
+from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
+
+BACKOFF_MIN_S = 0.2
+BACKOFF_MAX_S = 30.0
+BACKOFF_MAX_ONCE_CONNECTED_S = 2.0
+"""After a broker restart, or when another client uses our identifier; neither takes long."""
+STABLE_AFTER_S = 10.0
+"""After a connection that lived this long, the back-off starts from the beginning."""
+
+logger = EventLogger(__name__)
+
+
+@dataclass(slots=True)
+class InboxCounters:
+    """received: messages; redelivered: those of them that the inbox still held; attempts: to
+    connect; connections: accepted by the broker."""
+
+    received: int = 0
+    redelivered: int = 0
+    attempts: int = 0
+    connections: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message of the broker. payload: cut behind `PAYLOAD_BYTES_MAX` + 1 bytes; received: by the inbox's clock;
+    connection: number of the connection that takes its acknowledgement; done: it may be acknowledged."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+    received: datetime
+    connection: int
+    mid: int
+    qos: int
+    done: bool = False
+
+
+class Inbox:
+    """Batches of messages: ``async for batch in inbox``, while `run` runs beside it.
+
+    A batch has up to ``mqtt.batch_max`` messages in order of receipt. Each batch is to be given to `acknowledge`, once
+    and in order. filters: topic filters to subscribe to. clock: gives the time of receipt. forget: filters that the
+    broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
+    tried: set once it has, or once an attempt has failed.
+    """
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        filters: Sequence[str],
+        *,
+        clock: Callable[[], datetime],
+        counters: InboxCounters,
+        forget: Sequence[str] = (),
+    ) -> None:
+        self.counters = counters
+        self.subscribed = asyncio.Event()
+        self.tried = asyncio.Event()
+        self._settings = settings
+        self._filters = filters
+        self._clock = clock
+        self._forget = forget
+        self._password = ""
+        self._tls: ssl.SSLContext | None = None
+        self._queue: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._space = asyncio.Event()
+        self._space.set()
+        self._connection: Connection | None = None
+        self._filters_granted = False
+        self._unacknowledged: dict[int, Message] = {}
+        """By packet identifier, for the life of the broker's session."""
+        self._reported: set[str] = set()
+        """Kinds of ends that the log has since the last connection."""
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return len(self._queue)
+
+    def __aiter__(self) -> AsyncIterator[list[Message]]:
+        return self
+
+    async def __anext__(self) -> list[Message]:
+        """The next messages. Waits for one; never ends. Cancelling it loses none."""
+        await self._arrived.wait()
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._settings.batch_max))]
+        if not self._queue:
+            self._arrived.clear()
+        if not self._space.is_set() and len(self._queue) <= self._settings.queue_max // 2:
+            self._space.set()
+            if self._connection:
+                self._connection.resume()
+        return batch
+
+    def acknowledge(self, batch: Sequence[Message]) -> None:
+        """Sends the PUBACKs of a batch; where a connection is gone, once the broker has sent the message again."""
+        for message in batch:
+            message.done = True
+            self._acknowledge(message)
+
+    def read_secrets(self) -> None:
+        """Reads password and certificates. Raises ConfigurationError."""
+        settings = self._settings
+        if settings.password_file:
+            try:
+                self._password = Path(settings.password_file).read_text(encoding="utf-8").partition("\n")[0].strip("\r")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigurationError(f"mqtt.password_file cannot be read: {error}") from error
+        if settings.tls:
+            try:
+                self._tls = ssl.create_default_context(cafile=settings.ca_file or None)
+            except OSError as error:  # ssl.SSLError is one
+                raise ConfigurationError(f"mqtt.ca_file = {settings.ca_file!r} cannot be used: {error}") from error
+
+    async def run(self) -> None:
+        """Connects to the broker, again and again with back-off, until cancelled; then the connection is closed."""
+        loop = asyncio.get_running_loop()
+        delay_s = BACKOFF_MIN_S
+        while True:
+            await self._space.wait()  # a connection whose messages nobody reads would only be lost again
+            started, connections = loop.time(), self.counters.connections
+            end = await self._connect_once()
+            self.tried.set()
+            if end.kind not in self._reported:
+                self._reported.add(end.kind)
+                logger.warning(
+                    "mqtt not connected",
+                    host=self._settings.host,
+                    port=self._settings.port,
+                    cause=end.kind,
+                    reason=end.reason,
+                )
+            if self.counters.connections > connections:
+                lived_s = loop.time() - started
+                delay_s = BACKOFF_MIN_S if lived_s >= STABLE_AFTER_S else min(delay_s, BACKOFF_MAX_ONCE_CONNECTED_S)
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+
+    async def _connect_once(self) -> End:
+        self.counters.attempts += 1
+        connection = Connection(
+            self._settings, self, number=self.counters.attempts, password=self._password, tls=self._tls
+        )
+        try:
+            await connection.open()
+            self._connection = connection
+            return await connection.ended()
+        except ssl.SSLError as error:
+            return End("refused", str(error))
+        except (OSError, ValueError) as error:  # ValueError: the host is no valid name, in IDNA
+            return End("away", str(error) or type(error).__name__)
+        finally:
+            self._connection = None
+            self.subscribed.clear()
+            connection.close()
+
+    # What a connection reports
+
+    def on_connected(self, connection: Connection, session_present: bool) -> None:
+        """Subscribes, unless the broker's session certainly has the filters."""
+        self.counters.connections += 1
+        settings = self._settings
+        logger.info("mqtt broker connected", host=settings.host, port=settings.port, session=session_present)
+        self._reported.clear()
+        if not session_present:
+            self._unacknowledged.clear()
+        if session_present and self._forget:
+            connection.unsubscribe(self._forget)
+        self._forget = ()
+        if session_present and self._filters_granted:
+            self._granted()  # subscribing again would have all retained messages sent again
+        else:
+            connection.subscribe(self._filters)
+
+    def on_subscribed(self, refused: Sequence[str]) -> None:
+        for topic_filter in refused:
+            logger.warning("mqtt subscription refused", filter=topic_filter)
+        if not refused:
+            self._filters_granted = True
+            self._granted()
+
+    def _granted(self) -> None:
+        self.subscribed.set()
+        self.tried.set()
+
+    def on_message(self, connection: Connection, message: mqtt.MQTTMessage) -> None:
+        """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""
+        self.counters.received += 1
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = ""  # which the mapping refuses
+        arrived = Message(
+            topic=topic,
+            payload=bytes(message.payload[: PAYLOAD_BYTES_MAX + 1]),  # enough for the mapping to refuse it
+            retained=message.retain,
+            received=self._clock(),
+            connection=connection.number,
+            mid=message.mid,
+            qos=message.qos,
+        )
+        if message.qos > 0:
+            known = self._unacknowledged.get(message.mid)
+            if message.dup and known and (known.topic, known.payload) == (arrived.topic, arrived.payload):
+                # It was never acknowledged, so the broker cannot have used its identifier for another message.
+                self.counters.redelivered += 1
+                known.connection = connection.number
+                if known.done:
+                    self._acknowledge(known)
+                return
+            self._unacknowledged[message.mid] = arrived
+        self._queue.append(arrived)
+        self._arrived.set()
+        if len(self._queue) >= self._settings.queue_max:
+            self._space.clear()
+            connection.pause()
+
+    def _acknowledge(self, message: Message) -> None:
+        """Sends the PUBACK, or leaves it to the redelivery when the message's connection is gone."""
+        connection = self._connection
+        if message.qos == 0 or connection is None or not connection.alive or message.connection != connection.number:
+            return
+        connection.acknowledge(message.mid, message.qos)
+        if self._unacknowledged.get(message.mid) is message:
+            del self._unacknowledged[message.mid]

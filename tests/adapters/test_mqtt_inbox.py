@@ -1,0 +1,123 @@
+"""The inbox against a real mosquitto: an asynchronous iterator of batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+import pytest
+
+from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from tests.support.brokers import Mosquitto, mosquitto
+
+TIMEOUT_S = 60.0
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@asynccontextmanager
+async def opened(broker: Mosquitto, **changes: object) -> AsyncIterator[Inbox]:
+    settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port} | changes, MqttSettings)
+    inbox = Inbox(settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters())
+    running = asyncio.create_task(inbox.run())
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await inbox.subscribed.wait()
+        yield inbox
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def publish(broker: Mosquitto, *payloads: str) -> None:
+    await asyncio.to_thread(partial(broker.publish, *[("t/1", payload) for payload in payloads]))
+
+
+async def received(inbox: Inbox, count: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while inbox.counters.received < count:
+            await asyncio.sleep(0.01)
+
+
+def go(test: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(2 * TIMEOUT_S):
+            await test()
+
+    asyncio.run(limited())
+
+
+def test_messages_come_in_batches_and_in_order() -> None:
+    async def test() -> None:
+        with mosquitto() as broker:
+            async with opened(broker, batch_max=4) as inbox:
+                await publish(broker, *map(str, range(10)))
+                await received(inbox, 10)
+                sizes, payloads = [], []
+                async for batch in inbox:
+                    sizes.append(len(batch))
+                    payloads += [int(message.payload) for message in batch]
+                    assert {(message.topic, message.retained, message.received) for message in batch} == {
+                        ("t/1", False, NOON)
+                    }
+                    inbox.acknowledge(batch)
+                    if len(payloads) == 10:
+                        break
+                assert (sizes, payloads, len(inbox)) == ([4, 4, 2], list(range(10)), 0)
+
+    go(test)
+
+
+def test_what_is_not_acknowledged_comes_to_the_next_inbox() -> None:
+    async def test() -> None:
+        with mosquitto() as broker:
+            async with opened(broker, batch_max=2) as inbox:
+                await publish(broker, "1", "2", "3", "4")
+                await received(inbox, 4)
+                inbox.acknowledge(await anext(inbox))
+                assert [message.payload for message in await anext(inbox)] == [b"3", b"4"]
+            async with opened(broker) as inbox:
+                await received(inbox, 2)
+                assert [message.payload for message in await anext(inbox)] == [b"3", b"4"]
+
+    go(test)
+
+
+def test_waiting_that_is_cancelled_loses_nothing() -> None:
+    async def test() -> None:
+        with mosquitto() as broker:
+            async with opened(broker) as inbox:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await anext(inbox)
+                waiting = asyncio.ensure_future(anext(inbox))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                await publish(broker, "1")
+                await received(inbox, 1)
+                assert [message.payload for message in await anext(inbox)] == [b"1"]
+
+    go(test)
+
+
+def test_a_full_inbox_reads_on_once_half_is_taken() -> None:
+    async def test() -> None:
+        with mosquitto() as broker:
+            async with opened(broker, queue_max=4, batch_max=1) as inbox:
+                await publish(broker, *map(str, range(20)))
+                await received(inbox, 4)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert (len(inbox), inbox.counters.received) == (4, 4)
+                inbox.acknowledge(await anext(inbox))
+                assert len(inbox) == 3
+                inbox.acknowledge(await anext(inbox))
+                await received(inbox, 6)
+                payloads = [int(message.payload) for _ in range(18) for message in await anext(inbox)]
+                assert payloads == list(range(2, 20))
+
+    go(test)
