@@ -1,7 +1,7 @@
-"""What WebSocket clients have sent and nobody has looked at yet: bounded for each connection, and for all together.
+"""Bounds on the unread input of WebSocket clients, for each connection and for all together.
 
-The library holds a message until it is whole, some behind it, and a packet. That is 16 MiB and more for each
-connection, which whoever has no token could make it hold, on any number of connections.
+The library buffers a message until it is complete, some messages behind it, and a packet. That is 16 MiB and more for
+each connection. Without a bound, clients without a token could make it buffer that on any number of connections.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from websockets.http11 import Request, Response
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 HEAD_BYTES_MAX = 16 * 1024
-"""Of a handshake. A token has 1 KiB at most; the library would take 1 MiB, and keep it."""
+"""Of a handshake. A token has at most 1 KiB; the library would accept 1 MiB, and keep it."""
 QUEUED_BYTES_MAX = 1024 * 1024
-"""Whole messages that wait; nothing more is read from a connection above that."""
+"""Complete messages that wait. Above it, the connection is not read."""
 FRAME_BYTES = 256
-"""What a frame takes beside its content."""
+"""Bytes of a frame besides its content."""
 PACKET_BYTES_MAX = 256 * 1024
-"""What comes at once (asyncio)."""
+"""Bytes that arrive at once (asyncio)."""
 INFLATED_BYTES_MAX = 1024 * 1024
-"""What a compressed message without a good token may be inflated to."""
+"""The inflated size of a compressed message without a valid token."""
 COMPRESSED_BYTES = 4096
-"""What is inflated before it is counted."""
+"""Bytes that are inflated before they are counted."""
 PONGS_BYTES_MAX = 64 * 1024
-"""Answers to the pings of a client that reads nothing."""
+"""Unread answers to the pings of a client."""
 LINGER_S = 1.0
-"""How long a client that was refused may take to read why."""
+"""How long a refused client may take to read the reason."""
 
 
 class Unread:
-    """The sum over all connections of a gate. bytes_max: above it the one with the most is closed, of those without a
-    good token if there are any."""
+    """The sum over all connections of a gate. bytes_max: above it the connection with the most is closed, preferably
+    one without a valid token."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -57,10 +57,10 @@ class Unread:
 
 
 class BoundedSocket(ServerConnection):
-    """A connection that holds little until it is trusted, and after that no more than a message and what waits.
+    """A connection that buffers little until it is trusted, and then at most a message and those that wait.
 
-    unread: the sum that it is part of, unless it is of a process of this machine; first_bytes_max: of what is unread
-    until it is trusted; compression: whether messages may be compressed.
+    unread: the sum that it counts in, None for local processes; first_bytes_max: unread bytes until it is trusted;
+    compression: whether messages may be compressed.
     """
 
     unread: Unread
@@ -74,8 +74,8 @@ class BoundedSocket(ServerConnection):
         self.trusted = False
         self.protocol.max_message_size = INFLATED_BYTES_MAX if self.compression else MESSAGE_BYTES_MAX
         self._head = 0
-        self._pongs = 0  # bytes since the peer took anything
-        self._part = 0  # bytes of the message that is coming, in whole frames
+        self._pongs = 0  # bytes since the peer last read
+        self._part = 0  # bytes of the incomplete message, in whole frames
         self._whole = 0  # bytes of messages that wait
         self._messages: deque[int] = deque()  # the bytes of each
         self._last: Frame | None = None
@@ -83,30 +83,30 @@ class BoundedSocket(ServerConnection):
 
     @property
     def refused(self) -> bool:
-        """Whether it is being closed, and what was received is not to be looked at."""
+        """Whether it is being closed; what was received is then ignored."""
         return self._refused
 
     @property
     def local(self) -> bool:
-        """Whether it came by a Unix socket: however many there are on the network, this machine's own get through."""
+        """Whether it is on a Unix socket. Local processes always get through, however many clients the network has."""
         return bool(self.transport.get_extra_info("socket").family == AF_UNIX)
 
     def trust(self) -> None:
-        """It has shown a good token, or need not."""
+        """Marks it as authenticated, or as in no need of it."""
         self.trusted = True
         self.protocol.max_message_size = MESSAGE_BYTES_MAX
 
     def taken(self) -> None:
-        """The oldest message has been looked at."""
+        """Marks the oldest message as read."""
         if self._messages:
             self._whole -= self._messages.popleft()
         if self._last is not None and not self._messages and not self._part:
-            self._last.data = b""  # the parser keeps it until the next one comes
+            self._last.data = b""  # the parser keeps it until the next one arrives
             self._last = None
         self._look()
 
     def refusal(self, status: HTTPStatus, code: str, reason: str) -> Response:
-        """The answer to a handshake that is not accepted, in the form of every error (protocol 1.4)."""
+        """The answer to a refused handshake, in the form of every error (protocol 1.4)."""
         body = {"error": code, "status_code": int(status), "error_description": reason}
         response = self.respond(status, json.dumps(body))
         del response.headers["Content-Type"]
@@ -120,16 +120,16 @@ class BoundedSocket(ServerConnection):
         self._refused = True
         self._part = self._whole = 0
         self._messages.clear()
-        for frame in self.recv_messages.frames.queue:  # somebody may wait for the first of them
+        for frame in self.recv_messages.frames.queue:  # a task may wait for the first of them
             frame.data = b""
         self.protocol.fail(code, reason)
         self.send_data()
-        self.transport.resume_reading()  # what comes is dropped: a client that still writes would not see why
+        self.transport.resume_reading()  # input is dropped: a client that still writes would not see the reason
         self.loop.call_later(LINGER_S, self.transport.abort)
         self.unread.changed(self, 0)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:  # or lost: TLS may hand over something after its end
+        if self._refused:  # or lost: TLS may deliver data after its end
             return
         if self.request is None:
             self._head += len(data)
@@ -141,7 +141,7 @@ class BoundedSocket(ServerConnection):
                 self.send_data()
                 self.loop.call_later(LINGER_S, self.transport.abort)
                 return
-        # Compressed data becomes a thousand times as much at most, and is looked at before that is too much for one.
+        # Compressed data grows at most a thousand times, so it is counted in small parts.
         at_once = COMPRESSED_BYTES if self.compression else len(data)
         for start in range(0, len(data), at_once):
             super().data_received(data[start : start + at_once])
@@ -159,7 +159,7 @@ class BoundedSocket(ServerConnection):
                     self._whole += self._part
                     self._part = 0
             elif event.opcode is Opcode.PING and self.paused:
-                # The library answers at once, whether or not the peer takes the answers.
+                # The library answers at once, even if the peer does not read the answers.
                 self._pongs += len(event.data)
                 if self._pongs > PONGS_BYTES_MAX:
                     self.transport.abort()
@@ -175,18 +175,18 @@ class BoundedSocket(ServerConnection):
         self.unread.changed(self, 0)
 
     def _look(self) -> None:
-        """Counts what is unread; stops reading, or closes, when that is too much."""
+        """Counts the unread bytes; pauses reading, or closes, when there are too many."""
         if self._refused:
             return
         size = self._part + self._whole + len(self.protocol.reader.buffer)
         self.unread.changed(self, size)
-        if self._refused:  # as the one with the most
+        if self._refused:  # as the connection with the most
             return
         if self.trusted:
             stop = self._whole > QUEUED_BYTES_MAX
         else:
             stop = size > self.first_bytes_max
-            # A message that waits may have a token, and what came with it is welcome then.
+            # A message that waits may have a token, and then the bytes that came with it are allowed.
             next_one = self._messages[0] if self._messages else size
             ahead = PACKET_BYTES_MAX + (INFLATED_BYTES_MAX if self.compression else 0)
             if max(next_one, size - ahead) > self.first_bytes_max:

@@ -1,4 +1,4 @@
-"""Sockets that a gate can be reached by: TCP, TCP with TLS, a Unix socket."""
+"""Listening sockets of a gate: TCP, TCP with TLS, Unix."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lamplighter.gateway.security.rates import network
 logger = EventLogger(__name__)
 
 BACKLOG = 256
-"""Connections that wait to be accepted. asyncio listens again on what it serves, with 100 unless it is told."""
+"""The listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100."""
 HANDSHAKES_MAX = 100
-"""Connections beside those that a gate may have: they are in their handshake, or are told that there are too many."""
+"""Connections beyond those that a gate may have: in their handshake, or about to be refused."""
 
 
 @dataclass(eq=False)
 class _Accepted:
-    """A connection. network: where it comes from; trusted: whether it has shown good credentials; ended: it had to
-    make room."""
+    """A connection. network: of its client; trusted: whether it is authenticated; ended: whether it was closed to make
+    room."""
 
     socket: socket.socket
     network: str
@@ -34,29 +34,29 @@ class _Accepted:
 
 
 class _Bounded(socket.socket):
-    """A listening socket that knows its connections, and has no more of them than a gate may have and some beside.
+    """A listening socket that counts its connections and bounds their number.
 
-    A gate knows a connection when its TLS handshake is over. Before that, whoever opens thousands and says nothing
-    would take all files of the process, and nobody else could connect, on the machine's own sockets neither.
+    A gate sees a connection after its TLS handshake. Without this bound, a client that opens thousands of silent
+    connections would use up the open files of the process; then nothing could connect, not even local processes.
 
-    fair: a connection that comes when there are `connections_max` ends the oldest that is not trusted of the network
-    that has most of those, if its own has fewer. So whoever opens many without credentials keeps nobody out.
+    fair: a new connection above `connections_max` closes the oldest untrusted connection of the network that has most
+    of them, if its own network has fewer. So many connections without credentials keep no other client out.
     """
 
     def __init__(self, listening: socket.socket, connections_max: int, *, fair: bool) -> None:
         super().__init__(fileno=listening.detach())
         self._connections_max = connections_max
         self._fair = fair
-        self._accepted: dict[int, _Accepted] = {}  # by the number of the file, the oldest first
+        self._accepted: dict[int, _Accepted] = {}  # by file descriptor, the oldest first
         self._full = False
 
     def trust(self, number: int) -> None:
-        """A connection has shown good credentials. number: of its file."""
+        """Marks a connection as authenticated. number: its file descriptor."""
         if number in self._accepted:
             self._accepted[number].trusted = True
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises ConnectionAbortedError for one too many, which asyncio passes over."""
+        """Raises ConnectionAbortedError for one too many, which asyncio ignores."""
         connection, address = super().accept()
         one = _Accepted(connection, network(str(address[0])))
         if len(self._accepted) >= self._connections_max:
@@ -83,14 +83,14 @@ class _Bounded(socket.socket):
         if most > counts[newcomer]:
             oldest = next(known for known in unknown if counts[known.network] == most)
             oldest.ended = True
-            with suppress(OSError):  # it has just gone
+            with suppress(OSError):  # it was just closed
                 oldest.socket.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A bound socket that listens, and what its connections are wrapped in. local: whether it is a Unix socket, whose
-    peers are processes of this machine."""
+    """A bound, listening socket and the TLS of its connections. local: whether it is a Unix socket, whose peers are
+    local processes."""
 
     socket: socket.socket
     tls: ssl.SSLContext | None = None
@@ -100,7 +100,7 @@ class Listener:
         return self.socket.family == socket.AF_UNIX
 
     def trust(self, number: int) -> None:
-        """A connection has shown good credentials, and needs to make room for nobody. number: of its file."""
+        """Marks a connection as authenticated; it is not closed to make room. number: its file descriptor."""
         if isinstance(self.socket, _Bounded):
             self.socket.trust(number)
 
@@ -111,8 +111,8 @@ class Listener:
 
 
 def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ssl.SSLContext | None = None) -> Listener:
-    """Listens on host and port; 0 takes a free one. table: where the settings have them; connections_max: how many the
-    gate may have, `HANDSHAKES_MAX` more are accepted. Raises ConfigurationError."""
+    """Listens on host and port; 0 takes a free one. table: of the settings, for errors; connections_max: of the gate;
+    `HANDSHAKES_MAX` more are accepted. Raises ConfigurationError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -129,8 +129,8 @@ def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ss
 def passed_listener(
     listening: socket.socket, connections_max: int, tls: ssl.SSLContext | None = None, mode: int = 0o660
 ) -> Listener:
-    """Serves a socket that somebody else listens on for this process, and goes on to when it ends, so that a restart
-    refuses no connection. mode: of a Unix socket. The other arguments are those of `tcp_listener`."""
+    """Serves a socket that systemd opened. It stays open when this process ends, so a restart refuses no connection.
+    mode: of a Unix socket. The other arguments are those of `tcp_listener`."""
     if listening.family == socket.AF_UNIX:
         Path(listening.getsockname()).chmod(mode)
         return Listener(listening)
@@ -139,8 +139,8 @@ def passed_listener(
 
 
 def unix_listener(path: Path, mode: int = 0o660) -> Listener:
-    """Listens on a Unix socket, in the place of one that a process left behind which is gone. mode: who of the machine
-    may connect. Raises ConfigurationError."""
+    """Listens on a Unix socket; replaces one that an ended process left behind. mode: which users may connect. Raises
+    ConfigurationError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How commands reach the gateway that runs with the same configuration: by its Unix socket in secure mode, or plain."""
+"""Calls of commands to the gateway with the same configuration: by its Unix socket in secure mode, else over TCP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.settings import Settings
 
 _ANSWER_S = 600
-"""Longest wait for the next bytes: a large backup takes its time to be compared."""
+"""Longest wait for the next bytes; comparing a large backup takes minutes."""
 _CHECK_S = 20
 
 
@@ -27,7 +27,7 @@ def call(
 ) -> http.client.HTTPResponse:
     """The answer of the running gateway, to be read and closed. path: ``/backup``.
 
-    Raises UpstreamError when nobody answers, RefusedError.
+    Raises UpstreamError when no gateway answers, RefusedError.
     """
     connection: http.client.HTTPConnection
     if settings.security.enabled:
@@ -55,7 +55,7 @@ def call(
 def check_answer(place: str, path: str) -> None:
     """Asks for a path over HTTP. place: a Unix socket, or host and port.
 
-    Raises UpstreamError when nobody answers in time, RefusedError.
+    Raises UpstreamError when there is no answer in time, RefusedError.
     """
     connection: http.client.HTTPConnection
     if place.startswith("/"):

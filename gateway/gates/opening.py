@@ -1,9 +1,9 @@
-"""Which listeners a gateway opens, who may come through them, and where they are to be found.
+"""The listeners that a gateway opens, their protection, and their addresses.
 
-Plain mode: HTTP and WebSocket on loopback, for everybody. Secure mode: both with TLS on the network, for clients with a
-token, and both on Unix sockets, for processes of this machine.
+Plain mode: HTTP and WebSocket on loopback, without authentication. Secure mode: both with TLS on the network, for
+clients with a token, and both on Unix sockets, for local processes.
 
-What systemd listens on for the gateway is served in place of what it would open itself at the same address.
+A socket that systemd opened replaces the one that the gateway would open at the same address.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from lamplighter.gateway.security.certificates import Identity
 
 PREFIX = "/secure"
-"""May stand before every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1)."""
+"""Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1)."""
 FOLDER = "security"
-"""Of keys, certificates and clients, in the data folder."""
+"""The folder of keys, certificates and clients, in the data folder."""
 HTTP, WEBSOCKET = "http", "ws"
-"""What systemd calls the sockets that it listens on for the gates (`FileDescriptorName=`)."""
+"""Names of the sockets that systemd opens for the gates (`FileDescriptorName=`)."""
 _ADDRESS_BYTES_MAX = 107
-"""Of a Unix socket: sun_path of unix(7), without the zero at its end."""
+"""Of the address of a Unix socket: sun_path of unix(7), without the zero at its end."""
 
 logger = EventLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Gates:
-    """What the gates are made of. browsers: whose pages may use them; places: served over HTTP besides; prefix: may
-    stand before every path."""
+    """The parts of the gates. browsers: which pages may use them; places: more paths over HTTP; prefix: optional before
+    every path."""
 
     http: Sequence[Listener]
     websocket: Sequence[Listener]
@@ -68,11 +68,11 @@ class Gates:
 
 
 class Protection:
-    """Who may come in, known before anything is opened. authorization: None in plain mode."""
+    """Authentication and authorization, set up before any listener opens. authorization: None in plain mode."""
 
     def __init__(self, settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> None:
         """folder: of the configuration file. Raises ConfigurationError for settings and files that cannot be used."""
-        check_protection(settings, folder, data)  # a file that may not be read is refused below, where it is needed
+        check_protection(settings, folder, data)  # a file that may not be read is refused below, where it is used
         self._settings = settings
         self._data = data
         self._clock = clock
@@ -90,24 +90,24 @@ class Protection:
 
     @property
     def access_of(self) -> Callable[[str], Access | None]:
-        """What a client may do now, by its name; None for one that is not registered (any more)."""
+        """The permissions of a client, by its name; None for one that is not registered (any more)."""
         return _everything if self.authorization is None else self.authorization.access_of
 
     def when_changed(self, changed: Changed) -> None:
-        """Tells from now on whose permissions have changed, or who was removed."""
+        """Calls back with the name of a client whose permissions changed or that was removed."""
         if self.authorization is not None:
             self.authorization.registry.changed.append(changed)
 
     def apply(self, settings: Settings) -> None:
-        """Takes up what of other settings holds from the next request on (`gateway.service.reload`)."""
+        """Applies the settings that take effect with the next request (`gateway.service.reload`)."""
         self._open_gatekeeper.allow(settings.security.plain_requests_per_s)
         self._browsers.apply(settings.security)
         if self.authorization is not None:
             self.authorization.apply(settings.security)
 
     def open(self, passed: Sequence[Passed] = ()) -> Gates:
-        """Opens the listeners. passed: those that systemd has opened. Raises ConfigurationError when one cannot be had;
-        none is open then."""
+        """Opens the listeners. passed: those that systemd has opened. Raises ConfigurationError when one cannot be
+        opened; then none is open."""
         opened: list[Listener] = []
         strange = [one for one in passed if one.name not in (HTTP, WEBSOCKET)]
         for one in strange:
@@ -137,7 +137,7 @@ class Protection:
         tls: ssl.SSLContext | None,
         mode: int,
     ) -> list[Listener]:
-        """The listeners of a gate, that of its settings first. place: where those have it: table, host and port."""
+        """The listeners of a gate, the one of its settings first. place: its table, host and port in the settings."""
         table, host, port = place
         listeners, covered = [], False
         for one in passed:
@@ -186,7 +186,7 @@ class Protection:
         assert self.authorization is not None
         settings, security = self._settings, self._settings.security
         http_socket, websocket_socket = socket_paths(settings, self._data)
-        mode = 0o666 if security.local_users else 0o600  # who may do what is asked of the kernel, for each connection
+        mode = 0o666 if security.local_users else 0o600  # the kernel names the user of each connection
         both = []
         for name, port, path, connections_max in (
             (HTTP, security.https_port, http_socket, settings.http.connections_max),
@@ -222,10 +222,10 @@ class Protection:
 
 
 def check_protection(settings: Settings, folder: Path, data: Path) -> str:
-    """Looks at all that a start would refuse about protection and gates, by the settings and the files that they name.
+    """Checks protection and gates as a start does, by the settings and the files that they name.
 
-    No socket is opened and nothing is written. Returns which file was not looked at since this process may not read it,
-    empty if all were: whoever checks need not be the gateway's user. Raises ConfigurationError.
+    No socket is opened and nothing is written. Returns the file that this process may not read and that was therefore
+    not checked, "" if there is none: a check may run as another user than the gateway. Raises ConfigurationError.
     """
     security = settings.security
     try:
@@ -246,7 +246,7 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
                 f"cannot listen on {path}: a Unix socket's address has {_ADDRESS_BYTES_MAX} bytes at most; "
                 "name a shorter security.socket_folder"
             )
-    # Not above: they load cryptography, 9 MB that whoever does not need it does without.
+    # Not above: they load cryptography, 9 MB.
     if security.certificate_file:
         from lamplighter.gateway.security.certificates import users_identity
 
@@ -264,20 +264,20 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
 
 
 def _grant(security: SecuritySettings) -> Permissions:
-    """What a new client may do."""
+    """The permissions of a new client."""
     return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
 
 
 def _places(
     security: SecuritySettings, authorization: Authorization | None, authority: bytes | None
 ) -> Iterator[Place]:
-    """What is served about clients and their tokens."""
+    """The paths for clients and their tokens."""
     yield from OAuth(authorization, authority).places()
     yield from Clients(authorization, _grant(security), security.code_life_s).places()
 
 
 def _check_plain_hosts(settings: Settings) -> None:
-    """Raises ConfigurationError for gates without protection that other machines reach, unless that is asked for."""
+    """Raises ConfigurationError for unprotected gates that other machines reach, unless the settings allow them."""
     for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
         if not settings.security.plain_on_network and not is_loopback(host):
             raise ConfigurationError(
@@ -287,8 +287,8 @@ def _check_plain_hosts(settings: Settings) -> None:
 
 
 def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> tuple[Identity, Authorization]:
-    """What secure mode needs from the data folder. Raises ConfigurationError."""
-    # Not above: they load cryptography, 9 MB that plain mode does without.
+    """The parts of secure mode that are kept in the data folder. Raises ConfigurationError."""
+    # Not above: they load cryptography, 9 MB that plain mode does not need.
     from lamplighter.gateway.security.authorization import Authorization
     from lamplighter.gateway.security.certificates import own_identity, users_identity
     from lamplighter.gateway.security.tokens import Tokens
@@ -296,7 +296,7 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
     security, keys = settings.security, data / FOLDER
     try:
         disk.make_folder(keys)
-        disk.sync_folder(data)  # clients will know the authority by what is in there
+        disk.sync_folder(data)  # clients will trust the authority that is in it
         keys.chmod(0o700)
     except OSError as error:
         raise ConfigurationError(f"{keys}: {error.strerror}; the keys are kept there") from error
@@ -310,7 +310,8 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
 
 
 def _everything(client: str) -> Access | None:
-    """In plain mode everybody may do everything, so what was begun under a name may, too."""
+    """Plain mode requires no authentication, so subscriptions and timers that have an owner keep all permissions,
+    too."""
     return FULL
 
 
@@ -323,6 +324,6 @@ def _is_at(listener: Listener, path: Path) -> bool:
 
 
 def _reaches(listening: str, host: str) -> bool:
-    """Whether listening there is what a setting asks for; every address of the machine is as good as each."""
+    """Whether a socket listens where a setting says; one on every address of the machine does."""
     everywhere = ("0.0.0.0", "::")
     return listening == host or (listening in everywhere and host in everywhere) or host == "localhost"

@@ -1,9 +1,9 @@
-"""Outbox: what waits to be sent to one client, bounded in bytes (design 4.2).
+"""Outbox: the messages that wait to be sent to one client, bounded in bytes (design 4.2).
 
-A notification gets its number when it is taken out to be sent. So those that wait behind a client that reads slowly
-can become one: when much waits, all queued notifications of a subscription are composed into one net notification,
-in the place of the first. Nothing is moved backwards, so an answer never comes before what it confirms. A client
-that lets more wait even so is disconnected; it connects again and starts from a fresh first result, or resumes.
+A notification gets its number when it is taken out to be sent, so notifications that wait for a slow client can be
+composed. When many bytes wait, all queued notifications of a subscription become one net notification, at the place of
+the first. Nothing is moved backwards, so an answer never overtakes what it confirms. A client for which still too much
+waits is disconnected; it connects again and starts from a fresh first result, or resumes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.state.shares import Share
 
 _ENVELOPE_BYTES = 128
-"""What a notification takes beside its results, on the wire and about as much while it waits."""
+"""Bytes of a notification besides its results, on the wire and roughly in memory."""
 
 
 class Numbering:
-    """The notifications of one subscription as its client counts them. sequence: of the last one that was sent."""
+    """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent."""
 
     __slots__ = ("sequence", "spuid")
 
@@ -43,7 +43,7 @@ class _Queued(NamedTuple):
 
 
 class _Replay:
-    """Messages that are kept elsewhere and are put together one by one as they are sent. size: of all, in bytes."""
+    """Messages that are stored elsewhere and built one by one as they are sent. size: of all, in bytes."""
 
     __slots__ = ("messages", "size")
 
@@ -55,8 +55,8 @@ class _Replay:
 class Outbox:
     """Messages in the order in which they are to be sent. put, notify and replay never wait; get does.
 
-    replay_bytes_max: what may wait of replays, which do not count against bytes_max: a client that comes back asks
-    for them, so they must not be what it is disconnected for. composed: called after each composing.
+    replay_bytes_max: of replays that wait. They do not count in bytes_max: a client asks for them when it comes back,
+    so they must not disconnect it. composed: called after each composing.
     """
 
     def __init__(
@@ -67,30 +67,30 @@ class Outbox:
         self._composed = composed
         self._messages: deque[bytes | _Queued | _Replay] = deque()
         self._counted = 0  # messages that are no replays
-        self._bytes = 0  # of those
+        self._bytes = 0  # bytes of those
         self._replay_bytes = 0
         self._fresh_bytes = 0  # put since the last composing
-        self._composed_bytes = 0  # left by it
+        self._composed_bytes = 0  # bytes that it left
         self._filled = asyncio.Event()
         self.overflowed = asyncio.Event()
         self.share: Share | None = None
-        """What it is part of, where its client has a name."""
+        """The shares of its client, if the client has a name."""
 
     def allow(self, bytes_max: int) -> None:
-        """Another limit from now on."""
+        """Applies another limit."""
         self._bytes_max = bytes_max
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits, replays not counted."""
+        """Bytes that wait, without replays."""
         return self._bytes
 
     def __len__(self) -> int:
-        """How many messages wait, a replay counted as one."""
+        """Messages that wait; a replay counts as one."""
         return len(self._messages)
 
     def put(self, message: bytes) -> None:
-        """Adds a message. One alone may be larger than the limit: a first result goes out as one message."""
+        """Adds a message. A single one may exceed the limit: a first result is one message."""
         self._add(message, len(message))
 
     def notify(self, numbering: Numbering, results: Results) -> None:
@@ -99,7 +99,7 @@ class Outbox:
         self._add(queued, queued.size)
 
     def replay(self, messages: Iterator[bytes], size: int) -> None:
-        """Adds messages that are made as they are sent. size: how many bytes they keep from being freed, at most."""
+        """Adds messages that are built as they are sent. size: bytes that they keep in memory, at most."""
         if self.overflowed.is_set() or not size:
             return
         self._messages.append(_Replay(messages, size))
@@ -109,7 +109,7 @@ class Outbox:
             self.overflow()
 
     async def get(self) -> bytes:
-        """The next message. What it returns counts as sent."""
+        """The next message, which then counts as sent."""
         while True:
             while not self._messages:
                 self._filled.clear()
@@ -139,7 +139,7 @@ class Outbox:
         self._counted += 1
         self._bytes += size
         self._fresh_bytes += size
-        # Each composing looks at everything that waits, so it has to be paid for by what came since the last one.
+        # Composing reads everything that waits, so it is done only after enough new messages.
         if self._bytes * 2 > self._bytes_max and self._fresh_bytes * 4 >= self._composed_bytes:
             self._compose()
         if self._bytes > self._bytes_max and self._counted > 1:
@@ -150,7 +150,7 @@ class Outbox:
             self.share.grown(self)
 
     def overflow(self) -> None:
-        """The client is to be disconnected; nothing is sent any more, so nothing has to be kept."""
+        """Drops all messages: the client is to be disconnected."""
         self.overflowed.set()
         self._messages.clear()
         self._counted = self._bytes = self._replay_bytes = 0
@@ -184,7 +184,7 @@ class Outbox:
 def composed(several: Iterable[Results]) -> Results | None:
     """The change that several changes of one subscription make together, in order; None when they make none.
 
-    Bags: what is added twice and removed once is added once. No binding is in both parts.
+    Bags: a binding that is added twice and removed once is added once. No binding is in both parts.
     """
     net: dict[Binding, int] = {}
     variables: tuple[str, ...] = ()

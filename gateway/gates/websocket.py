@@ -1,4 +1,4 @@
-"""WebSocket gate: SPARQL 1.1 SE protocol, subscriptions (SEPA protocol, section 2), and our updates and queries."""
+"""WebSocket gate: the SPARQL 1.1 SE protocol (SEPA protocol, section 2), and updates and queries as an extension."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ from lamplighter.gateway.workers.ad_hoc import Answer
 logger = EventLogger(__name__)
 
 QUEUED_MESSAGES_MAX = 4
-"""Messages of one client that are received and not looked at yet."""
+"""Received messages of one client that wait to be read."""
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
-"""Texts of one client's requests that wait to be answered; nothing more is read from it above that."""
+"""Characters of one client's requests that wait to be answered. Above it, its connection is not read."""
 QUERIES_PER_CLIENT_MAX = 4
 _OPERATIONS: dict[type, str] = {
     SubscribeRequest: "subscribe",
@@ -77,14 +77,14 @@ _OPERATIONS: dict[type, str] = {
 }
 HANDSHAKE_S = 10
 UNKNOWN_REFUSED_MAX = 100
-"""Requests without a good token on one connection, which is closed then."""
+"""Requests without a valid token, after which the connection is closed."""
 ADAPTER_KINDS = frozenset({"mqtt", "coap"})
-"""Causes that the gateway's own adapters declare, which come by the Unix sockets, or on loopback in plain mode. A
-registered client is somebody else, whose records must not pass for a device's."""
+"""Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
+mode. The records of a registered client must not look like a device's."""
 
 
 class _Sink:
-    """One subscription's way into its connection's outbox; knows the alias for the first message."""
+    """The sink of one subscription: writes to the outbox of its connection, with the alias in the first message."""
 
     __slots__ = (
         "_alias",
@@ -139,7 +139,7 @@ class _Sink:
 
 
 class _Connection:
-    """One client. Requests go to the runner in the order in which they came; everything leaves by the outbox."""
+    """One client. Its requests go to the runner in their order; all messages leave through the outbox."""
 
     def __init__(
         self,
@@ -151,12 +151,12 @@ class _Connection:
         security: SecuritySettings,
         trusted: Callable[[], None],
     ) -> None:
-        """trusted: called when a message shows a good token for the first time."""
+        """trusted: called at the first message with a valid token."""
         self._socket = socket
         self._held = held
         self._security = security
         self._trusted = trusted
-        self._refused = 0  # requests without a good token, until there is one
+        self._refused = 0  # requests without a valid token, until there is one
         self._runner = runner
         self._settings = settings
         self._gatekeeper = gatekeeper
@@ -190,7 +190,7 @@ class _Connection:
                     continue
                 self._take(message)
                 self._socket.taken()
-                del message  # the next one may be long in coming
+                del message  # the next one may take long
                 while self._under_way > UNDER_WAY_BYTES_MAX:
                     self._answered.clear()
                     await self._answered.wait()
@@ -224,7 +224,7 @@ class _Connection:
         self._socket.transport.abort()
 
     async def _disconnect_when_dead(self) -> None:
-        """Pings find out about peers that are gone, but behind what a peer does not take in none can be written."""
+        """Disconnects a peer that does not read. Pings detect dead peers, but none can be sent behind unread data."""
         before = None
         while True:
             await asyncio.sleep(self._settings.ping_s)
@@ -259,7 +259,7 @@ class _Connection:
         batch = Batch()
         answered: asyncio.Future[Any] | None = None
         for request in found:
-            # Who asks comes before what is wrong with it, and before whether there is room.
+            # Authentication comes before errors of the request and before limits.
             try:
                 if full is not None:
                     raise full
@@ -274,7 +274,7 @@ class _Connection:
                     room = True
             except GatewayError as error:
                 if isinstance(error, QueueFullError):
-                    # What follows in a batch as well: it must not overtake what has to be sent again.
+                    # The rest of a batch as well: it must not overtake what has to be sent again.
                     full = error
                 self._refuse(bare(error), request, after=answered)
                 if not self._socket.trusted:
@@ -310,7 +310,7 @@ class _Connection:
         caller: Caller | None = None,
         after: asyncio.Future[Any] | None = None,
     ) -> None:
-        """after: what is answered before it, the member that stands before it in the message."""
+        """after: the previous member of the message, which is answered first."""
         if after is not None:
             after.add_done_callback(lambda _: self._refuse(error, request, caller))
             return
@@ -320,7 +320,7 @@ class _Connection:
         self._outbox.put(refusal_message(error, request))
 
     def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
-        """Hands a request to the runner; done when it is answered. Raises GatewayError."""
+        """Passes a request to the runner; returns when it is answered. Raises GatewayError."""
         match request:
             case QueryRequest():
                 return self._query(request, caller)
@@ -392,7 +392,7 @@ class _Connection:
                 self._sinks[outcome.result()] = sink
 
     def ended(self, spuid: str, sink: _Sink) -> None:
-        """The gateway has ended a subscription here."""
+        """Removes a subscription that the gateway ended."""
         if self._sinks.get(spuid) is sink:
             del self._sinks[spuid]
 
@@ -412,7 +412,7 @@ class _Connection:
         if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
             raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
         query = self._runner.outline(request.sparql)
-        # Here and not in the task, so that it has its turn before what comes after it.
+        # Here and not in the task, so that it is queued before the requests that follow.
         outcome = self._runner.query(
             query,
             "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
@@ -428,7 +428,7 @@ class _Connection:
     def _query_ended(self, outcome: asyncio.Future[Answer], task: asyncio.Task[None]) -> None:
         self._queries.discard(task)
         if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
-            outcome.result().abandon()  # the client went away before anybody looked at the answer
+            outcome.result().abandon()  # the client disconnected before the answer was read
 
     async def _answer(self, request: QueryRequest, caller: Caller, outcome: asyncio.Future[Answer]) -> None:
         try:
@@ -440,7 +440,7 @@ class _Connection:
 
 
 def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
-    """What an update is said to come from. Raises AccessDeniedError for what only the gateway's adapters may say."""
+    """The declared cause of an update. Raises AccessDeniedError for causes of the gateway's own adapters."""
     if caller.registered and cause.kind in ADAPTER_KINDS:
         raise AccessDeniedError(
             f"cause.kind {cause.kind!r} is that of the gateway's own adapters; take another word, such as "
@@ -459,8 +459,8 @@ async def websocket_gate(
     security: SecuritySettings,
     prefix: str = "",
 ) -> AsyncIterator[None]:
-    """Serves until left, on all listeners at once. gatekeeper: says who asks; browsers: whose pages may; security: what
-    clients may without a good token; prefix: what may stand before the path too."""
+    """Serves until left, on all listeners at once. gatekeeper: authentication; browsers: which pages may connect;
+    security: limits for clients without a valid token; prefix: optional before the path."""
     connections = sockets = 0
     usage = runner.figures.websocket_connections
     paths = {settings.path, prefix + settings.path}
@@ -485,8 +485,8 @@ async def websocket_gate(
             sockets -= 1
             self.held.end()
             super().connection_lost(exc)
-            # The last message, of up to 16 MiB, is in a variable of the parser still, and the connection is part of a
-            # cycle: a hundred of them would wait for the garbage collector, who counts objects and not bytes.
+            # The last message, of up to 16 MiB, is still in a variable of the parser, and the connection is part of a
+            # cycle. A hundred of them would wait for the garbage collector, which counts objects and not bytes.
             self.protocol.parser.close()
             if self.protocol.parser_exc is not None:
                 bare(self.protocol.parser_exc)

@@ -1,4 +1,4 @@
-"""What goes back: JSON, errors in the three-member form (SEPA protocol 1.4), and answers that are streamed."""
+"""Responses: JSON, errors in the three-member form (SEPA protocol 1.4), and streams."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ async def streamed(
     media_type: str,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An answer in chunks, whose first one has come: it decides between an answer and an error.
+    """An answer in chunks, of which the first was received: it decides between an answer and an error.
 
-    The iteration is ended when the answer has been sent, or when the client goes away before that. Raises whatever
-    the first chunk raises, and ClientDisconnect.
+    The iteration ends when the answer was sent or the client disconnects. Raises the error of the first chunk, and
+    ClientDisconnect.
     """
     gone = asyncio.ensure_future(_gone(request.receive))
     first = asyncio.ensure_future(anext(chunks, b""))
@@ -68,7 +68,7 @@ async def streamed(
 
 
 async def _gone(receive: Receive) -> None:
-    """Returns when the client has gone, or has its whole answer."""
+    """Returns when the client has disconnected or has the whole answer."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -102,7 +102,7 @@ class _Streamed(Response):
                     await put(chunk)
             await put(b"", more=False)
         except GatewayError as error:
-            # What was sent cannot be taken back. The server closes the connection, since the answer has no end.
+            # Sent bytes cannot be withdrawn. The server closes the connection, since the answer has no end.
             logger.warning("response aborted", path=scope["path"], reason=error)
         finally:
             self._gone.cancel()

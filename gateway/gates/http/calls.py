@@ -20,10 +20,10 @@ FORM = "application/x-www-form-urlencoded"
 FIELDS_MAX = 1000
 """Fields of a form or a URL."""
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
-"""Bodies of requests that are not answered yet, all together."""
+"""Bytes of the bodies of all unanswered requests."""
 _PIECE_BYTES = 64 * 1024
 _HELD = "lamplighter.held"
-"""Bytes of a request's body, in its scope."""
+"""Key of a request's scope: the bytes of its body."""
 _THREAD_BYTES = 256 * 1024
 """A larger form is decoded beside the loop."""
 
@@ -32,12 +32,12 @@ QUERY: tuple[Operation, ...] = ("query",)
 UPDATE: tuple[Operation, ...] = ("update",)
 EITHER = QUERY + UPDATE
 TEXTS: Mapping[str, Operation] = {"application/sparql-query": "query", "application/sparql-update": "update"}
-"""Media types of bodies that are a text of SPARQL."""
+"""Media types of bodies that are SPARQL texts."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a protocol request says, wherever in the request it says it. parameters: each name with its values."""
+    """A protocol request, wherever its parts were in the HTTP request. parameters: each name with its values."""
 
     operation: Operation
     sparql: str
@@ -51,13 +51,13 @@ class Call:
 
 
 class Bodies:
-    """Receives bodies, so that what many clients send at once stays within bounds too."""
+    """Receives bodies and bounds their total over all clients."""
 
     def __init__(self) -> None:
         self._held = 0  # bytes
 
     def holding(self, handler: Handler) -> Handler:
-        """A handler for whose requests bodies may be read: what was read counts until it has answered."""
+        """Wraps a handler that reads bodies: the bytes count until it has answered."""
 
         async def answer(request: Request, caller: Caller) -> Response:
             try:
@@ -68,7 +68,7 @@ class Bodies:
         return answer
 
     async def read(self, request: Request) -> bytes:
-        """The whole body. Raises LimitExceededError, and QueueFullError when too much is held already."""
+        """The whole body. Raises LimitExceededError, and QueueFullError while too much is held."""
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
@@ -82,7 +82,7 @@ class Bodies:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def call(self, request: Request, operations: Sequence[Operation]) -> Call:
-        """The query or update in a request. operations: what is served at this path. Raises RequestError."""
+        """The query or update in a request. operations: those of this path. Raises RequestError."""
         parameters = fields(request.scope["query_string"])
         if request.method in ("GET", "HEAD") and "query" in operations:
             return Call("query", _text(parameters, "query"), parameters)
@@ -113,7 +113,7 @@ class Bodies:
 
 
 async def small_body(request: Request, bytes_max: int) -> bytes:
-    """The whole body of a request that has no reason to be large. Raises LimitExceededError."""
+    """The whole body of a small request. Raises LimitExceededError."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -124,7 +124,7 @@ async def small_body(request: Request, bytes_max: int) -> bytes:
 
 
 def content_type(request: Request) -> str:
-    """The media type of a body, in lower case; "" where none is said.
+    """The media type of a body, in lower case; "" where there is none.
 
     Raises MalformedRequestError for several, and for an encoding other than UTF-8.
     """
@@ -157,7 +157,7 @@ def fields(text: bytes) -> dict[str, list[str]]:
 
 
 def _large_fields(text: bytes) -> dict[str, list[str]]:
-    """As `parse_qs`, which keeps all other threads waiting for a second while it takes 16 MiB apart."""
+    """As `parse_qs`, which blocks all other threads for a second with 16 MiB."""
     if text.count(b"&") >= FIELDS_MAX:
         raise ValueError
     found: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The operator's side of security, for `lamplighter clients` and `lamplighter keys`."""
+"""Administration of clients and keys, for `lamplighter clients` and `lamplighter keys`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import Client, check_name
 
-if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
+if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
 
 BODY_BYTES_MAX = 1024 * 1024
 
 
 class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """permissions: None for those of the settings, or what they are. how: what to do with the name: ``list`` it, to
-    register itself; ``register`` it at once; give out a ``code`` for it."""
+    """permissions: None for those of the settings, or to keep them. how: ``list`` the name, so that it can register;
+    ``register`` it at once; issue a one-time ``code`` for it."""
 
     name: str
     how: str = "list"
@@ -34,7 +34,7 @@ class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """revoke: no token that was given before is good any more."""
+    """revoke: whether tokens that were issued before become invalid."""
 
     revoke: bool = False
 
@@ -43,8 +43,8 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class Clients:
-    """The handlers; all need an operator. grant: what a new client may do where the operator does not say.
-    authorization: None in plain mode."""
+    """The handlers; all need an operator. grant: the default permissions of a new client. authorization: None in plain
+    mode."""
 
     def __init__(self, authorization: Authorization | None, grant: Permissions, code_life_s: int) -> None:
         self._authorization = authorization
@@ -126,7 +126,7 @@ def _who(caller: Caller) -> str:
 
 
 def _checked(permissions: Permissions | None) -> Permissions | None:
-    """Raises MalformedRequestError for graphs that are none."""
+    """Raises MalformedRequestError for invalid graphs."""
     try:
         if permissions is not None:
             _ = permissions.access

@@ -1,4 +1,4 @@
-"""One HTTP connection: uvicorn's protocol, with the limits that it does not have."""
+"""One HTTP connection: uvicorn's protocol with additional limits."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from lamplighter.gateway.state.quotas import Held
 logger = EventLogger(__name__)
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Request line and headers, beyond what comes with the packet that ends them."""
+"""Request line and headers, without the packet that ends them."""
 PIPELINE_MAX = 16
-"""Requests that may wait behind the one that is being answered."""
+"""Pipelined requests that may wait."""
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
-"""What is read after a request was refused: a client that still writes would not see why."""
+"""Bytes that are read after a refusal: a client that still writes would not see the reason."""
 RATE_BYTES_S = 1024
-"""A body has to come at least that fast."""
+"""Lowest rate of a body."""
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that ends when its client does not get on.
+    """A connection that is closed when its client makes no progress.
 
-    A head has to be there `http.idle_s` after it began, or after the connection did; a body may take as long and a
-    second more for each KiB; so long may a client also not read, and leave the connection open between requests.
+    A head has to be complete `http.idle_s` after its first byte or after the connection was opened. A body may take as
+    long, and a second more for each KiB. A client may also stop reading, or leave the connection idle, for as long.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Connection(HttpToolsProtocol):
         self._held = held
         self._settings = settings
         self._listener = listener
-        self._reads_by = inf  # loop time by which the rest of a head or body has to be there
-        self._takes_by = inf  # the same for the room in the send buffer
+        self._reads_by = inf  # loop time by which a head or body has to be complete
+        self._takes_by = inf  # loop time by which the send buffer has to have room
         self._in_head = True
         self._messages = 0
         self._refused = False
@@ -51,7 +51,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # However many there are on the network, the machine's own processes get through.
+        # Local processes always get through, however many clients the network has.
         if len(self.connections) > self._settings.connections_max and not self._listener.local:
             self.connections.discard(self)
             logger.warning("connection refused", connections_max=self._settings.connections_max)
@@ -68,7 +68,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(error.status, error.code, str(error))
             transport.close()
             return
-        # For whoever wants to know who is at the other end; uvicorn copies it into each request.
+        # For handlers that need the peer; uvicorn copies it into each request.
         self.app_state = {"socket": connected, "listener": self._listener, "held": self._held}
         self._reads_by = self.loop.time() + self._settings.idle_s
 
@@ -76,8 +76,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._reads_by = self._takes_by = inf
         self._held.end()
-        # A request that is not answered knows its connection; if that knew it still, its body would stay until the
-        # garbage collector comes by, who counts objects and not bytes.
+        # An unanswered request refers to its connection. Without this, the cycle would keep its body until the next
+        # garbage collection, which counts objects and not bytes.
         self.pipeline.clear()
         self.cycle = None  # type: ignore[assignment]  # as before the first one
 
@@ -90,7 +90,7 @@ class Connection(HttpToolsProtocol):
         in_body, body, messages = not self._in_head, self._body, self._messages
         super().data_received(data)
         if self._messages != messages:
-            return  # what is left of the data is less than a packet
+            return  # the rest of the data is less than a packet
         if self._in_head:
             self._head += len(data)
             if self._head > HEAD_BYTES_MAX:
@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()  # chunks without content, or trailers without end
 
     def on_headers_complete(self) -> None:
-        super().on_headers_complete()  # raises where the request line cannot be read, and then there is no request
+        super().on_headers_complete()  # raises where the request line is invalid, and then there is no request
         self._in_head = False
         self._head = self._body = self._framing = self._discarded = 0
         self._reads_by = self.loop.time() + self._settings.idle_s
@@ -110,7 +110,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("too many requests at once")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers are of no use to anybody
+        if self._in_head:  # trailers are ignored
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
@@ -135,11 +135,11 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def check(self, now: float) -> None:
-        """Ends the connection if its time is up; called every second or so."""
+        """Closes the connection if its time is up; called about every second."""
         if self.flow.read_paused:
-            self._reads_by = max(self._reads_by, now + self._settings.idle_s)  # it is we who do not read
+            self._reads_by = max(self._reads_by, now + self._settings.idle_s)  # the gateway has paused reading
         if self.transport.is_closing():
-            self._takes_by = min(self._takes_by, now + self._settings.idle_s)  # what was not sent yet may go out still
+            self._takes_by = min(self._takes_by, now + self._settings.idle_s)  # unsent data may still go out
         if now < min(self._reads_by, self._takes_by):
             return
         logger.debug("connection closed", peer=self.client, reason="idle" if now >= self._reads_by else "stuck")
@@ -149,18 +149,18 @@ class Connection(HttpToolsProtocol):
         self._refuse(400, "http", "this is no HTTP request that can be read")
 
     def _refuse(self, status: int, code: str, description: str) -> None:
-        """Says why, outside of any request. What still comes is not parsed, but it is read for a while: a client whose
-        data nobody reads may never see the answer."""
+        """Answers an error outside of any request. Further input is not parsed, but is read for a while: a client whose
+        data is not read may never see the answer."""
         if self._refused:
-            return  # the same data may be wrong in two ways
+            return  # the same data may have two errors
         if self.pipeline and not self._in_head:
-            self.transport.abort()  # others are to be answered before it
+            self.transport.abort()  # earlier requests are answered first
             return
         self._refused = True
         self._reads_by = self.loop.time() + self._settings.idle_s
         if self.cycle is not None and not self.cycle.response_complete:
             if self._in_head:
-                self.cycle.keep_alive = False  # what cannot be read follows a request whose answer is the last then
+                self.cycle.keep_alive = False  # the invalid data follows a request whose answer is then the last
                 return
             self.cycle.disconnected = True  # this is its answer
             self.cycle.message_event.set()

@@ -1,4 +1,4 @@
-"""Cross-origin rules: the listed pages may use the gate, and preflights are answered as in SEPA protocol 1.5."""
+"""Cross-origin rules: listed pages may use the gate; preflights are answered as in SEPA protocol 1.5."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ VARY = (b"vary", b"Origin")
 
 
 class Cors:
-    """Refuses what a page of another site had a browser send, before its body is read.
+    """Refuses requests that pages of other sites made a browser send, before the body is read.
 
-    links: paths that links on any page may lead to: without a query they only read, and little.
+    links: paths that links on any page may lead to; without a query they only read, and little.
     """
 
     def __init__(self, app: ASGIApp, browsers: Browsers, links: frozenset[str], counters: HttpCounters) -> None:

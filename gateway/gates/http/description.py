@@ -1,4 +1,4 @@
-"""What the endpoint can do, for programs to read (SPARQL 1.1 Service Description)."""
+"""The capabilities of the endpoint, for programs (SPARQL 1.1 Service Description)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ SD = "http://www.w3.org/ns/sparql-service-description#"
 FORMATS = "http://www.w3.org/ns/formats/"
 
 SUBSCRIPTIONS = GATEWAY + "subscriptions"
-"""The language extension: a SELECT query that is kept true, by SEPA's SPARQL 1.1 SE Protocol."""
+"""The language extension: subscriptions to SELECT queries, by SEPA's SPARQL 1.1 SE Protocol."""
 _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
 _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 
 
 def wanted(request: Request) -> bool:
-    """Whether a request to the query path is for the description: it has no query and accepts RDF by name."""
+    """Whether a request to the query path asks for the description: it has no query and names an RDF format in
+    Accept."""
     return (
         request.method in ("GET", "HEAD")
         and names_one_of(request, GRAPH_FORMATS)
@@ -35,7 +36,7 @@ def wanted(request: Request) -> bool:
 
 @dataclass(frozen=True)
 class Description:
-    """What is served where: paths, and for subscriptions the scheme, port and path of the other gate."""
+    """The paths, and for subscriptions the scheme, port and path of the other gate."""
 
     query_path: str
     update_path: str

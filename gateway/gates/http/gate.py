@@ -1,4 +1,4 @@
-"""Serves the HTTP gate: uvicorn's protocol behind listeners of our own."""
+"""Serves the HTTP gate: uvicorn's protocol on the gateway's own listeners."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lamplighter.gateway.state.quotas import Held
 
 _WATCH_S = 1.0
 _CLOSING_S = 1.0
-"""How long requests that are under way may take to end when the gate closes."""
+"""How long running requests may take to end when the gate closes."""
 
 
 def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: str) -> Iterator[Place]:
@@ -60,7 +60,7 @@ def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: st
 
 def check_paths(settings: HttpSettings, places: Iterable[Place], prefix: str) -> None:
     """Raises ConfigurationError for settings with which `http_gate` would have two places with one path."""
-    nobody: Any = None  # only where they are is looked at, and none of them answers
+    nobody: Any = None  # only the paths are used; no handler is called
     by_path([*_places(nobody, settings, "", ""), *places], prefix)
 
 
@@ -79,8 +79,7 @@ async def http_gate(
     """Serves until left, on all listeners at once.
 
     about: the text page at ``/``; subscribe_at: URL of subscriptions, whose host is replaced by that of a request;
-    places: what is served besides, such as registration; prefix: what may stand before every path too, such as
-    ``/secure``.
+    places: more paths, such as registration; prefix: optional before every path, such as ``/secure``.
     """
     counters = runner.figures.http
     served = [*_places(runner, settings, about, subscribe_at), *places]
@@ -92,7 +91,7 @@ async def http_gate(
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # who asks is who is connected, whatever a header says
+        proxy_headers=False,  # the caller is the connected peer, whatever a header says
         timeout_keep_alive=settings.idle_s,
     )
     config.load()
@@ -112,7 +111,7 @@ async def http_gate(
 
 
 def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
-    """Paths that links may lead to: the text page, the service description, and whether all is well."""
+    """Paths that links may lead to: the text page, the service description, and the health check."""
     paths = ("/", settings.query_path, "/health", "/ready")
     return frozenset({*paths, *(prefix + path for path in paths)})
 
@@ -130,7 +129,7 @@ async def _server(
 
 
 async def _watch(state: ServerState) -> None:
-    """Ends connections that are stuck, and keeps the headers that all answers carry."""
+    """Closes connections that make no progress, and updates the headers of all answers."""
     loop = asyncio.get_running_loop()
     while True:
         state.default_headers = [(b"date", formatdate(usegmt=True).encode()), VARY]
@@ -141,7 +140,7 @@ async def _watch(state: ServerState) -> None:
 
 
 async def _close(state: ServerState) -> None:
-    """Lets the requests that are under way end, and ends those that do not."""
+    """Waits for running requests, then cancels the rest."""
     for connection in list(state.connections):
         connection.shutdown()
     if state.tasks:

@@ -1,6 +1,6 @@
 """Graphs as resources (SPARQL 1.1 Graph Store HTTP Protocol).
 
-A write is one commit with the net change, so subscribers are told of it and the log has it.
+A write is one commit with the net change, so it is logged and subscribers are notified.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
 
 
 class UnsupportedMediaTypeError(RequestError):
-    """A body in a format that is not read here."""
+    """A body in an unsupported format."""
 
     code = "unsupported_media_type"
     status = 415
 
 
 class GraphStore:
-    """The handler of the graph store's path and of what is below it."""
+    """The handler of the graph store's path and of the paths below it."""
 
     def __init__(self, runner: Runner, bodies: Bodies) -> None:
         self._runner = runner
@@ -48,7 +48,7 @@ class GraphStore:
             return Response(status_code=204)
         verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
         to_store = verb is GraphVerb.ADD and "below" not in request.scope and not request.scope["query_string"]
-        # What is sent to the store itself becomes a new graph (5.5).
+        # A document that is sent to the store itself becomes a new graph (5.5).
         new = f"{request_iri(request).rstrip('/')}/{uuid.uuid4()}" if to_store else None
         graph = _named(request) if new is None else f"<{new}>"
         media_type = content_type(request)
@@ -56,7 +56,7 @@ class GraphStore:
             raise UnsupportedMediaTypeError(
                 f"Content-Type is {media_type or 'missing'}; send one of {', '.join(GRAPH_FORMATS)}"
             )
-        # Before anything is read; it is judged once more in its turn, when the permissions may be others.
+        # Before anything is read. Checked once more in its turn, since the permissions may change.
         caller.access.write.check([graph], "write")
         body = await self._bodies.read(request)
         base = request_iri(request) if graph is None else lexical(graph)
@@ -71,7 +71,7 @@ class GraphStore:
 
 
 def _named(request: Request) -> Term | None:
-    """The graph that a request is about, None for the default one. Raises MalformedRequestError."""
+    """The graph of a request, None for the default graph. Raises MalformedRequestError."""
     parameters = fields(request.scope["query_string"])
     default, names = "default" in parameters, parameters.get("graph", [])
     if "below" in request.scope and not parameters:

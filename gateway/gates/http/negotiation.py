@@ -1,4 +1,4 @@
-"""Which media type to answer with (RFC 9110, 12.5.1), and which IRI was asked (7.1)."""
+"""Content negotiation (RFC 9110, 12.5.1) and the IRI of a request (7.1)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ALSO: Mapping[str, tuple[str, ...]] = {
     "application/rdf+xml": ("application/xml", "text/xml"),
     "application/n-triples": ("text/plain",),
 }
-"""Other names by which people ask for a media type; SEPA's clients ask for application/json (SEPA protocol 1.3)."""
+"""Other names of a media type; SEPA's clients ask for application/json (SEPA protocol 1.3)."""
 
 
 class NotAcceptableError(RequestError):
-    """Nothing that the client accepts can be given."""
+    """No format is acceptable to the client."""
 
     code = "not_acceptable"
     status = 406
@@ -33,21 +33,21 @@ class NotAcceptableError(RequestError):
 
 @dataclass(frozen=True)
 class Accepted:
-    """The format to answer in, and the Content-Type that the client wants it to be called."""
+    """The format of the answer, and the Content-Type that the client asked for."""
 
     format: str
     media_type: str
 
 
 def for_query(request: Request, query: Query) -> Accepted:
-    """What to answer a query with. Raises NotAcceptableError."""
+    """The format for the answer to a query. Raises NotAcceptableError."""
     return accepted(request, SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS)
 
 
 def accepted(request: Request, offered: Collection[str]) -> Accepted:
-    """The best of what is offered, by quality, then by how exactly it was named, then by who named it first.
+    """The best of the offered types: by quality, then by exactness, then by the order in Accept.
 
-    offered: in the order that counts where the client does not care. Raises NotAcceptableError.
+    offered: in order of preference where the client has none. Raises NotAcceptableError.
     """
     ranges = _ranges(request)
     best, found = (0.0, 0, 0), None
@@ -65,7 +65,7 @@ def accepted(request: Request, offered: Collection[str]) -> Accepted:
 
 
 def names_one_of(request: Request, offered: Collection[str]) -> bool:
-    """Whether Accept has one of the media types by its own name, so that it was not sent without thought."""
+    """Whether Accept names one of the media types explicitly, not by a wildcard."""
     return any(name in offered and quality > 0 for name, (quality, _) in _ranges(request).items())
 
 
@@ -79,7 +79,7 @@ def request_iri(request: Request) -> str:
 
 
 def _ranges(request: Request) -> dict[str, tuple[float, int]]:
-    """Each media range of Accept with its quality and its place, the first one as 0. Everything, where none is said."""
+    """Each media range of Accept with its quality and its place, from 0. Everything, where there is no Accept."""
     found: dict[str, tuple[float, int]] = {}
     for value in request.headers.getlist("accept"):
         for item in value.lower().split(","):

@@ -18,18 +18,18 @@ from lamplighter.gateway.gates.http.calls import FORM, fields, small_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.callers import Caller
 
-if TYPE_CHECKING:  # it loads cryptography, 9 MB that plain mode does without
+if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
 
 BODY_BYTES_MAX = 128 * 1024
-"""Of a registration: nobody is known yet, and some clients put certificates into it."""
+"""Of a registration: the caller is not authenticated yet, and some clients put certificates into it."""
 _GRANT = "client_credentials"
 _POST = frozenset({"POST"})
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, 5.1
 
 
 class OAuth:
-    """The handlers. authorization: None in plain mode. authority: the certificate to give away, if there is one."""
+    """The handlers. authorization: None in plain mode. authority: the certificate to publish, if there is one."""
 
     def __init__(self, authorization: Authorization | None, authority: bytes | None) -> None:
         self._authorization = authorization
@@ -62,7 +62,7 @@ class OAuth:
         try:
             if _media_type(request.headers.getlist("content-type")) == FORM:
                 client, secret = await _form_credentials(request)
-                status = 200  # RFC 6749, 5.1; the protocol's own request is answered as its clients insist
+                status = 200  # RFC 6749, 5.1; the protocol's own request is answered as its clients expect
             else:
                 _check_json(request)
                 client, secret = _basic(request.headers.getlist("authorization"))
@@ -162,7 +162,7 @@ async def _form_credentials(request: Request) -> tuple[str, str]:
     headers = request.headers.getlist("authorization")
     if headers:
         client, secret = _basic(headers)
-        # Both were form-encoded before, so that a colon in the id does no harm.
+        # Both are form-encoded, so a colon in the id does no harm.
         return unquote_plus(client), unquote_plus(secret)
     named, told = one("client_id"), one("client_secret")
     if named is None or told is None:

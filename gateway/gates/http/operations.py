@@ -1,4 +1,4 @@
-"""What operators and programs that watch ask for: health, figures, timers, subscriptions, backup and restore."""
+"""Operations: health, figures, timers, subscriptions, backup and restore, for operators and monitoring."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ECHO_BYTES_MAX = 64 * 1024
 
 
 class Operations:
-    """The handlers of what is not SPARQL. about: the text page at ``/``."""
+    """The handlers of all paths but SPARQL's. about: the text page at ``/``."""
 
     def __init__(self, runner: Runner, about: str) -> None:
         self._runner = runner
@@ -35,7 +35,7 @@ class Operations:
         return Response(self._about, media_type="text/plain")
 
     async def echo(self, request: Request, caller: Caller) -> Response:
-        """The request as it came (SEPA protocol 1.1), so that a client sees what it sends, but no credentials."""
+        """The request as it was received (SEPA protocol 1.1), without credentials."""
         body = await small_body(request, ECHO_BYTES_MAX)
         headers = {name: value for name, value in request.headers.items() if name != "authorization"}
         return json_answer(
@@ -53,7 +53,7 @@ class Operations:
         return json_answer({"cancelled": name})
 
     async def health(self, request: Request, caller: Caller) -> Response:
-        """State and figures; for those who are no operators the state alone."""
+        """State and figures; only the state for callers that are not operators."""
         status = self._runner.figures.status()
         told = status if caller.operator else {"status": status["status"]}
         return json_answer(told, 200 if status["status"] == "ok" else 503)
@@ -62,7 +62,7 @@ class Operations:
         return json_answer(self._runner.figures.monitoring())
 
     async def ready(self, request: Request, caller: Caller) -> Response:
-        """Whether updates are taken: the log was recovered, which it is once anything is served, and can be written."""
+        """Whether updates are accepted: the log can be written. It was recovered before anything is served."""
         log = self._runner.log
         ready = not log.refusing and log.broken is None
         return json_answer({"ready": ready}, 200 if ready else 503)
@@ -92,7 +92,7 @@ class Operations:
 
     async def _backup(self, answer: Answer) -> AsyncGenerator[bytes, None]:
         async with aclosing(answer.chunks()) as chunks:
-            first = await anext(chunks, b"")  # without it there is no answer yet, and `backup` goes on
+            first = await anext(chunks, b"")  # without it the answer has not begun, and `backup` continues
             try:
                 yield first
                 async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""What is served where: paths, their methods, and what a caller must be. The one way to a handler."""
+"""Paths, their methods and required permissions. The only way to a handler."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 _NOTHING = Graphs(frozenset())
 NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, registered=False)
-"""The caller where nobody is asked who he is."""
+"""The caller of paths that require no authentication."""
 
 
 class Need(Enum):
-    """What a place asks of whoever calls."""
+    """The permission that a place requires."""
 
     NOTHING = auto()
     CALLER = auto()
@@ -46,8 +46,8 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """A path and what answers there. A path that ends with a slash serves what is below it; `request.scope["below"]`
-    is the rest. methods: None leaves it to the handler."""
+    """A path and its handler. A path that ends with a slash serves the paths below it; `request.scope["below"]` is the
+    rest. methods: None leaves the check to the handler."""
 
     path: str
     handler: Handler
@@ -56,9 +56,9 @@ class Place:
 
 
 def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dict[str, Place]]:
-    """The places by their paths: those that serve just theirs, and those that serve what is below.
+    """The places by their paths: those that serve one path, and those that serve the paths below.
 
-    prefix: what may stand before every path. Raises ConfigurationError for two places with one path.
+    prefix: optional before every path. Raises ConfigurationError for two places with one path.
     """
     exact: dict[str, Place] = {}
     below: dict[str, Place] = {}
@@ -75,9 +75,10 @@ def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dic
 
 
 class Application:
-    """The ASGI application: finds the place, asks who calls, has it answered. Errors get the three members.
+    """The ASGI application: finds the place, authenticates the caller, calls the handler. Errors have the three
+    members.
 
-    prefix: what may stand before every path. counters, took: are told of each request. Raises ConfigurationError for
+    prefix: optional before every path. counters, took: updated with each request. Raises ConfigurationError for
     two places with one path.
     """
 
@@ -98,7 +99,7 @@ class Application:
         except GatewayError as error:
             response = error_answer(bare(error))
         except ClientDisconnect:
-            response = Response(status_code=400)  # nobody reads it
+            response = Response(status_code=400)  # there is no reader
         except Exception:
             logger.exception("request failed", method=request.method, path=scope["path"])
             response = Refusal("internal", 500, "the gateway failed; its log says more")
@@ -121,7 +122,7 @@ class Application:
             return Refusal(
                 "method_not_allowed", 405, f"{request.method} is not served at {path}; {allowed} is", {"Allow": allowed}
             )
-        # Who calls is known before anything of the request is read or parsed.
+        # The caller is authenticated before anything of the request is read or parsed.
         caller = NOBODY
         if place.need is not Need.NOTHING:
             caller = self._gatekeeper.http_caller(request)

@@ -25,14 +25,14 @@ from lamplighter.gateway.state.request_ids import Accepted
 
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
 _SEARCHED = 1024 * 1024
-"""Characters that are searched at a time, 30 ms at most."""
+"""Characters that are searched at a time, in at most 30 ms."""
 _RELATIVE_MAX = 64 * 1024
-"""Characters of the longest relative IRI that is looked for beyond these."""
+"""Characters of the longest relative IRI that is searched beyond these."""
 _T = TypeVar("_T")
 
 
 def cause(request: Request, caller: Caller) -> Cause:
-    """Where the record says that an update came from, and from which client where clients have names."""
+    """The cause of an update for its record: the address, and the client where clients have names."""
     client = request.scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "local"
     return Cause("http", f"{caller.name}@{address}" if caller.name else address)
@@ -93,9 +93,9 @@ class Sparql:
 
 
 async def _resolved(request: Request, sparql: str, run: Callable[[str], Awaitable[_T]]) -> _T:
-    """Runs a text; relative IRIs in it are those of the request's own IRI where it has no BASE (RFC 3986, 5.1.3).
+    """Runs a text; without a BASE, relative IRIs are resolved against the IRI of the request (RFC 3986, 5.1.3).
 
-    The parser takes none without a BASE, so only a text that failed is looked at again.
+    The parser refuses them without a BASE, so only a text that failed is tried again.
     """
     try:
         return await run(sparql)
@@ -106,11 +106,11 @@ async def _resolved(request: Request, sparql: str, run: Callable[[str], Awaitabl
     try:
         return await run(f"BASE <{request_iri(request)}> {sparql}")
     except RequestSyntaxError:
-        raise failure from None  # whose place is that in the text as it was sent
+        raise failure from None  # with its place in the text as it was sent
 
 
 async def _has_relative(sparql: str) -> bool:
-    """Whether something in a text looks like a relative IRI; others go on meanwhile."""
+    """Whether something in a text looks like a relative IRI; other tasks run meanwhile."""
     for start in range(0, len(sparql), _SEARCHED):
         if start:
             await asyncio.sleep(0)
