@@ -231,3 +231,13 @@ def test_folders_of_the_code_have_a_row_in_architecture() -> None:
         for init in (ROOT / package).glob("*/**/__init__.py"):
             folder = str(init.parent.relative_to(ROOT))
             assert folder in named or folder.rpartition("/")[0] in named, folder
+
+
+def test_citation_names_the_version_and_the_papers() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\nlicense: {project['license']}\n" in citation
+    dois = set(re.findall(r"doi: (\S+)", citation))
+    assert len(dois) == 3
+    assert dois == set(re.findall(r"https://doi\.org/([^)\s]+)", (ROOT / "docs" / "papers.md").read_text()))
