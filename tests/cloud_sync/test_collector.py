@@ -218,21 +218,21 @@ def _sealed(data: bytes) -> tuple[bytes, bytes]:
 
 
 HARMS: dict[str, tuple[Callable[[], tuple[bytes, bytes]], str]] = {
-    "cut off": (lambda: _replaced(LOG[0], LOG[0].data[:-9]), r"it has \d+ bytes, and its seal says \d+"),
+    "cut off": (lambda: _replaced(LOG[0], LOG[0].data[:-9]), r"it has \d+ bytes, but its seal says \d+"),
     "a bit": (
         lambda: _replaced(LOG[0], LOG[0].data[:40] + bytes([LOG[0].data[40] ^ 1]) + LOG[0].data[41:]),
-        "its sha256 is [0-9a-f]{64}, and its seal says",
+        "its sha256 is [0-9a-f]{64}, but its seal says",
     ),
-    "a record less": (lambda: _holed(LOG[0]), "record gw-1/1/3 stands where gw-1/1/2 should"),
-    "fewer than sealed": (lambda: _short(LOG[0]), "it has 3 records, and its seal says 4"),
+    "a record less": (lambda: _holed(LOG[0]), "record gw-1/1/3 is at the place of gw-1/1/2"),
+    "fewer than sealed": (lambda: _short(LOG[0]), "it has 3 records, but its seal says 4"),
     "a changed line": (
         lambda: _rewritten(LOG[0], b"street", b"strait"),
         "line 1: the checksum of a line does not match",
     ),
     "no checksum": (lambda: _rewritten(LOG[0], b'"crc"', b'"crx"'), "line 1: a line has no checksum"),
     "not JSON": (lambda: _rewritten(LOG[0], b'{"v"', b'"v"'), "line 1: "),
-    "another type": (lambda: _with_type("gossip"), "has the type 'gossip'"),
-    "a snapshot's line": (lambda: _with_type("snapshot"), "has the type 'snapshot'"),
+    "another type": (lambda: _with_type("gossip"), "has the unknown type 'gossip'"),
+    "a snapshot's line": (lambda: _with_type("snapshot"), "has the unknown type 'snapshot'"),
     "not compressed": (lambda: _plain(LOG[0]), "it cannot be decompressed"),
     "more behind it": (lambda: _sealed(LOG[0].data + b"x"), "something stands behind its end"),
     "broken off": (lambda: _sealed(LOG[0].data[:-9]), "it breaks off|cannot be decompressed"),
@@ -240,7 +240,7 @@ HARMS: dict[str, tuple[Callable[[], tuple[bytes, bytes]], str]] = {
     "a seal too large": (lambda: _replaced(LOG[0], seal=LOG[0].seal_bytes + b" " * 70_000), "its seal cannot be read"),
     "another gateway's": (
         lambda: _replaced(LOG[0], seal=msgspec.json.encode(msgspec.structs.replace(LOG[0].seal, gw="gw-2"))),
-        "its seal is of gateway gw-2, and it lies in the folder of gw-1",
+        "its seal is of gateway gw-2, but it is in the folder of gw-1",
     ),
     "impossible numbers": (
         lambda: _replaced(LOG[0], seal=msgspec.json.encode(msgspec.structs.replace(LOG[0].seal, count=7))),
@@ -300,7 +300,7 @@ def test_a_segment_of_a_newer_program_waits_for_one_that_reads_it(fleet: Fleet) 
     (fleet.source / "gw-1" / f"{LOG[0].stem}.json").write_bytes(newer)
     fleet.collect()
     (reason,) = fleet.quarantined().values()
-    assert "newer program" in reason
+    assert "this program reads version 1" in reason
     assert not (fleet.source / "gw-1" / f"{LOG[0].stem}.refused.json").exists(), "the gateway is to keep it"
 
 
@@ -310,7 +310,7 @@ def test_another_record_under_a_sequence_that_has_landed_is_a_conflict(fleet: Fl
     tally = fleet.collect()
     assert (tally["landed"], tally["quarantined"]) == (1, 1)
     assert landed_records(fleet.lake) == records_of(LOG[:1])
-    assert "record 1/1 is another one than that which has landed" in fleet.quarantined()[f"gw-1/z{SUFFIX}"]
+    assert "record 1/1 differs from the one that has landed" in fleet.quarantined()[f"gw-1/z{SUFFIX}"]
 
 
 @pytest.mark.parametrize("first", ["the one before", "the one behind"])
@@ -322,7 +322,7 @@ def test_segments_that_do_not_name_each_other_do_not_land_beside_each_other(flee
     other.put(fleet.source / "gw-1")
     assert fleet.collect()["quarantined"] == 1
     assert landed_records(fleet.lake) == records_of([one])
-    assert "before" in fleet.quarantined()[f"gw-1/{other.stem}{SUFFIX}"]
+    assert "previous" in fleet.quarantined()[f"gw-1/{other.stem}{SUFFIX}"]
 
 
 def test_what_is_in_quarantine_is_judged_once_more_on_request(fleet: Fleet) -> None:
@@ -491,7 +491,7 @@ def test_epochs_of_two_lengths_are_all_listed(fleet: Fleet, bucket: Bucket) -> N
 
 
 def test_one_collector_works_in_a_lake_at_a_time(fleet: Fleet) -> None:
-    with Collector(fleet.from_, fleet.lake), pytest.raises(UpstreamError, match="another collector is at work here"):
+    with Collector(fleet.from_, fleet.lake), pytest.raises(UpstreamError, match="another collector is running"):
         fleet.collect()
 
 
@@ -499,7 +499,7 @@ def test_a_lake_whose_manifest_is_gone_is_not_filled_twice(fleet: Fleet) -> None
     LOG[0].put(fleet.source / "gw-1")
     fleet.collect()
     (fleet.lake / FILE).unlink()
-    with pytest.raises(ConfigurationError, match="put it back from a copy, or collect into a new lake"):
+    with pytest.raises(ConfigurationError, match="restore it from a backup, or collect into a new lake"):
         fleet.collect()
 
 
@@ -586,4 +586,4 @@ def test_errors_of_the_command_name_place_and_cure(tmp_path: Path, capsys: pytes
     assert "there is no such folder; create it, or mount it" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["collect", str(tmp_path), "s3://bucket/lake"])
-    assert "the collector lands in a folder" in capsys.readouterr().err
+    assert "the collector needs a folder" in capsys.readouterr().err

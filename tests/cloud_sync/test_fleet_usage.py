@@ -90,7 +90,7 @@ def test_a_setting_without_a_value_is_said(landed: Path, capsys: pytest.CaptureF
 def test_a_url_that_spark_cannot_read_is_said() -> None:
     with pytest.raises(ConfigurationError, match="Spark reads"):
         Lake("memory://lake").spark("segments")
-    with pytest.raises(ConfigurationError, match="name a folder, or install what the URL needs"):
+    with pytest.raises(ConfigurationError, match="use a folder, or install the package that the URL needs"):
         Lake("nowhere://lake").path("segments")
     assert Lake("file:///tmp/lake").spark("bronze") == "file:///tmp/lake/bronze"
 
@@ -101,7 +101,7 @@ def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
     bronze.commit(Batch(id="one", files=["batch=one/a.parquet"], rows=3))
     assert [batch.rows for batch in bronze.live()] == [3]
     (tmp_path / "bronze" / "_batches" / "two.json").write_text("{")
-    with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it and make its batch again"):
+    with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it, and write"):
         bronze.all()
 
 

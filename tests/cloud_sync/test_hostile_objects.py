@@ -272,7 +272,7 @@ def test_a_line_with_a_million_quads_is_judged_in_little_memory(folder: Path) ->
     with contextlib.closing(Manifest(folder / "lake")) as manifest:
         told = {one.path.partition("/")[0]: one.reason for one in manifest.quarantined()}
     assert "quads" in told["gw-2"]
-    assert "without its quads" in told["gw-3"]
+    assert "besides its quads" in told["gw-3"]
 
 
 # --- the jobs, on what lands of it ------------------------------------------------------------------------------

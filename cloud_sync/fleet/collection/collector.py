@@ -1,11 +1,11 @@
-"""Takes what gateways have shipped into the lake: checked, each record once, with an answer for each object.
+"""Lands shipped objects in the lake: checked, each record once, with an answer for each object.
 
-What is good lands in ``segments/<gateway>/``, as files that have no record in common; what is not goes to
-``quarantine/<gateway>/`` with its reason beside it. A collector may be killed at any moment. One works on a lake at a
-time; of several lakes that are made from one source one should answer.
+Good objects land in ``segments/<gateway>/``, in files without common records. Others go to ``quarantine/<gateway>/``
+with a file that has the reason. The collector is crash-safe. One collector works on a lake at a time. If several lakes
+collect from one source, only one of them should answer.
 
-A round gives each gateway one turn, bounded in objects, bytes and time: no gateway delays the others. A faulty object
-or folder affects only itself.
+A round gives each gateway one turn, bounded in objects, bytes and time, so no gateway delays the others. A faulty
+object or folder affects only itself.
 """
 
 from __future__ import annotations
@@ -52,24 +52,23 @@ from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 
 FULL_S = 3600.0
-"""After this long a whole folder is listed again, where listing the end of it is cheaper."""
+"""Interval of full listings, where listing only the end of a folder is cheaper."""
 SETTLE_OBJECTS = 100
 FAILURES_MAX = 10
-"""After so many objects that cannot be read or answered, a gateway's turn is over: its folder may be out of reach."""
+"""Number of failed objects that ends a gateway's turn, because its folder may be unreachable."""
 _OVERLAP = 64
-"""So many names a page begins before the end of the last one: the objects of one stem stand beside each other."""
+"""Names by which a page overlaps the last one, so that the objects of one stem are not separated."""
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ ()+-]{0,149}")
 _LAST_OF_ITS_LENGTH = re.compile("9+-")
-"""Of such an epoch; the next one's names come before."""
+"""The last epoch with its number of digits. The names of the next epoch sort before it."""
 _ANSWERS = {LANDED: LANDED_ANSWER, KNOWN: LANDED_ANSWER, QUARANTINED: REFUSED}
 _PROGRESS_S = 2.0
 
 
 class Tally(Counter[str]):
-    """What a round has done: ``landed``, ``known``, ``quarantined``, ``snapshots``, ``incomplete`` (an object without
-    its seal, or a seal without its object), ``ignored`` (names that are none of ours), ``released`` (good after all),
-    ``failed`` (could not be read or answered), ``left`` (gateways that have more than one turn takes), ``gateways``,
-    ``bytes``."""
+    """Counters of a round: ``landed``, ``known``, ``quarantined``, ``snapshots``, ``incomplete`` (an object without its
+    seal, or a seal without its object), ``ignored`` (unknown names), ``released`` (from quarantine), ``failed`` (could
+    not be read or answered), ``left`` (gateways with more objects than one turn takes), ``gateways``, ``bytes``."""
 
     def __str__(self) -> str:
         names = ("landed", "known", "quarantined", "snapshots", "incomplete", "ignored", "released", "failed", "left")
@@ -81,8 +80,10 @@ Progress = Callable[[Tally], None]
 
 
 class Turn(NamedTuple):
-    """What one gateway may take of a round: objects that are read, their bytes and seconds; after the first object that
-    goes beyond, its turn is over. entries_max: names of a folder that are looked at, in memory."""
+    """Limits of one gateway's turn: objects read, their bytes, seconds. The first object that exceeds one is the last.
+
+    entries_max: names of a folder in memory.
+    """
 
     objects_max: int = 1000
     bytes_max: int = 1024**3
@@ -92,7 +93,7 @@ class Turn(NamedTuple):
 
 @dataclass
 class _Spent:
-    """What a gateway has taken of its turn. tally: of the round; until: by the clock."""
+    """What a gateway has used of its turn. tally: of the round; until: by the clock."""
 
     gateway: str
     turn: Turn
@@ -119,10 +120,9 @@ class _Spent:
 
 
 class Collector:
-    """Collects from one source into one lake, as a context. Raises UpstreamError where another one is at work in it.
+    """Collects from one source into one lake, as a context manager. Raises UpstreamError if another one is running.
 
-    problems: what could not be read or answered at the source in the last round, a line each, as far as its gateways
-    are concerned.
+    problems: one line for each object or folder that could not be read or answered in the last round.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Collector:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UpstreamError(f"{self._lake}: another collector is at work here; let it, or end it") from error
+                raise UpstreamError(f"{self._lake}: another collector is running; wait for it, or stop it") from error
             self.manifest = Manifest(self._lake, write=True)
             opened.callback(self.manifest.close)
             opened.callback(self._source.close)
@@ -165,9 +165,11 @@ class Collector:
         self._opened.close()
 
     def collect(self, progress: Progress | None = None, *, full: bool = False) -> Tally:
-        """One round: a turn for each gateway. full: every folder is listed from its beginning. Raises UpstreamError
-        when the source is not there, ChangeLogError (the lake's disk); what is wrong with single folders is in
-        `problems`."""
+        """Runs a round: one turn for each gateway. full: list every folder from its beginning.
+
+        Raises UpstreamError if the source cannot be reached, ChangeLogError for errors of the lake's disk. Errors of
+        single folders are in `problems`.
+        """
         tally = Tally()
         self.problems = []
         with self._disk():
@@ -210,14 +212,14 @@ class Collector:
         self.problems.append(str(error))
 
     def _try_answer(self, path: str, found: Object, spent: _Spent) -> None:
-        """Answers; what fails is tried again in the next round."""
+        """Writes an answer. A failure is retried in the next round."""
         try:
             self._answer(path, found)
         except UpstreamError as error:
             self._fail(error, spent)
 
     def retry(self) -> int:
-        """Judges everything in quarantine once more; how many were good. Raises as `collect`."""
+        """Checks everything in quarantine again. Returns the number of released objects. Raises as `collect`."""
         with self._disk():
             count = self._retry(self.manifest.quarantined())
             self._settle()
@@ -228,7 +230,7 @@ class Collector:
         now = self._wall()
         settled, full_at = self.manifest.settled(folder)
         page = self.manifest.page(folder)
-        # What is late has a name before those that are settled; it is looked for where something is missing.
+        # The name of a late object sorts before settled ones. Look for it only if records are missing.
         if (
             full
             or not self._source.lists_from
@@ -244,7 +246,7 @@ class Collector:
         known = self.manifest.objects(folder, begin, listed[-1].name if more else None)
         unsettled = page > settled
         stems = {stem for name in entries if (stem := _stem(name)) is not None}
-        in_order = len({stem.find("-") for stem in stems}) <= 1  # else epoch 10 comes before epoch 9
+        in_order = len({stem.find("-") for stem in stems}) <= 1  # otherwise epoch 10 sorts before epoch 9
         for stem in sorted(stems):
             seal, data = entries.get(stem + SEAL), entries.get(stem + SUFFIX)
             if spent.over:
@@ -289,11 +291,11 @@ class Collector:
         if known is not None and known.version == version:
             if known.answered == ANSWERED and path.rpartition("/")[2] + _ANSWERS[known.outcome] not in entries:
                 spent.objects += 1
-                self._answer(path, known)  # somebody has removed it
+                self._answer(path, known)  # the answer was removed
             return
         content = self._source.get(path + SEAL) if seal.size <= SMALL_BYTES_MAX else b""
         if content is None:
-            return  # it has gone just now
+            return  # it was removed after the listing
         spent.objects += 1
         incoming, size = self._landing.receive(self._source.chunks(path + SUFFIX))
         tally["bytes"] += size
@@ -317,7 +319,7 @@ class Collector:
             self._settle()
 
     def _settle(self) -> None:
-        """Notes what has been done since the last time; whoever is killed before does it again, to the same effect."""
+        """Records the answers and moves since the last call. After a kill they are repeated, with the same effect."""
         with self.manifest.transaction():
             self.manifest.set_answered(self._answered)
         self._answered.clear()
@@ -377,10 +379,10 @@ def add_commands(subparsers: Any) -> None:
 
 
 def lake_folder(text: str) -> Path:
-    """A lake's folder from its path or its `file:` URL. Raises ArgumentTypeError."""
+    """The folder of a lake, from a path or a `file:` URL. Raises ArgumentTypeError."""
     parts = urlsplit(text)
     if parts.scheme not in ("", "file"):
-        raise argparse.ArgumentTypeError(f"{text}: the collector lands in a folder; mount what should be the lake")
+        raise argparse.ArgumentTypeError(f"{text}: the collector needs a folder; mount the lake, and name its folder")
     return Path(unquote(parts.path)) if parts.scheme else Path(text)
 
 
@@ -454,7 +456,7 @@ def _place(place: tuple[int | None, int | None] | None) -> str:
 def _ago(time: str | None, now: datetime) -> str:
     if time is None:
         return "-"
-    # What an earlier program has let in may have no time.
+    # Earlier versions accepted segments without a valid time.
     return f"{age((now - datetime.fromisoformat(time)).total_seconds())} ago" if is_time(time) else "?"
 
 

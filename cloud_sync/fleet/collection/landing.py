@@ -1,7 +1,7 @@
-"""Takes single files into the lake, or into quarantine, for good.
+"""Lands single files in the lake, or in quarantine. It is crash-safe.
 
-The manifest decides and files follow: a file is made under ``incoming/`` and is durable, the transaction that takes it
-in says where it goes, and only then is it moved there. Whoever is killed in between finds the moves that are left.
+The manifest is written before files move. A file is written to ``incoming/`` and synced. The transaction that accepts
+it records its target; then it is moved. After a kill, the next collector finds the moves that are left.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from lamplighter.engine.errors import UpstreamError
 
 SEGMENTS, QUARANTINE, INCOMING = "segments", "quarantine", "incoming"
 QUARANTINE_BYTES_MAX = 4 * 1024**3
-"""Of one gateway's objects so much is kept in quarantine; of further ones the beginning."""
+"""Quarantine space of one gateway. Of further objects only the beginning is kept."""
 BEGINNING_BYTES = 64 * 1024
 _LEVEL = 9
 
 
 class Landing:
-    """The lake's side of a collector. Every method may raise OSError, after which it may be called again."""
+    """The lake's side of a collector. Every method may raise OSError and can be retried."""
 
     def __init__(self, lake: Path, manifest: Manifest, bounds: Bounds, wall: Callable[[], float]) -> None:
         self._lake = lake
@@ -69,7 +69,7 @@ class Landing:
             pass
 
     def recover(self) -> None:
-        """Ends what an earlier collector was killed over."""
+        """Completes the moves of a collector that was killed."""
         self._move(self._manifest.moves())
         with opened_folder(self._lake, [INCOMING]) as folder, os.scandir(folder) as listing:
             for left in listing:
@@ -77,15 +77,17 @@ class Landing:
         self.settle()
 
     def settle(self) -> None:
-        """Forgets the moves that are done."""
+        """Removes completed moves from the manifest."""
         if self._moved:
             with self._manifest.transaction():
                 self._manifest.moved(self._moved)
             self._moved.clear()
 
     def receive(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Bytes into a durable file in `incoming/`: its name, relative to the lake, and its size. Of a file that is too
-        large only the beginning is kept. Raises UpstreamError of the chunks; then there is no file."""
+        """Writes bytes to a durable file in `incoming/`. Returns its name, relative to the lake, and its size.
+
+        Of a file that is too large only the beginning is kept. Raises UpstreamError of the chunks and leaves no file.
+        """
         name, size = self._incoming(), 0
         with create_plain(self._lake / name) as file:
             try:
@@ -102,9 +104,9 @@ class Landing:
         return name, size
 
     def judge(self, gateway: str, path: str, version: str, incoming: str, seal: bytes) -> Object:
-        """Takes a file that `receive` has made in, wherever it belongs; what became of it.
+        """Checks a file that `receive` has made, and lands or quarantines it. Returns the outcome.
 
-        path: of the object at the source, without its suffix; version: as listed there; seal: what was beside it.
+        path: of the object at the source, without its suffix; version: as listed there; seal: the content of its seal.
         """
         try:
             return self._judged(gateway, path, version, incoming, seal)
@@ -112,7 +114,7 @@ class Landing:
             return self._quarantined(gateway, path, version, incoming, seal, bad)
 
     def retry(self, kept: list[Quarantined]) -> list[tuple[str, Object]]:
-        """Judges files in quarantine once more; paths and outcomes of those that were good."""
+        """Checks files in quarantine again. Returns the paths and outcomes of those that pass."""
         found = []
         for one in kept:
             gateway = one.path.partition("/")[0]
@@ -121,25 +123,24 @@ class Landing:
                 taken = self._judged(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
                 found.append((one.path, taken))
                 self._kept.pop(gateway, None)
-                self.settle()  # a file of this name may come into quarantine again
+                self.settle()  # a file of the same name may be quarantined again
         return found
 
     def _judged(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
     ) -> Object:
-        """As `_taken_in`. Whatever else goes wrong is the object's fault too, unless it is the lake's: one object
-        must never end the round of all gateways."""
+        """As `_taken_in`, but turns every unexpected exception into Bad: one object must never end the round."""
         try:
             return self._taken_in(gateway, path, version, incoming, seal, released)
         except (Bad, OSError, UpstreamError, sqlite3.OperationalError):
             raise
         except Exception as error:
-            raise Bad(f"it cannot be judged: {type(error).__name__}: {error}") from error
+            raise Bad(f"it cannot be checked: {type(error).__name__}: {error}") from error
 
     def _taken_in(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
     ) -> Object:
-        """Raises Bad; then nothing has changed. released: what incoming is in quarantine."""
+        """Lands a file. Raises Bad without a change. released: the quarantine entry of incoming, if it has one."""
         file, at = self._lake / incoming, self._now()
         if file.stat().st_size > self._bounds.bytes_max:
             raise Bad(f"it has more than {self._bounds.bytes_max} bytes")
@@ -179,7 +180,7 @@ class Landing:
         return found
 
     def _fresh(self, segment: CheckedSegment, file: Path) -> list[Range]:
-        """What nobody has landed of a segment yet. Raises Bad if what has landed is something else."""
+        """The ranges of a segment that have not landed. Raises Bad if its landed records differ."""
         seal = segment.seal
         landed = self._manifest.landed(seal.gw, seal.epoch, seal.first, seal.last)
         for other in landed:
@@ -190,8 +191,8 @@ class Landing:
             )
             if differing is not None:
                 raise Bad(
-                    f"record {seal.epoch}/{differing} is another one than that which has landed from {other.source}; "
-                    "two gateways may have the same identity, as a copied card has",
+                    f"record {seal.epoch}/{differing} differs from the one that has landed from {other.source}; check "
+                    "whether two gateways have the same identity, such as from a copied card",
                     CONFLICT,
                 )
         fresh = without((seal.first, seal.last), [other.range for other in landed])
@@ -200,7 +201,7 @@ class Landing:
         return fresh
 
     def _files(self, segment: CheckedSegment, ranges: list[Range], incoming: str) -> dict[str, str]:
-        """Files for these ranges of a segment, and where they go."""
+        """Files with these ranges of a segment: source -> target, relative to the lake."""
         seal = segment.seal
         targets = [f"{SEGMENTS}/{seal.gw}/{SegmentName(seal.epoch, *one)}" for one in ranges]
         if ranges == [(seal.first, seal.last)]:
@@ -221,8 +222,8 @@ class Landing:
         told = {"source": f"{path}{SUFFIX}", "sha256": sha256, "at": at, "kind": bad.kind, "reason": str(bad)}
         reason, _ = self.receive([msgspec.json.format(msgspec.json.encode(told)), b"\n"])
         whole = self._bound(gateway, self._lake / incoming)
-        # A newer program's segment is not refused: whoever reads it next may find it good. Nor is one of which only the
-        # beginning is kept: its gateway is to keep it.
+        # A segment of a newer version is not refused: a newer collector may accept it. Neither is one of which only the
+        # beginning is kept: its gateway must keep it.
         answered = ANSWERED_NEVER if bad.kind == NEWER or not whole else UNANSWERED
         found = Object(version, sha256, QUARANTINED, str(bad), at, answered)
         moves = {incoming: f"{QUARANTINE}/{file}", reason: f"{QUARANTINE}/{_reason_file(file)}"}
@@ -235,8 +236,10 @@ class Landing:
         return found
 
     def _bound(self, gateway: str, file: Path) -> bool:
-        """Counts a file that goes into quarantine, of which only the beginning is left where the gateway has too much
-        there already; whether it is whole."""
+        """Counts a file towards the gateway's quarantine space, and truncates it if the space is used up.
+
+        Returns whether the file is whole.
+        """
         if gateway not in self._kept:
             folder = self._lake / QUARANTINE / gateway
             self._kept[gateway] = sum(one.stat().st_size for one in folder.iterdir()) if folder.is_dir() else 0
@@ -253,9 +256,9 @@ class Landing:
             *parts, name = target.split("/")
             with (
                 opened_folder(self._lake, parts, make=True) as folder,
-                contextlib.suppress(FileNotFoundError),  # it has been moved already, by one who was killed then
+                contextlib.suppress(FileNotFoundError),  # a collector that was killed has moved it
             ):
-                os.utime(self._lake / source, follow_symlinks=False)  # Spark passes by what looks a week old
+                os.utime(self._lake / source, follow_symlinks=False)  # Spark ignores files that are a week old
                 os.rename(self._lake / source, name, dst_dir_fd=folder)
             folders.add(self._lake.joinpath(*parts))
             self._moved.append(source)
@@ -275,7 +278,7 @@ def _reason_file(file: str) -> str:
 
 
 def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, bytes]]) -> int | None:
-    """The first sequence under which both have a line and not the same one. Both ascend by one."""
+    """The first sequence under which both have a line but the lines differ. Both ascend by one."""
     here, there = next(mine, None), next(theirs, None)
     while here is not None and there is not None:
         if here[0] < there[0]:
@@ -290,7 +293,7 @@ def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, by
 
 
 def _compressed(content: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without newlines as one zstd frame."""
+    """Lines without newlines, compressed to one zstd frame."""
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
     for line in content:
         yield compressor.compress(line + b"\n")

@@ -1,7 +1,7 @@
-"""The collector's memory: what has landed, what is in quarantine, what the gateways say is lost (SQLite).
+"""The collector's ledger (SQLite): what has landed, what is in quarantine, what gateways report as lost.
 
-It decides; files follow. A file is made under `incoming/` and synced, the transaction that takes it in says where it
-goes, and only then is it moved. A collector that was killed in between finds the moves that are left to be done.
+The ledger is written before files move. A file is written to `incoming/` and synced. The transaction that accepts it
+records its target; then it is moved. After a kill, the next collector finds the moves that are left.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CREATE TABLE moves (source TEXT PRIMARY KEY, target TEXT NOT NULL) WITHOUT ROWID
 CREATE TABLE listed (folder TEXT PRIMARY KEY, settled TEXT NOT NULL, full_at REAL NOT NULL) WITHOUT ROWID;
 """
 _PAGES = "CREATE TABLE IF NOT EXISTS pages (folder TEXT PRIMARY KEY, after TEXT NOT NULL) WITHOUT ROWID"
-"""Only the collector uses it, and it may be absent: the version stays."""
+"""Only the collector uses this table, and it may be absent. It needs no new version."""
 
 LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"
 UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
@@ -59,10 +59,10 @@ UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
 
 @dataclass(frozen=True)
 class Landed:
-    """A file in `segments/`: records first to last of an epoch, which no other landed file has.
+    """A file in `segments/` with records first to last of an epoch. No other landed file has these records.
 
-    source: the object that they came in, and ts: of the last record in that, by its gateway's clock; at: when it
-    landed. Times are RFC 3339.
+    source: the object that they came in; ts: of that object's last record, by the gateway's clock; at: when it landed.
+    Times are RFC 3339.
     """
 
     gw: str
@@ -80,8 +80,8 @@ class Landed:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A file in `quarantine/`. file: relative to it; path: the object that it was at the source, without its suffix;
-    kind: as of `Bad`."""
+    """A file in `quarantine/`. file: relative to it; path: of its object at the source, without suffix; kind: as in
+    `Bad`."""
 
     file: str
     path: str
@@ -94,9 +94,9 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What has come of a gateway. at: when a segment landed last; epoch, last, ts: of the last record, None where
-    nothing has landed; snapshot: the last one's epoch and sequence; missing: records before it that have not landed and
-    may be on their way; lost: those that the gateway says are; quarantined: objects."""
+    """The progress of a gateway. at: when the last segment landed; epoch, last, ts: of the last record, None if nothing
+    has landed; snapshot: epoch and sequence of the last one; missing: earlier records that may still arrive; lost:
+    records that the gateway reports as lost; quarantined: number of objects."""
 
     gw: str
     files: int
@@ -113,7 +113,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Object:
-    """What was made of an object of the source. answered: whether it was told there."""
+    """The outcome of an object of the source. answered: whether the answer was written there."""
 
     version: str
     sha256: str
@@ -124,7 +124,7 @@ class Object:
 
 
 class Manifest:
-    """The manifest of a lake. One collector writes; whoever reads may do so meanwhile."""
+    """The manifest of a lake. One collector writes; other processes can read at the same time."""
 
     def __init__(self, lake: Path, *, write: bool = False) -> None:
         path = lake / FILE
@@ -132,8 +132,8 @@ class Manifest:
             raise ConfigurationError(f"{path}: there is no such file; collect into this lake first")
         if not path.exists() and any((lake / "segments").glob("*/*")):
             raise ConfigurationError(
-                f"{path}: there is no such file, though segments have landed here; put it back from a copy, or collect "
-                "into a new lake: without it records would land twice"
+                f"{path}: the file is missing, but the lake has segments; restore it from a backup, or collect into a "
+                "new lake: without it records would land twice"
             )
         try:
             self._db = sqlite3.connect(
@@ -150,13 +150,13 @@ class Manifest:
                     self._db.execute(f"PRAGMA user_version={VERSION}")
             elif version != VERSION:
                 raise ConfigurationError(
-                    f"{path}: its version is {version}, and this program's {VERSION}; it belongs to another program"
+                    f"{path}: version {version}; this program reads version {VERSION}, so use the program that wrote it"
                 )
             if write:
                 self._db.execute(_PAGES)
         except sqlite3.Error as error:
             raise ConfigurationError(
-                f"{path}: {error}; if it is damaged put it back from a copy, or collect into a new lake"
+                f"{path}: {error}; if it is damaged, restore it from a backup, or collect into a new lake"
             ) from error
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing, and durable at its end."""
+        """Makes the statements of the block atomic, and durable at its end."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -176,10 +176,9 @@ class Manifest:
     # --- objects of the source ---
 
     def objects(self, folder: str, after: str = "", last: str | None = None) -> dict[str, Object]:
-        """What is known of the objects in a folder of the source, by stem; ``after`` as in a listing, ``last``: its
-        last name."""
+        """The known objects of a folder of the source, by stem. after: as in a listing; last: its last name."""
         begin = f"{folder}/{after.partition('.')[0]}"
-        end = f"{folder}0" if last is None else f"{folder}/{last}"  # 0 is what follows a slash
+        end = f"{folder}0" if last is None else f"{folder}/{last}"  # "0" follows "/" in ASCII
         rows = self._db.execute(
             "SELECT path, version, sha256, outcome, reason, at, answered FROM objects WHERE path >= ? AND path < ?",
             (begin, end),
@@ -203,7 +202,7 @@ class Manifest:
         return [(path, Object(*rest)) for path, *rest in rows]
 
     def version(self, path: str) -> str:
-        """The version of an object that is known."""
+        """The version of a known object."""
         (version,) = self._db.execute("SELECT version FROM objects WHERE path = ?", (path,)).fetchone()
         return str(version)
 
@@ -211,7 +210,7 @@ class Manifest:
         self._db.executemany("UPDATE objects SET answered = 1 WHERE path = ?", [(path,) for path in paths])
 
     def settled(self, folder: str) -> tuple[str, float]:
-        """(the name up to which everything in a folder is settled, when all of it was listed last)."""
+        """(the name up to which all objects of a folder are settled, the time of its last full listing)."""
         row = self._db.execute("SELECT settled, full_at FROM listed WHERE folder = ?", (folder,)).fetchone()
         return row or ("", 0.0)
 
@@ -219,7 +218,7 @@ class Manifest:
         self._db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", (folder, settled, full_at))
 
     def page(self, folder: str) -> str:
-        """The name behind which the next page of a folder begins that has too many for one turn; "" for its start."""
+        """The name after which the next page of a large folder begins; "" for its start."""
         row = self._db.execute("SELECT after FROM pages WHERE folder = ?", (folder,)).fetchone()
         return "" if row is None else str(row[0])
 
@@ -232,10 +231,10 @@ class Manifest:
     # --- segments and snapshots ---
 
     def landed(self, gw: str, epoch: int, first: int, last: int) -> list[Landed]:
-        """The landed files that have one of these records, in their order."""
+        """The landed files that have one of these records, ascending."""
         rows = self._db.execute(
             "SELECT gw, epoch, first, last, source, at, ts FROM segments WHERE gw = ? AND epoch = ? AND first <= ? "
-            # The file before the range may reach into it; it is the only one before that can.
+            # Only the last file before the range can reach into it.
             "AND first >= coalesce((SELECT max(first) FROM segments WHERE gw = ? AND epoch = ? AND first <= ?), 0) "
             "AND last >= ? ORDER BY first",
             (gw, epoch, last, gw, epoch, first, first),
@@ -243,7 +242,7 @@ class Manifest:
         return [Landed(*row) for row in rows]
 
     def all_landed(self, gw: str | None = None) -> Iterator[Landed]:
-        """All landed files in the order of gateway, epoch and sequence."""
+        """All landed files, sorted by gateway, epoch and sequence."""
         rows = self._db.execute(
             "SELECT gw, epoch, first, last, source, at, ts FROM segments WHERE ? IS NULL OR gw = ? "
             "ORDER BY gw, epoch, first",
@@ -252,7 +251,7 @@ class Manifest:
         return (Landed(*row) for row in rows)
 
     def gateways(self) -> list[str]:
-        """Those of which anything has come."""
+        """The gateways of which something has arrived."""
         rows = self._db.execute(
             "SELECT DISTINCT gw FROM segments UNION SELECT DISTINCT gw FROM snapshots "
             "UNION SELECT DISTINCT substr(path, 1, instr(path, '/') - 1) FROM quarantined ORDER BY 1"
@@ -260,7 +259,7 @@ class Manifest:
         return [gw for (gw,) in rows]
 
     def arrivals(self) -> list[Arrivals]:
-        """How far each gateway has come."""
+        """The progress of each gateway."""
         found = []
         for gw in self.gateways():
             files, records, at = self._db.execute(
@@ -281,30 +280,29 @@ class Manifest:
         return found
 
     def broken_chain(self, checked: CheckedSegment) -> str:
-        """What is wrong with a segment's place between those that have landed; "" if nothing is.
+        """Why a segment does not fit between the landed ones; "" if it fits.
 
-        A seal that names no predecessor, though there must have been one, is of the same records cut in another way,
-        or was made by the shipper: its neighbours cannot know its hash.
+        A seal may name no predecessor although there must have been one: its records were cut in another way, or the
+        shipper made the seal. Its neighbours cannot know its hash.
         """
         seal = checked.seal
         before = self._chained(seal.gw, seal.epoch, last=seal.first - 1)
         if before and seal.previous is not None and seal.previous not in {sha256 for sha256, _ in before}:
             return (
-                f"its seal names {seal.previous} as the segment before it, and the one that has landed is "
+                f"its seal names {seal.previous} as the previous segment, but the landed one is "
                 f"{', '.join(sorted(sha256 for sha256, _ in before))}"
             )
         if seal.previous is None and (seal.epoch, seal.first) != (1, 1):
             return ""
         after = {previous for _, previous in self._chained(seal.gw, seal.epoch, first=seal.last + 1) if previous}
         if after and seal.sha256 not in after and not self._chained(seal.gw, seal.epoch, last=seal.last):
-            return f"the segment behind it has landed, and names {', '.join(sorted(after))} as the one before it"
+            return f"the next segment has landed, and its seal names {', '.join(sorted(after))} as the previous one"
         return ""
 
     def _chained(
         self, gw: str, epoch: int, *, first: int | None = None, last: int | None = None
     ) -> list[tuple[str, str | None]]:
-        """(hash, the predecessor's hash) of segments that begin or end there, and name their predecessor, or have
-        none."""
+        """(hash, predecessor's hash) of segments that begin or end there and name their predecessor, or have none."""
         column, value = ("last", last) if first is None else ("first", first)
         return self._db.execute(
             f"SELECT sha256, previous FROM seals WHERE gw = ? AND epoch = ? AND {column} = ? "
@@ -313,7 +311,7 @@ class Manifest:
         ).fetchall()
 
     def take_in(self, checked: CheckedSegment, ranges: Iterable[Range], source: str, at: str) -> None:
-        """A segment is good, and lands with these ranges. In a transaction."""
+        """Records that a segment lands with these ranges. Call it in a transaction."""
         seal = checked.seal
         self._db.execute(
             "INSERT OR IGNORE INTO seals VALUES (?, ?, ?, ?, ?, ?)",
@@ -331,7 +329,7 @@ class Manifest:
             )
 
     def snapshot(self, gw: str, epoch: int, seq: int) -> str | None:
-        """The hash of a snapshot that has landed."""
+        """The hash of a landed snapshot; None if it has not landed."""
         row = self._db.execute(
             "SELECT sha256 FROM snapshots WHERE gw = ? AND epoch = ? AND seq = ?", (gw, epoch, seq)
         ).fetchone()
@@ -367,14 +365,14 @@ class Manifest:
     def release(self, file: str) -> None:
         self._db.execute("DELETE FROM quarantined WHERE file = ?", (file,))
 
-    # --- files that are to be moved ---
+    # --- planned moves ---
 
     def plan_moves(self, moves: Mapping[str, str]) -> None:
-        """Files from -> to, relative to the lake."""
+        """moves: source -> target, relative to the lake."""
         self._db.executemany("INSERT OR REPLACE INTO moves VALUES (?, ?)", moves.items())
 
     def moves(self) -> list[tuple[str, str]]:
-        """(from, to), relative to the lake; those that were not done yet, or not marked as done."""
+        """(source, target), relative to the lake: moves that are not done, or not marked as done."""
         return list(self._db.execute("SELECT source, target FROM moves"))
 
     def moved(self, sources: Iterable[str]) -> None:
@@ -383,8 +381,11 @@ class Manifest:
     # --- gaps ---
 
     def gaps(self, gw: str | None = None) -> list[Gap]:
-        """What has not landed, of one gateway or of all: before and between the records that have, and behind them
-        where the gateway or a seal in quarantine says how far an epoch went."""
+        """Records that have not landed, of one gateway or of all.
+
+        They are before and between landed records, or after them if the gateway or a quarantined seal names the end of
+        the epoch.
+        """
         found: list[Gap] = []
         for gateway in self.gateways() if gw is None else [gw]:
             found += self._gaps(gateway)

@@ -1,4 +1,4 @@
-"""Which records have not landed, and why: ranges, made from ranges, so that numbers cost nothing however large."""
+"""Which records have not landed, and why. Works on ranges, so the cost does not depend on the number of records."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from lamplighter.cloud_sync.fleet.collection.segment_check import Range, without
 
 Said = tuple[int, int | None, str]
-"""First and last sequence that a gateway says are lost, None for all later ones, and its reason."""
+"""First and last sequence that a gateway reports as lost, None for all later ones, and the reason."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Records first to last of an epoch have not landed; last None: all from first on, nobody knows how many.
+    """Records first to last of an epoch have not landed. last None: all from first on, an unknown number.
 
-    said: the gateway itself says that they are lost, and reason is its own; else they may be on their way. last_epoch:
-    the same holds of all epochs up to this one.
+    said: the gateway reports them as lost, with its reason; otherwise they may still arrive. last_epoch: the gap covers
+    all epochs up to this one.
     """
 
     gw: str
@@ -31,7 +31,7 @@ class Gap:
 def gaps_of_gateway(
     gw: str, landed: dict[int, list[Range]], lost: dict[int, list[Said]], kept: dict[int, list[Range]]
 ) -> Iterator[Gap]:
-    """By epoch: what has landed, in its order; what the gateway says; what is in quarantine. In order."""
+    """The gaps of a gateway, sorted. By epoch: landed ranges, ascending; reported losses; ranges in quarantine."""
     expected = 1
     for epoch in sorted({*landed, *lost, *kept}):
         if epoch > expected:
@@ -44,8 +44,10 @@ def gaps_of_gateway(
 
 
 def gaps_of_epoch(gw: str, epoch: int, landed: list[Range], lost: list[Said], kept: list[Range]) -> Iterator[Gap]:
-    """landed: in its order; lost: what the gateway says; kept: in quarantine. Of each record one gap tells, of those
-    that are said to be lost the one that begins first."""
+    """The gaps of an epoch. landed: ascending; lost: reported by the gateway; kept: in quarantine.
+
+    Each missing record is in one gap. If several reports of a loss cover it, the one that begins first counts.
+    """
     ends = [first - 1 if last is None else last for first, last, _ in lost]
     end = max([last for _, last in [*landed, *kept]] + ends, default=0)
     missing = without((1, end), landed) if end else []
@@ -67,11 +69,11 @@ def gaps_of_epoch(gw: str, epoch: int, landed: list[Range], lost: list[Said], ke
             yield Gap(gw, epoch, max(first, end + 1), None, True, reason)
 
 
-# --- ranges that ascend and do not overlap, in one pass ---------------------------------------------------------
+# --- ascending ranges without overlaps, in one pass -------------------------------------------------------------
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same numbers, from ranges in any order that may overlap."""
+    """The union of ranges in any order, which may overlap."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -82,7 +84,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def common(wholes: list[Range], parts: list[tuple[int, int, str]]) -> Iterator[tuple[Range, tuple[int, int, str]]]:
-    """What is in both, with the part that it is of."""
+    """The intersection, each range with the part that it belongs to."""
     at = 0
     for low, high in wholes:
         while at < len(parts) and parts[at][1] < low:
@@ -98,7 +100,7 @@ def common(wholes: list[Range], parts: list[tuple[int, int, str]]) -> Iterator[t
 
 
 def difference(wholes: list[Range], parts: list[Range]) -> list[Range]:
-    """What is in the first alone."""
+    """The first ranges minus the second."""
     found = []
     at = 0
     for low, high in wholes:

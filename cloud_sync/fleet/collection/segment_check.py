@@ -1,7 +1,7 @@
-"""Whether an object is what it should be, by its content alone: a segment, or a snapshot, with its seal.
+"""Checks an object by its content: a segment, or a snapshot, with its seal.
 
-Everything is read as a stream within bounds. Numbers and times outside the ranges below are refused here, so that
-whatever has landed fits the manifest (64-bit integers), the tables (32-bit epochs) and the clocks of the jobs.
+Everything is read as a stream within bounds. Numbers and times outside the ranges below are refused, so every landed
+record fits the manifest (64-bit integers), the tables (32-bit epochs) and the jobs' clocks.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Quad
 
 Range = tuple[int, int]
-"""First and last sequence, both in it."""
+"""First and last sequence, inclusive."""
 
 GATEWAY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-"""What a gateway may be called; it becomes a folder's name."""
+"""A gateway's name, which is also the name of its folder."""
 
 EPOCH_MAX = 999_999_999
-"""A loss of history begins an epoch; bronze has 32 bits for its number."""
+"""Bronze stores epochs in 32 bits. A new epoch begins only after a loss of history."""
 SEQUENCE_MAX = 999_999_999_999
-"""The names of segments have twelve digits for it."""
+"""Names of segments have twelve digits for the sequence."""
 INTEGER_MAX = 2**63 - 1
 BOOTTIME_US_MAX = 2**53
-"""285 years. Jobs add wall clocks to it."""
+"""285 years. Jobs add wall-clock times to it."""
 GAPS_MAX = 10_000
-"""Gap records in one segment, which the collector keeps in memory; a gateway writes a few in its life."""
+"""Gap records in one segment. The collector keeps them in memory; a gateway writes a few in its lifetime."""
 REASON_CHARACTERS_MAX = 500
 
 NEWER, CHAIN, CONFLICT = "newer", "chain", "conflict"
@@ -61,10 +61,10 @@ TYPES = frozenset({"commit", "timer", "cancel", "subscribe", "unsubscribe", "gap
 
 
 class Bad(Exception):
-    """An object is not what it should be; the text says why.
+    """An object fails a check; the text is the reason.
 
-    kind: ``damaged`` in itself; ``newer``: of a newer program, which may be good; ``chain``: its neighbours name other
-    segments beside them; ``conflict``: it has another record under a sequence that has landed.
+    kind: ``damaged``; ``newer``: written by a newer version, and possibly good; ``chain``: its neighbours' seals name
+    other segments; ``conflict``: a sequence that has landed has another record here.
     """
 
     def __init__(self, reason: str, kind: str = "damaged") -> None:
@@ -73,10 +73,10 @@ class Bad(Exception):
 
 
 class Bounds(NamedTuple):
-    """What an object may take: in the lake, unpacked, and in memory for one of its lines.
+    """Limits of an object: in the lake, decompressed, and in memory for one line.
 
-    rest_bytes_max: of a line without its quads. A line of 256 MiB has over a million quads; memory is two such lines
-    and some 400 MB at most, whatever is in them.
+    rest_bytes_max: of a line without its quads. A line of 256 MiB has over a million quads. Two such lines and at most
+    400 MB more are in memory, whatever they contain.
     """
 
     bytes_max: int = 2 * 1024**3
@@ -86,15 +86,14 @@ class Bounds(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Text of a gateway as one line for terminals and files: cut, and without control characters."""
+    """A gateway's text as one line for terminals and files: truncated, without control characters."""
     cut = text if len(text) <= REASON_CHARACTERS_MAX else text[:REASON_CHARACTERS_MAX] + "..."
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
 @dataclass(frozen=True)
 class CheckedSegment:
-    """A segment that is good in itself. ts: of its last record; gaps: (epoch, sequence, what it says) of each gap
-    record in it."""
+    """A segment that has passed the checks. ts: of its last record; gaps: (epoch, sequence, gap) of each gap record."""
 
     seal: Seal
     ts: str
@@ -103,13 +102,13 @@ class CheckedSegment:
 
 @dataclass(frozen=True)
 class CheckedSnapshot:
-    """A snapshot that is good in itself."""
+    """A snapshot that has passed the checks."""
 
     seal: SnapshotSeal
 
 
 def without(whole: Range, parts: Iterable[Range]) -> list[Range]:
-    """What is left of a range without those. parts: in their order, none overlapping another."""
+    """A range minus other ranges. parts: ascending, without overlaps."""
     found = []
     begin, end = whole
     for first, last in parts:
@@ -126,7 +125,7 @@ def without(whole: Range, parts: Iterable[Range]) -> list[Range]:
 
 
 def sealed_range(seal: bytes, gateway: str) -> Seal | None:
-    """What a seal says of its segment whose data are not good; None if it cannot be relied on either."""
+    """The seal of a segment whose data failed a check; None if the seal is invalid too."""
     with contextlib.suppress(Bad):
         said = _seal(seal, Seal)
         if said.gw == gateway and _agrees(said):
@@ -140,23 +139,25 @@ def sha256_of(path: Path) -> str:
 
 
 def checked_segment(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> CheckedSegment:
-    """Checks a segment against its seal: hash, every line's checksum and JSON, sequences. gateway: whose folder it
-    was in. Raises Bad, OSError."""
+    """Checks a segment against its seal: hash, every line's checksum and JSON, sequences.
+
+    gateway: the name of its folder. Raises Bad, OSError.
+    """
     said = _seal(seal, Seal)
     _check_file(path, said, gateway)
     if not _agrees(said):
-        raise Bad("the numbers in its seal contradict each other, or are larger than those of a log")
+        raise Bad("the numbers in its seal contradict each other or are out of range")
     if said.previous is not None and not _HASH.fullmatch(said.previous):
-        raise Bad(f"its seal names {said.previous!r} as the segment before it, which is no sha256")
+        raise Bad(f"its seal names {said.previous!r} as the previous segment, which is not a sha256")
     gaps: list[tuple[int, int, Gap]] = []
     expected, ts = said.first, ""
     for record, _ in records(path, bounds):
         if (record.gw, record.epoch, record.seq) != (said.gw, said.epoch, expected):
             raise Bad(
-                f"record {record.gw}/{record.epoch}/{record.seq} stands where {said.gw}/{said.epoch}/{expected} should"
+                f"record {record.gw}/{record.epoch}/{record.seq} is at the place of {said.gw}/{said.epoch}/{expected}"
             )
         if record.type not in TYPES:
-            raise Bad(f"record {record.epoch}/{record.seq} has the type {record.type[:99]!r}, which is none of a log")
+            raise Bad(f"record {record.epoch}/{record.seq} has the unknown type {record.type[:99]!r}")
         _check_numbers(record)
         if record.gap is not None:
             _check_gap(record, record.gap)
@@ -165,40 +166,45 @@ def checked_segment(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> Ch
                 raise Bad(f"it has more than {GAPS_MAX} gap records")
         expected, ts = expected + 1, record.ts
     if expected != said.last + 1:
-        raise Bad(f"it has {expected - said.first} records, and its seal says {said.count}")
+        raise Bad(f"it has {expected - said.first} records, but its seal says {said.count}")
     return CheckedSegment(said, ts, tuple(gaps))
 
 
 def checked_snapshot(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> CheckedSnapshot:
-    """The same for a snapshot. Raises Bad, OSError."""
+    """Checks a snapshot against its seal. Raises Bad, OSError."""
     said = _seal(seal, SnapshotSeal)
     _check_file(path, said, gateway)
     if not 1 <= said.epoch <= EPOCH_MAX or not 0 <= said.seq <= SEQUENCE_MAX:
-        raise Bad("the numbers in its seal are none of a record")
+        raise Bad("the numbers in its seal are out of range")
     quads, whole = 0, False
     for number, (record, added) in enumerate(records(path, bounds)):
         part = record.snapshot
         if whole:
-            raise Bad("something stands behind its end")
+            raise Bad("it has lines after its last one")
         if record.type != "snapshot" or part is None or part.number != number:
-            raise Bad(f"line {number + 1} is not the one that belongs there")
+            raise Bad(f"line {number + 1} is not part {number} of a snapshot")
         if (record.gw, record.epoch, record.seq) != (said.gw, said.epoch, said.seq):
-            raise Bad(f"line {number + 1} is of {record.gw}/{record.epoch}/{record.seq}, and its seal says otherwise")
+            raise Bad(
+                f"line {number + 1} is of {record.gw}/{record.epoch}/{record.seq}, but its seal says "
+                f"{said.gw}/{said.epoch}/{said.seq}"
+            )
         _check_numbers(record)
         quads += added
         whole = part.last
         if whole and part.quads != quads:
-            raise Bad(f"it has {quads} quads, and says {part.quads}")
+            raise Bad(f"it has {quads} quads, but its last line says {part.quads}")
     if not whole:
-        raise Bad("it breaks off")
+        raise Bad("it is truncated")
     if quads != said.quads:
-        raise Bad(f"it has {quads} quads, and its seal says {said.quads}")
+        raise Bad(f"it has {quads} quads, but its seal says {said.quads}")
     return CheckedSnapshot(said)
 
 
 def records(path: Path, bounds: Bounds) -> Iterator[tuple[Record, int]]:
-    """The records in a file, each with the number of quads that it adds; large ones without their quads, which have
-    been checked. Raises Bad."""
+    """The records of a file, each with the number of quads that it adds. Raises Bad.
+
+    Large records come without their quads, which have been checked.
+    """
     for number, line in enumerate(lines(path, bounds), 1):
         try:
             if len(line) > _WHOLE_BYTES_MAX:
@@ -213,7 +219,7 @@ def records(path: Path, bounds: Bounds) -> Iterator[tuple[Record, int]]:
 
 
 def lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
-    """The lines of a file that is one zstd frame, without their newlines. Raises Bad."""
+    """The lines of a file with one zstd frame, without newlines. Raises Bad."""
     with open_plain(path) as file:
         try:
             yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
@@ -222,7 +228,7 @@ def lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
 
 
 def _agrees(seal: Seal) -> bool:
-    """Whether a seal's numbers are possible, each and together."""
+    """Whether a seal's numbers are in range and consistent."""
     return (
         1 <= seal.epoch <= EPOCH_MAX
         and 1 <= seal.first <= seal.last <= SEQUENCE_MAX
@@ -231,7 +237,7 @@ def _agrees(seal: Seal) -> bool:
 
 
 def is_time(text: str) -> bool:
-    """Whether this is a time of RFC 3339 with its zone, in the years 1970 to 2199."""
+    """Whether a text is an RFC 3339 time with a zone, in the years 1970 to 2199."""
     if _TIME.fullmatch(text) is None:
         return False
     try:
@@ -242,9 +248,9 @@ def is_time(text: str) -> bool:
 
 
 def _check_numbers(record: Record) -> None:
-    """Raises Bad for a time or a number that the tables have no room for; its place is the seal's, and checked."""
+    """Raises Bad for a time or a number that does not fit the tables. Epoch and sequence are checked elsewhere."""
     if not is_time(record.ts):
-        raise Bad(f"record {record.epoch}/{record.seq} has the time {record.ts!r}; years 1970 to 2199 with a zone are")
+        raise Bad(f"record {record.epoch}/{record.seq}: {record.ts!r} is not a time with a zone in 1970 to 2199")
     cause, timer, followed = record.cause, record.timer, record.subscribe
     for name, number, most in (
         ("boottime_us", record.boottime_us, BOOTTIME_US_MAX),
@@ -254,32 +260,31 @@ def _check_numbers(record: Record) -> None:
         ("subscribe.keep_us", None if followed is None else followed.keep_us, INTEGER_MAX),
     ):
         if number is not None and not 0 <= number <= most:
-            raise Bad(f"record {record.epoch}/{record.seq}: {name} is {_shown(number)}, and 0 to {most} is possible")
+            raise Bad(f"record {record.epoch}/{record.seq}: {name} is {_shown(number)}; it must be from 0 to {most}")
 
 
 def _check_gap(record: Record, gap: Gap) -> None:
-    """Raises Bad for a gap that cannot be: it is of records that came before, or of what follows the log in its epoch
-    where nobody knows how many are lost."""
+    """Raises Bad for an impossible gap. A gap is of earlier records, or of an unknown number at the end of an epoch."""
     last = gap.first if gap.last is None else gap.last
     possible = 1 <= gap.epoch <= record.epoch and 1 <= gap.first <= last <= SEQUENCE_MAX
     if not possible or len(gap.reason) > REASON_CHARACTERS_MAX:
         raise Bad(
             f"record {record.epoch}/{record.seq} says that records {_shown(gap.epoch)}/{_shown(gap.first)} to "
-            f"{_shown(last)} are lost ({gap.reason}), which cannot be"
+            f"{_shown(last)} are lost ({gap.reason}), which is impossible"
         )
 
 
 def _shown(number: int) -> str:
-    """A number that may have any length, which Python does not write."""
+    """A number as text. Python refuses to write very long ones."""
     return str(number) if number.bit_length() < 128 else f"of {number.bit_length()} bits"
 
 
 # --- lines that are large -----------------------------------------------------------------------------------
 
 _WHOLE_BYTES_MAX = 1024**2
-"""A longer line is read piece by piece: as objects its quads take 20 times their bytes."""
+"""Longer lines are read in pieces, because quads as objects take 20 times their bytes."""
 _PIECE = re.compile(
-    # Any JSON strings; msgspec judges what is in them. Possessive, so that no text is looked at twice.
+    # Matches any JSON strings; msgspec checks their content. Possessive quantifiers avoid backtracking.
     rb'(?:\[(?:(?:"(?:[^"\\]++|\\.)*+"|null),?){4}\],?){1,4096}+',
     re.DOTALL,
 )
@@ -287,7 +292,7 @@ _quads = msgspec.json.Decoder(list[Quad])
 
 
 class _Large(msgspec.Struct):
-    """Where the quads of a record stand."""
+    """The quads of a record, not decoded."""
 
     d: msgspec.Raw = msgspec.Raw(b"[]")
     a: msgspec.Raw = msgspec.Raw(b"[]")
@@ -295,7 +300,7 @@ class _Large(msgspec.Struct):
 
 
 class _Lean(Record, frozen=True):
-    """A record whose quads are left as they are."""
+    """A record whose quads are not decoded."""
 
     d: msgspec.Raw = msgspec.Raw(b"[]")  # type: ignore[assignment]
     a: msgspec.Raw = msgspec.Raw(b"[]")  # type: ignore[assignment]
@@ -307,15 +312,15 @@ _lean_of = msgspec.json.Decoder(_Lean).decode
 
 
 def _large(line: bytes, bounds: Bounds) -> tuple[Record, int]:
-    """The record in a line of any length, without its quads, and how many it adds. Raises ValueError."""
+    """The record of a long line without its quads, and the number of quads that it adds. Raises ValueError."""
     try:
         content = check(line) + b"}"
         found = _large_of(content)
         if len(line) - sum(len(part) for part in (found.d, found.a, found.k)) > bounds.rest_bytes_max:
-            raise ValueError(f"without its quads it is longer than {bounds.rest_bytes_max} bytes")
+            raise ValueError(f"it has more than {bounds.rest_bytes_max} bytes besides its quads")
         record = _lean_of(content)
         if record.v != VERSION:
-            raise ConfigurationError(f"it is a record of version {record.v}, and this program reads version {VERSION}")
+            raise ConfigurationError(f"the record has version {record.v}; this program reads version {VERSION}")
         counts = [_quad_count(part) for part in (found.d, found.a, found.k)]
     except msgspec.DecodeError as error:
         raise ValueError(f"not a record: {error}") from error
@@ -323,15 +328,15 @@ def _large(line: bytes, bounds: Bounds) -> tuple[Record, int]:
 
 
 def _quad_count(array: msgspec.Raw) -> int:
-    """How many quads a JSON array has. Raises ValueError, DecodeError unless all of its items are quads."""
+    """The number of quads in a JSON array. Raises ValueError or DecodeError if an item is not a quad."""
     text = memoryview(array)
     if bytes(text[:1]) != b"[" or bytes(text[-1:]) != b"]":
-        raise ValueError("its quads are no array")
+        raise ValueError("its quads are not an array")
     place, count = 1, 0
     while place < len(text) - 1:
         found = _PIECE.match(text, place)
         if found is None:
-            raise ValueError("its quads are no array of quads")
+            raise ValueError("its quads are not an array of quads")
         count += len(_quads.decode(b"[%s]" % found[0].removesuffix(b",")))
         place = found.end()
     return count
@@ -348,9 +353,9 @@ def _seal(content: bytes, kind: type[_S]) -> _S:
     try:
         version = msgspec.json.decode(content, type=_Versioned).v
         if version > VERSION:
-            raise Bad(f"its seal is of a newer program than this one, which reads version {VERSION}", NEWER)
+            raise Bad(f"its seal has version {_shown(version)}; this program reads version {VERSION}", NEWER)
         if version < VERSION:
-            raise Bad(f"its seal is of version {_shown(version)}, which no program has written")
+            raise Bad(f"its seal has version {_shown(version)}, which does not exist")
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Bad(f"its seal cannot be read: {error}") from error
@@ -358,10 +363,10 @@ def _seal(content: bytes, kind: type[_S]) -> _S:
 
 def _check_file(path: Path, seal: Seal | SnapshotSeal, gateway: str) -> None:
     if seal.gw != gateway:
-        raise Bad(f"its seal is of gateway {seal.gw}, and it lies in the folder of {gateway}")
+        raise Bad(f"its seal is of gateway {seal.gw}, but it is in the folder of {gateway}")
     size = path.stat().st_size
     if size != seal.bytes:
-        raise Bad(f"it has {size} bytes, and its seal says {seal.bytes}")
+        raise Bad(f"it has {size} bytes, but its seal says {seal.bytes}")
     sha256 = sha256_of(path)
     if sha256 != seal.sha256:
-        raise Bad(f"its sha256 is {sha256}, and its seal says {seal.sha256}")
+        raise Bad(f"its sha256 is {sha256}, but its seal says {seal.sha256}")

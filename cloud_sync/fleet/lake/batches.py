@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A segment that was left out of a batch, and why."""
+    """A segment that was left out of a batch, with the reason."""
 
     segment: str
     reason: str
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest. files: relative to the table's folder; rows: how many they hold.
+    """A manifest. files: relative to the table's folder; rows: their number.
 
-    replaces: batches that do not count any more since their rows are in this one. segments: what a batch of bronze was
-    made of; sources: the batches of bronze that one of silver was made of; refused: segments that were left out;
-    quads_max: the most quads that a record of bronze asserts.
+    replaces: batches whose rows are in this one, and which no longer count. segments: sources of a bronze batch;
+    sources: the bronze batches of a silver batch; refused: segments that were left out; quads_max: the largest number
+    of quads that a bronze record asserts.
     """
 
     v: int = 1
@@ -46,7 +46,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quads_max(batches: Iterable[Batch]) -> int | None:
-    """Over all of them; None if one does not say."""
+    """The maximum over all batches; None if one of them has no value."""
     found = [batch.quads_max for batch in batches]
     return None if None in found else max((most for most in found if most is not None), default=0)
 
@@ -60,7 +60,7 @@ class Batches:
         self.schema = schema
 
     def all(self) -> list[Batch]:
-        """Every manifest, also of batches that were replaced, in the order of their names."""
+        """Every manifest, including those of replaced batches, sorted by name."""
         found = []
         for name in self.lake.names(self.name, "_batches"):
             if not name.endswith(".json") or name.startswith("."):
@@ -70,7 +70,7 @@ class Batches:
                 found.append(msgspec.json.decode(self.lake.fs.cat_file(path), type=Batch))
             except msgspec.MsgspecError as error:
                 raise ConfigurationError(
-                    f"{path}: not a manifest: {error}; remove it and make its batch again"
+                    f"{path}: not a manifest: {error}; remove it, and write its batch again"
                 ) from error
         return found
 
@@ -81,16 +81,16 @@ class Batches:
         return [batch for batch in found if batch.id not in replaced]
 
     def write(self, frame: DataFrame, batch: Batch, *, files: int | None = None) -> Batch:
-        """Writes a batch; one of the same name is replaced. files: into so many, else as the frame is partitioned.
+        """Writes a batch and replaces one of the same name. files: their number; by default one for each partition.
 
-        batch: id, and what else its manifest is to say; its files and rows are found here.
+        batch: the manifest without files and rows, which are filled in.
         """
         return self.commit(self.stage(frame, batch, files=files))
 
     def stage(self, frame: DataFrame, batch: Batch, *, files: int | None = None) -> Batch:
         """Writes the files of a batch, which does not count yet."""
         folder = f"batch={batch.id}"
-        # Not coalesce, for which all that comes before would be done by so few, too.
+        # coalesce would also reduce the parallelism of all earlier steps.
         written = frame if files is None else frame.repartition(files)
         written.write.mode("overwrite").parquet(self.lake.spark(self.name, folder))
         names = [f"{folder}/{name}" for name in self.lake.names(self.name, folder) if name.endswith(".parquet")]
@@ -98,12 +98,12 @@ class Batches:
         return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
 
     def commit(self, batch: Batch) -> Batch:
-        """From here on a staged batch counts."""
+        """Writes the manifest of a staged batch, which counts from now on."""
         self.lake.write(msgspec.json.encode(batch) + b"\n", self.name, "_batches", f"{batch.id}.json")
         return batch
 
     def _rows(self, name: str) -> int:
-        """As the footer of the file says; a job of Spark for that would cost more than writing many a batch."""
+        """The number of rows in a file's footer. A Spark job for it would cost more than writing most batches."""
         from pyarrow.parquet import read_metadata
 
         with self.lake.fs.open(self.lake.path(self.name, name), "rb") as file:
@@ -115,12 +115,15 @@ class Batches:
         return spark.read.schema(self.schema).parquet(*paths) if paths else spark.createDataFrame([], self.schema)
 
     def read(self, spark: SparkSession, batches: Iterable[Batch] | None = None) -> DataFrame:
-        """The rows of some batches, of all that count if none are named."""
+        """The rows of these batches; by default of all that count."""
         chosen = self.live() if batches is None else batches
         return self.open(spark, [name for batch in chosen for name in batch.files])
 
     def sweep(self) -> int:
-        """Removes folders and manifests that do not count any more; how many. Nobody may be reading or writing."""
+        """Removes folders and manifests that no longer count. Returns the number of manifests.
+
+        No other process may read or write.
+        """
         live = self.live()
         keep = {f"batch={batch.id}" for batch in live}
         swept = 0

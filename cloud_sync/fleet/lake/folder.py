@@ -1,4 +1,4 @@
-"""The lake folder: where things are, for fsspec and for Spark."""
+"""Paths in the lake folder, for fsspec and for Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FSSPEC_SCHEMES = {"s3a:": "s3:"}
 
 @dataclass(frozen=True)
 class Lake:
-    """A lake folder. url: a local path, or a URL that fsspec and, by Hadoop's name for its scheme, Spark can open."""
+    """A lake folder. url: a local path, or a URL that fsspec can open, and Spark by Hadoop's name for its scheme."""
 
     url: str
 
@@ -32,7 +32,7 @@ class Lake:
             fs, root = url_to_fs(text)
         except (ValueError, ImportError) as error:
             raise ConfigurationError(
-                f"lake {self.url!r}: {error}; name a folder, or install what the URL needs"
+                f"lake {self.url!r}: {error}; use a folder, or install the package that the URL needs"
             ) from error
         return fs, str(root).rstrip("/")
 
@@ -42,11 +42,11 @@ class Lake:
         return self._opened[0]
 
     def path(self, *parts: str) -> str:
-        """A place in the lake for `fs`."""
+        """A path in the lake for `fs`."""
         return "/".join((self._opened[1], *parts))
 
     def spark(self, *parts: str) -> str:
-        """The same place for Spark."""
+        """A path in the lake for Spark."""
         protocol = self.fs.protocol if isinstance(self.fs.protocol, str) else self.fs.protocol[0]
         if protocol not in _SPARK_SCHEMES:
             raise ConfigurationError(
@@ -59,7 +59,7 @@ class Lake:
         return "file" in self.fs.protocol
 
     def write(self, data: bytes, *parts: str) -> None:
-        """Puts a small file in its place at once: nobody sees a part of it."""
+        """Writes a small file atomically."""
         path = self.path(*parts)
         if not self.local:
             self.fs.pipe_file(path, data)
@@ -69,7 +69,7 @@ class Lake:
         write_whole(target, data)
 
     def names(self, *parts: str) -> list[str]:
-        """Names in a folder, sorted; none if it is not there."""
+        """Names in a folder, sorted; none if it does not exist."""
         try:
             found = self.fs.ls(self.path(*parts), detail=False, refresh=True)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The tables of the lake: their columns, as DDL, and how they are read. docs/fleet.md says what each column holds."""
+"""The tables of the lake: their columns as DDL, and how to read them. docs/fleet.md describes each column."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ GATEWAY_HEALTH = """
 FACTS = """
     gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, added BOOLEAN, s STRING, p STRING, o STRING, g STRING
 """
-"""Quads that describe streams, as they came and went: what `streams` is made of."""
+"""Quads that describe streams, as they were added and removed: the source of `streams`."""
 
 SCHEMAS = {
     "bronze": BRONZE,
@@ -65,21 +65,21 @@ def table(lake: Lake, name: str) -> Batches:
 
 
 def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
-    """A table as docs/fleet.md has it; without rows as long as nothing has made it."""
+    """A table as docs/fleet.md describes it; without rows if it has not been made yet."""
     frame = table(lake, name).read(spark)
     return health_of_parts(frame) if name == "gateway_health" else frame
 
 
 def by_gateway(frame: DataFrame) -> DataFrame:
-    """The same rows, those of a gateway together: what groups or joins them by gateway and more then needs no shuffle.
+    """The same rows, partitioned by gateway. Later groups and joins by gateway and more need no shuffle.
 
-    The number of partitions is said, since adaptive execution may otherwise choose another one for each frame.
+    The number of partitions is explicit, because adaptive execution could choose another one for each frame.
     """
     return frame.repartition(int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))), "gw")
 
 
 def health_of_parts(parts: DataFrame) -> DataFrame:
-    """GATEWAY_HEALTH with any number of rows for a gateway, epoch, boot and hour -> with one."""
+    """GATEWAY_HEALTH with several rows for a gateway, epoch, boot and hour -> with one."""
     from pyspark.sql import functions as F
 
     sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost")

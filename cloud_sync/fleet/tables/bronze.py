@@ -1,8 +1,8 @@
 """Segments -> bronze, one row per record: `lamplighter-fleet ingest`, a Structured Streaming query over landed files.
 
-Each micro-batch becomes one batch of the table, under the query's name and the batch's number: done once more after a
-crash it replaces itself, and segments that another batch has are left out, so not even a lost checkpoint makes a record
-count twice. What cannot be read from end to end is left out too and said; the stream goes on.
+Each micro-batch becomes one batch of the table, named by the query and the micro-batch's number. Repeated after a
+crash, it replaces itself. Segments of other batches are left out, so records count once even if the checkpoint is lost.
+Segments that cannot be read completely are left out and reported; the stream continues.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LINE = f"""
     graphs STRUCT<created: ARRAY<STRING>, dropped: ARRAY<STRING>>, d {_QUADS}, a {_QUADS}, k {_QUADS},
     timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING
 """
-"""A line of a segment; other members are passed over. Nested ones that are text here stay the JSON that they are."""
+"""A line of a segment; other members are ignored. Nested members that are text here stay JSON."""
 
-# One bad file must not stop the stream; whether anything of it is missing is checked afterwards.
+# One bad file must not stop the stream. Missing rows are detected afterwards.
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 FILES_PER_BATCH = 2000
 
 
 def records(lines: DataFrame) -> DataFrame:
-    """LINE and its `_metadata` -> BRONZE; lines that are no records give rows whose gw is null."""
+    """LINE and its `_metadata` -> BRONZE. Lines that are not records give rows with gw null."""
     from pyspark.sql import functions as F
 
     def quads(name: str) -> Column:
@@ -81,7 +81,7 @@ def records(lines: DataFrame) -> DataFrame:
 
 
 class Ingest:
-    """Writes batches of bronze. say: is told what happens, a line each."""
+    """Writes batches of bronze. say: receives progress lines."""
 
     def __init__(self, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
         self.lake = lake
@@ -90,7 +90,7 @@ class Ingest:
         self._known: set[str] | None = None
 
     def batch(self, lines: DataFrame, name: str) -> Batch | None:
-        """One batch of the segments whose lines these are; None if there is nothing new in them."""
+        """Writes a batch with the segments of these lines. None if they have nothing new."""
         frame = records(lines)
         staged = self.bronze.stage(frame, Batch(id=name, files=[], rows=0))
         rows = self._segments(frame.sparkSession, staged)
@@ -119,13 +119,13 @@ class Ingest:
         return batch
 
     def _segments_of_others(self, name: str) -> set[str]:
-        """Nobody else writes while this runs, so the manifests are read once; a batch that is repeated is its own."""
+        """Segments of batches with other names. Read once, because there is one writer."""
         if self._known is None:
             self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
         return self._known
 
     def _segments(self, spark: SparkSession, staged: Batch) -> dict[str, Any]:
-        """What there is of each segment."""
+        """The rows of each segment, counted and summarised."""
         from pyspark.sql import functions as F
 
         found = (
@@ -147,7 +147,7 @@ class Ingest:
 
 
 def unread(lake: Lake) -> list[str]:
-    """Landed segments that no batch has: those that were refused, and those of which nothing at all could be read."""
+    """Landed segments that are in no batch: refused ones, and those of which nothing could be read."""
     known = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
     landed = [
         f"{gateway}/{name}"
@@ -161,16 +161,16 @@ def unread(lake: Lake) -> list[str]:
 def ingest_again(
     spark: SparkSession, lake: Lake, segments: Sequence[str], say: Callable[[str], None] = lambda line: None
 ) -> Batch | None:
-    """Takes in segments that the stream has passed by and that have been put right since."""
+    """Ingests segments that the stream left out and that were repaired since."""
     lines = spark.read.schema(LINE).options(**_OPTIONS).json([lake.spark("segments", segment) for segment in segments])
     return Ingest(lake, say).batch(lines.select("*", "_metadata"), f"again-{secrets.token_hex(6)}")
 
 
 def quad_count(name: str) -> Column:
-    """How many quads; 0 where there is no member."""
+    """The number of quads; 0 if the member is missing."""
     from pyspark.sql import functions as F
 
-    # Of one member of the quads, so that the others need not be read.
+    # Counting one member of the quads, so that Parquet need not read the others.
     return F.coalesce(F.size(F.col(f"{name}.p")), F.lit(0))
 
 
@@ -182,7 +182,7 @@ def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
 
 
 def _wrong(segment: str, row: Any) -> str | None:
-    """Why a segment's rows are not what its name promises. The checksums of lines are the collector's business."""
+    """Why a segment's rows do not match its name. The collector has checked the checksums of lines."""
     folder, _, text = segment.rpartition("/")
     name: SegmentName | None = segment_name(text)
     if name is None or name.last is None:
@@ -199,7 +199,7 @@ def _wrong(segment: str, row: Any) -> str | None:
 
 
 def read_snapshots(spark: SparkSession, lake: Lake, snapshots: Sequence[str]) -> DataFrame:
-    """The lines of some landed snapshots, `<gw>/<name>`, as `records` takes them."""
+    """The lines of landed snapshots, `<gw>/<name>`, as input of `records`."""
     schema = f"{LINE}, snapshot STRING"
     lines = spark.read.schema(schema).options(**_OPTIONS).json([lake.spark("snapshots", name) for name in snapshots])
     return lines.select("*", "_metadata")
@@ -213,7 +213,7 @@ def ingest(
     files_per_batch: int = FILES_PER_BATCH,
     say: Callable[[str], None] = lambda line: None,
 ) -> StreamingQuery:
-    """Starts the stream: all that has landed and then no more, or, with continuous_s, for ever, looking so often."""
+    """Starts the stream: everything that has landed, once. continuous_s: run for ever, with this interval."""
     lake.fs.makedirs(lake.path("segments"), exist_ok=True)
     landing = Ingest(lake, say)
     lines = (
@@ -222,7 +222,7 @@ def ingest(
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.ndjson.zst")
         .option("maxFilesPerTrigger", files_per_batch)
-        # Else files that are a week older than the newest one are passed over, such as those of a gateway that was off.
+        # By default Spark ignores files a week older than the newest one, such as those of a gateway that was off.
         .option("maxFileAge", "36500d")
         .json(lake.spark("segments"))
     )
@@ -243,7 +243,7 @@ def ingest(
 
 
 def _run_name(lake: Lake) -> str:
-    """A name that lives as long as the checkpoint: batches of one that was lost keep theirs."""
+    """A name that is made with the checkpoint. If the checkpoint is lost, older batches keep their names."""
     path = lake.path("checkpoint", "ingest", "run")
     if lake.fs.exists(path):
         return str(lake.fs.cat_file(path).decode())
@@ -313,4 +313,4 @@ def await_end(query: StreamingQuery) -> None:
     except StreamingQueryException as error:
         if isinstance(error.__cause__, GatewayError):
             raise error.__cause__ from error
-        raise UpstreamError(f"the stream stopped: {error}; start it again, it goes on where it was") from error
+        raise UpstreamError(f"the stream stopped: {error}; run the command again to continue") from error

@@ -1,7 +1,8 @@
-"""`lamplighter-fleet compact`: many small files become few. What a table says stays the same, batch by batch.
+"""`lamplighter-fleet compact`: merges many small files into few. The rows of the tables stay the same.
 
-A table's batches become one, whose manifest names those that it replaces: readers see the one or the others, never
-both. What has been replaced goes at the end, when every table is done; until then an interrupted run can be repeated.
+A table's batches become one batch, whose manifest names the batches that it replaces. Readers see either the new batch
+or the old ones. The old batches are removed at the end, when every table is done. Until then an interrupted run can be
+repeated.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ ROWS_PER_FILE = 2_000_000
 
 
 def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
-    """Brings silver up to date, then leaves each table with one batch. Nobody else may be writing or reading."""
+    """Brings silver up to date, then merges each table into one batch. No other process may write or read."""
     Silver(spark, lake, say).update()
     done: dict[str, Batch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
     for name in ("facts", *(name for name in SCHEMAS if name not in ("bronze", "facts"))):
-        # All that it was made of is in one batch now.
+        # All of the table's sources are in one batch now.
         source = done["facts" if name == "streams" else "bronze"]
         done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
         say(f"{name}: {sum(len(batch.files) for batch in table(lake, name).live())} files")
@@ -37,7 +38,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
 
 
 def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None) -> Batch | None:
-    """The one batch that there is afterwards."""
+    """Merges the batches of a table. Returns the resulting batch; None for an empty table."""
     live = batches.live()
     if not live:
         return None

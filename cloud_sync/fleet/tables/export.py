@@ -1,7 +1,7 @@
 """`lamplighter-fleet export`: change logs as RDF Patch, tables as Delta.
 
-RDF Patch (Apache Jena) is written as `lamplighter log export --format rdfpatch` does: a patch for each commit that
-changed quads or graphs, with the one before it as `prev`, made in Spark so that a whole fleet can be exported.
+The RDF Patch (Apache Jena) is the same as that of `lamplighter log export --format rdfpatch`: a patch for each commit
+that changed quads or graphs, with the previous one as `prev`. It is made in Spark, for a whole fleet.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _BLANK = r'("(?:[^"\\]|\\.)*"|<[^<>]*>)|(_:[^\s<>")]+)'
-"""Strings and IRIs, which are passed over, or a blank node. \x01 and \x02 are never in a term as they are."""
+"""Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw \x01 or \x02."""
 
 
 def patches(records: DataFrame) -> DataFrame:
-    """BRONZE -> gw, epoch, seq, `patch`: those of each gateway follow each other by (epoch, seq)."""
+    """BRONZE -> gw, epoch, seq, `patch`. The patches of a gateway form a chain in the order of (epoch, seq)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -46,7 +46,7 @@ def patches(records: DataFrame) -> DataFrame:
     commits = commits.withColumn("id", _uuid5(F.concat(F.lit("lamplighter:"), named))).withColumn(
         "prev", F.lag("id").over(order)
     )
-    # As the change log writes it, with six digits.
+    # Six digits, as in the change log.
     time = F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
     none = F.array().cast("ARRAY<STRING>")
     lines = F.concat(
@@ -91,7 +91,7 @@ def _uuid5(name: Column) -> Column:
 
 
 def write_delta(lake: Lake, name: str, target: Path) -> int:
-    """Makes the Delta table of a table of the lake, or replaces it; returns how many rows. Needs no Spark."""
+    """Writes a table of the lake as a Delta table, or replaces it. Returns the number of rows. Needs no Spark."""
     import deltalake
     import pyarrow.dataset
 
@@ -123,11 +123,11 @@ def _run(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     if arguments.format == "delta":
         if arguments.table is None:
-            raise ConfigurationError("--format delta: say which table with --table")
+            raise ConfigurationError("--format delta: set the table with --table")
         print(f"{write_delta(lake, arguments.table, arguments.output):,} rows are in {arguments.output}")
         return 0
     if arguments.gateway is None:
-        raise ConfigurationError("--format rdfpatch: say which gateway with --gateway")
+        raise ConfigurationError("--format rdfpatch: set the gateway with --gateway")
     spark = session.of_arguments(arguments, "export")
     past = GatewayPast(spark, lake, arguments.gateway)
     ordered = patches(past.records).orderBy("epoch", "seq").select("patch")

@@ -1,8 +1,8 @@
-"""Records -> what was asserted in them of observations and actuations. Pure functions of DataFrames.
+"""Records -> observations and actuations that they assert. Pure functions of DataFrames.
 
 A reading is a `sosa:hasSimpleResult` that a commit added or asserted again, with what the same commit says of the same
-subject in the same graph. Commits are small, so that is found inside the row, without a join; those that are not (a
-restored backup) go by way of a group-by.
+subject in the same graph. Commits are small, so this is found within the row, without a join. Large commits (a restored
+backup) take a group-by instead.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ROW_QUADS_MAX = 64
-"""Of a commit with more quads, looking at each of them for each reading would take longer than a shuffle."""
+"""Quads of a commit above which a shuffle is faster than a scan of the commit for each reading."""
 
 RESTORE = "restore"
-"""What a backup brings back was read long ago."""
+"""Cause of commits that restore a backup. Their readings are old."""
 
 _CARRIED = (
     "gw", "epoch", "seq", "ts", "trusted", "boot", "boottime_us", "cause_kind", "cause_id", "cause_seq",
@@ -39,10 +39,12 @@ def term(address: str) -> str:
 
 
 def results(bronze: DataFrame, *, quads_max: int | None = None, of_actuators: bool = False) -> DataFrame:
-    """BRONZE -> one row per result: the record's names and clocks, and as terms: subject, graph, value, those of
-    sensor, property, feature, actuator and time that the same commit says, and stream, whose live observation it is;
-    changed: whether the value was not there before. quads_max: asserted by the biggest commit, if that is known.
-    of_actuators: only results for which actuator is not null."""
+    """BRONZE -> one row per result.
+
+    Columns: the record's identity and clocks; as terms: subject, graph, value, the sensor, property, feature, actuator
+    and time that the same commit states, and stream, of which it is the live observation; changed: whether the value is
+    new. quads_max: asserted by the largest commit, if known. of_actuators: only results with an actuator.
+    """
     from pyspark.sql import functions as F
 
     made = (F.col("type") == "commit") & ~F.col("cause_kind").eqNullSafe(RESTORE)
@@ -51,7 +53,7 @@ def results(bronze: DataFrame, *, quads_max: int | None = None, of_actuators: bo
     )
     commits = commits.where(_has("a", v.HAS_SIMPLE_RESULT) | _has("k", v.HAS_SIMPLE_RESULT))
     if of_actuators:
-        # First, so that of the many commits with readings of sensors nothing is made.
+        # Filtered first, because most commits have readings of sensors.
         commits = commits.where(_has("a", v.MADE_BY_ACTUATOR) | _has("k", v.MADE_BY_ACTUATOR))
     if quads_max is not None and quads_max <= ROW_QUADS_MAX:
         found = _in_rows(commits)
@@ -63,7 +65,7 @@ def results(bronze: DataFrame, *, quads_max: int | None = None, of_actuators: bo
 
 
 def _has(name: str, predicate: str) -> Column:
-    """Whether one of the quads has that predicate. Unlike lambdas this becomes compiled code."""
+    """Whether one of the quads has that predicate. Unlike a lambda, this is compiled."""
     from pyspark.sql import functions as F
 
     return F.array_contains(F.col(f"{name}.p"), term(predicate))
@@ -74,15 +76,15 @@ def _in_rows(commits: DataFrame) -> DataFrame:
 
     found = commits.select(*_CARRIED, "a", F.concat("a", "k").alias("quads"))
     predicates = F.col("quads.p")
-    # Nearly all of them: a commit with one result, and nothing that is said twice.
+    # The common case: a commit with one result, and each predicate once.
     single = F.size(F.array_distinct(predicates)) == F.size(predicates)
     results = F.when(single, F.array(_result_of_single())).otherwise(_results_of_many())
-    # A projection of its own: what stands inside of `inline` is not compiled when the whole stage is too big to be.
+    # A separate projection: expressions inside `inline` are not compiled if the whole stage is too large to compile.
     return found.select(*_CARRIED, results.alias("results")).select(*_CARRIED, F.inline("results"))
 
 
 def _result_of_single() -> Column:
-    """The one result of a commit in which each predicate occurs once at most."""
+    """The result of a commit in which each predicate occurs at most once."""
     from pyspark.sql import functions as F
 
     def place(predicate: str) -> Column:
@@ -110,7 +112,7 @@ def _result_of_single() -> Column:
 
 
 def _results_of_many() -> Column:
-    """All results of a commit, of which other quads may say the same things of other subjects."""
+    """All results of a commit whose quads may use the same predicates for several subjects."""
     from pyspark.sql import functions as F
 
     wanted = [term(v.HAS_SIMPLE_RESULT), term(v.LIVE_OBSERVATION), *map(term, _ABOUT.values())]
@@ -143,7 +145,7 @@ def _none() -> Column:
 
 
 def _by_groups(commits: DataFrame) -> DataFrame:
-    """The same by a shuffle: the quads of a commit by subject and graph."""
+    """The results of large commits, by a shuffle of their quads by subject and graph."""
     from pyspark.sql import functions as F
 
     quads = reduce(
@@ -183,8 +185,10 @@ def _by_groups(commits: DataFrame) -> DataFrame:
 
 
 def commands(bronze: DataFrame) -> DataFrame:
-    """BRONZE -> one row per `lighting:hasStatus` that a commit added or asserted again: the record's names and clocks,
-    subject, value, changed."""
+    """BRONZE -> one row per `lighting:hasStatus` that a commit added or asserted again.
+
+    Columns: the record's identity and clocks, subject, value, changed.
+    """
     from pyspark.sql import functions as F
 
     commits = bronze.where((F.col("type") == "commit") & ~F.col("cause_kind").eqNullSafe(RESTORE))

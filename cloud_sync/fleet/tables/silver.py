@@ -1,8 +1,8 @@
-"""Bronze -> silver: `lamplighter-fleet silver`. What is new in bronze is added; what late records change is made anew.
+"""Bronze -> silver: `lamplighter-fleet silver`. Adds new records, and rewrites batches that late records change.
 
-A reading's sensor, property and unit are those that its stream had at its record, in the order of (epoch, seq). When a
-late segment says something of streams that changes what is known of records before others that are in the table
-already, the batches with those are made once more; all else stays as it is.
+A reading's sensor, property and unit are those of its stream at that record, in the order of (epoch, seq). If a late
+segment changes the description of a stream at records that the table already has, their batches are written again. All
+other batches stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OWN = ("subject", "sensor", "property", "feature", "stream")
 
 
 def observations(results: DataFrame, versions: DataFrame) -> DataFrame:
-    """What `readings.results` found, and STREAMS -> OBSERVATIONS."""
+    """Rows of `readings.results`, and STREAMS -> OBSERVATIONS."""
     from pyspark.sql import functions as F
 
     found = results.where(F.col("actuator").isNull()).select(
@@ -73,7 +73,7 @@ def observations(results: DataFrame, versions: DataFrame) -> DataFrame:
 
 
 def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
-    """What `readings.results`, those of actuators, and `readings.commands` found -> ACTUATIONS."""
+    """Rows of `readings.results` of actuators, and of `readings.commands` -> ACTUATIONS."""
     from pyspark.sql import functions as F
 
     acknowledged = results.withColumn("kind", F.lit("acknowledged"))
@@ -106,7 +106,7 @@ def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
 
 
 _LOST_MAX = 10**9
-"""Of one gap record so many count, so that no sum of them overflows."""
+"""Upper bound for the records of one gap record, so that sums do not overflow."""
 
 
 def gateway_health(bronze: DataFrame) -> DataFrame:
@@ -135,7 +135,7 @@ def gateway_health(bronze: DataFrame) -> DataFrame:
 
 
 class Silver:
-    """Brings the tables up to date. say: is told what happens, a line each."""
+    """Brings the tables up to date. say: receives progress lines."""
 
     def __init__(self, spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
         self._spark = spark
@@ -144,7 +144,7 @@ class Silver:
         self._bronze = table(lake, "bronze")
 
     def update(self) -> None:
-        """Everything that bronze has is in silver afterwards. Only one may do this at a time."""
+        """Brings silver up to date with bronze. Only one process may do this at a time."""
         self._add_facts()
         streams_batch, dirty = self._streams()
         versions = self._versions(streams_batch)
@@ -158,11 +158,11 @@ class Silver:
         )
         self._add("gateway_health", lambda bronze, most: gateway_health(bronze))
         if streams_batch is not None:
-            # Last, so that whoever goes on after a crash finds again what has changed.
+            # Committed last, so that after a crash the changes are found again.
             table(self._lake, "streams").commit(streams_batch)
 
     def _new(self, name: str) -> list[Batch]:
-        """Batches of bronze that a table has nothing of yet."""
+        """Batches of bronze that are not in a table yet."""
         had = {source for batch in table(self._lake, name).all() for source in batch.sources}
         return [
             one
@@ -171,7 +171,7 @@ class Silver:
         ]
 
     def _add(self, name: str, made: Callable[[DataFrame, int | None], DataFrame]) -> None:
-        """made: from new records of bronze, and the most quads that one of them asserts."""
+        """made: a function of new bronze records and the largest number of quads that one of them asserts."""
         new = self._new(name)
         if not new:
             return
@@ -191,21 +191,23 @@ class Silver:
             if segment_name(name) is not None and f"{gateway}/{name}" not in had
         ]
         if new:
-            # They say again what was lost with segments that never came.
+            # Snapshots have the descriptions that were lost with missing segments.
             lines = records(read_snapshots(self._spark, self._lake, new)).where("gw IS NOT NULL")
             frame = streams.facts(lines, default_graph_only=True)
             facts.write(frame, Batch(id=f"snapshots-{name_of(new)}", files=[], rows=0, segments=new), files=1)
 
     def _streams(self) -> tuple[Batch | None, dict[str, Place]]:
-        """A staged batch with all versions of streams, None if nothing can have changed; and from which record on the
-        gateways' readings have to be looked at again."""
+        """(a staged batch with all versions of streams, the first changed record of each gateway).
+
+        The batch is None if nothing can have changed.
+        """
         facts, target = table(self._lake, "facts"), table(self._lake, "streams")
         before = target.live()
         sources = sorted(batch.id for batch in facts.live())
         name = name_of(sources)
         if any(batch.sources == sources for batch in before):
             return None, {}
-        # Small, and looked at from many sides; kept, or each of them would read and shuffle it for itself.
+        # Small and used several times. Without the cache each use would read and shuffle it again.
         read = by_gateway(facts.read(self._spark)).persist()
         try:
             staged = target.stage(
@@ -226,7 +228,7 @@ class Silver:
         return target.read(self._spark) if staged is None else target.open(self._spark, staged.files)
 
     def _rebuild(self, versions: DataFrame, dirty: dict[str, Place]) -> None:
-        """Makes those batches of observations anew that have records behind one of the places."""
+        """Rewrites the batches of observations that have records after one of the places."""
         if not dirty:
             return
         target = table(self._lake, "observations")
@@ -248,7 +250,7 @@ class Silver:
                     replaces=[batch.id, *batch.replaces],
                 ),
             )
-            self._say(f"observations: batch {batch.id} made anew, since late records say more of its streams")
+            self._say(f"observations: batch {batch.id} rewritten, because late records describe its streams")
 
 
 def _reaches(batch: Batch, dirty: dict[str, Place]) -> bool:
@@ -262,13 +264,13 @@ def _reaches(batch: Batch, dirty: dict[str, Place]) -> bool:
 
 
 def _first_differences(old: DataFrame, new: DataFrame) -> dict[str, Place]:
-    """The first record of each gateway from which on two tables of streams say different things."""
+    """The first record of each gateway at which two tables of streams differ."""
     from pyspark.sql import functions as F
 
     only = old.exceptAll(new).withColumn("side", F.lit(0)).unionByName(new.exceptAll(old).withColumn("side", F.lit(1)))
     said = [name for name in old.columns if not name.startswith("until")]
     until = F.struct(F.col("until_epoch").alias("epoch"), F.col("until_seq").alias("seq"))
-    # Two versions that differ in their end alone differ from the earlier end on.
+    # Two versions that differ only in their end differ from the earlier end on.
     ends = only.groupBy(*said).agg(
         F.count(F.lit(1)).alias("sides"),
         F.min(F.when(F.col("until_epoch").isNotNull(), until)).alias("end"),
@@ -279,7 +281,7 @@ def _first_differences(old: DataFrame, new: DataFrame) -> dict[str, Place]:
 
 
 def name_of(sources: Iterable[str]) -> str:
-    """The same for the same sources, so that what a crash left is replaced."""
+    """A batch name that depends only on its sources, so that a repeated run replaces what a crash left."""
     return hashlib.sha256("\n".join(sorted(sources)).encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
-"""What any gateway knew at any record: the nearest snapshot and the fold of the records behind it.
+"""A gateway's dataset as of any record: the nearest snapshot, and the records after it folded.
 
-Most graphs only grow (readings of model `event` within one range, descriptions), so only quads of graphs that had
-something deleted in the range are folded; all others pass through.
+Most graphs only grow (readings of model `event` within one range, descriptions). Only quads of graphs with deletions
+in the range are folded; all others pass through.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUAD = "STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>"
 
 @dataclass(frozen=True)
 class Stretch:
-    """Records of one epoch that lead to a state: behind `after`, up to `last`."""
+    """Records of one epoch that lead to a state: after `after`, up to `last`."""
 
     epoch: int
     after: int
@@ -52,12 +52,15 @@ class GatewayPast:
         bronze = table(lake, "bronze")
         batches = [one for one in bronze.live() if any(name.startswith(f"{gateway}/") for name in one.segments)]
         if not batches:
-            raise ConfigurationError(f"gateway {gateway!r}: bronze has nothing of it; name another one, or run ingest")
+            raise ConfigurationError(f"gateway {gateway!r}: bronze has no records; run ingest, or correct the name")
         self.records = bronze.read(spark, batches).where(f"gw = '{_checked(gateway)}'")
 
     def place(self, text: str) -> Place:
-        """What a person means: ``17`` in the newest epoch that has it, ``1/17``, or a time, for the last record that is
-        not later by the gateway's clock, which may have been wrong. Raises ConfigurationError."""
+        """The place that a text names. Raises ConfigurationError.
+
+        ``17``: in the newest epoch that has it; ``1/17``; or a time: the last record that is not later by the gateway's
+        clock, which may have been wrong.
+        """
         from pyspark.sql import functions as F
 
         named = _PLACE.fullmatch(text)
@@ -69,16 +72,16 @@ class GatewayPast:
             condition = (F.col("epoch") == int(named[1])) & (F.col("seq") == int(named[2]))
         found = self.records.where(condition).agg(F.max(F.struct("epoch", "seq")).alias("place")).first()
         if found is None or found["place"] is None:
-            raise ConfigurationError(f"gateway {self.gateway}: bronze has no record {text}; name another one")
+            raise ConfigurationError(f"gateway {self.gateway}: bronze has no record {text}; choose another one")
         return found["place"]["epoch"], found["place"]["seq"]
 
     def dataset(self, place: Place) -> DataFrame:
-        """The quads behind a record: s, p, o, g, each once. Raises ConfigurationError when records are missing."""
+        """The quads after a record: s, p, o, g, each once. Raises ConfigurationError if records are missing."""
         base, stretches = self._way(place)
         return _fold(self._snapshot(base), self._commits(stretches))
 
     def _way(self, place: Place) -> tuple[Place | None, list[Stretch]]:
-        """The snapshot to begin with, None for the beginning of everything, and the records from there."""
+        """(the snapshot to start from, or None for an empty dataset, the records from there)."""
         epochs = self._lineage(place)
         snapshots = [
             (name.epoch, name.first)
@@ -103,13 +106,15 @@ class GatewayPast:
             if base is None or not any(one < base for one in usable):
                 continue
         raise ConfigurationError(
-            f"gateway {self.gateway}: its dataset at {place[0]}/{place[1]} cannot be known, since {missing} are "
-            "missing; ship and ingest them, or name a record behind a later snapshot"
+            f"gateway {self.gateway}: its dataset at {place[0]}/{place[1]} is unknown, because {missing} are missing; "
+            "ship and ingest them, or choose a record after a later snapshot"
         )
 
     def _lineage(self, place: Place) -> dict[int, int]:
-        """Epoch -> its last record that counts. A later epoch's gap record says where it goes on from: what the gateway
-        lost is no part of what it knew then, though it may have been shipped before."""
+        """Epoch -> its last valid record. A later epoch's gap record says where that epoch continues from.
+
+        Records that the gateway lost are not part of its later dataset, even if they were shipped before.
+        """
         from pyspark.sql import functions as F
 
         gaps = self.records.where(
@@ -125,7 +130,7 @@ class GatewayPast:
         return found
 
     def _missing(self, stretches: Iterable[Stretch]) -> str | None:
-        """The first records of these that bronze does not have."""
+        """The first of these records that bronze does not have."""
         from pyspark.sql import functions as F
 
         for one in stretches:
@@ -173,7 +178,7 @@ class GatewayPast:
             *(F.get("q", F.lit(place)).alias(part) for place, part in enumerate("spog"))
         )
         if end is None or int(end[0]) != quads.count():
-            raise UpstreamError(f"snapshot {name} is not whole; land a good copy of it, or remove it")
+            raise UpstreamError(f"snapshot {name} is truncated; land a good copy of it, or remove it")
         return quads
 
     def _commits(self, stretches: Iterable[Stretch]) -> DataFrame:
@@ -186,7 +191,7 @@ class GatewayPast:
 
 
 def _fold(base: DataFrame, commits: DataFrame) -> DataFrame:
-    """The quads of a dataset after commits on top of it."""
+    """The quads of a dataset after these commits."""
     from pyspark.sql import functions as F
 
     nothing = F.struct(F.lit(0).alias("epoch"), F.lit(0).cast("bigint").alias("seq"))
@@ -215,7 +220,7 @@ def nquads(quads: DataFrame) -> DataFrame:
 
 
 def write_lines(lines: DataFrame, target: Path, end: str = "\n") -> int:
-    """Writes a column of text into a file, which is there when it is whole; returns how many rows."""
+    """Writes a column of text to a file atomically. Returns the number of rows."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     count = 0
     try:
@@ -225,7 +230,7 @@ def write_lines(lines: DataFrame, target: Path, end: str = "\n") -> int:
                 count += 1
         temporary.replace(target)
     except OSError as error:
-        raise ConfigurationError(f"{target}: {error.strerror}; name another file") from error
+        raise ConfigurationError(f"{target}: {error.strerror}; set --output to another file") from error
     finally:
         temporary.unlink(missing_ok=True)
     return count
@@ -233,7 +238,7 @@ def write_lines(lines: DataFrame, target: Path, end: str = "\n") -> int:
 
 def _checked(gateway: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]+", gateway):
-        raise ConfigurationError(f"{gateway!r} is no name of a gateway; such as gw-7f3a0c11")
+        raise ConfigurationError(f"{gateway!r} is not a gateway's name; use one such as gw-7f3a0c11")
     return gateway
 
 

@@ -1,4 +1,4 @@
-"""What each stream is, and was: quads that describe streams -> versions of streams. Pure functions of DataFrames."""
+"""Quads that describe streams -> versions of streams. Pure functions of DataFrames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_STREAM = {
 _OF_OBSERVATION = {predicate: _OF_STREAM[predicate] for predicate in (v.MADE_BY_SENSOR, v.OBSERVED_PROPERTY)}
 _OF_OBSERVATION[v.HAS_FEATURE_OF_INTEREST] = "feature"
 _OF_OTHERS = {LATITUDE: ("latitude", "feature"), LONGITUDE: ("longitude", "feature"), v.HOSTS: ("platform", "sensor")}
-"""predicate -> attribute, and the attribute whose value it is said of."""
+"""predicate -> (attribute, the attribute whose value is the predicate's subject)."""
 _OWN = ("sensor", "property", "feature", "unit", "observation", "topic", "label")
 _ATTRIBUTES = (*_OWN, *(name for name, _ in _OF_OTHERS.values()))
 _NUMBERS = ("latitude", "longitude")
@@ -37,9 +37,9 @@ _PLACE = ("epoch", "seq")
 
 
 def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
-    """BRONZE -> FACTS: quads that describe streams, as they came and went.
+    """BRONZE -> FACTS: quads that describe streams, as they were added and removed.
 
-    What a reading says of itself in a graph of its own (model `event`) describes no stream.
+    A reading in a graph of its own (model `event`) does not describe a stream.
     """
     from pyspark.sql import functions as F
 
@@ -51,12 +51,12 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
         return quad["p"].isin(*wanted) | ((quad["p"] == term(v.RDF_TYPE)) & (quad["o"] == term(v.STREAM)))
 
     def of_reading(name: str) -> Column:
-        """The graph of the first reading among them, an empty text if there is none."""
+        """The graph of the first reading among the quads; an empty text without one."""
         place = F.array_position(F.col(f"{name}.p"), term(v.HAS_SIMPLE_RESULT)) - 1
         return F.coalesce(F.get(F.col(f"{name}.g"), place.cast("int")), F.lit(""))
 
     named = records.select("gw", "epoch", "seq", "ts", *(column.alias(name) for name, column in quads.items()))
-    # Passes by most records without looking at each quad: those that only replace a reading in a graph of its own.
+    # Skips most records without a scan of their quads: those that only replace a reading in a graph of its own.
     predicates, graphs = (F.concat(*(F.col(f"{name}.{part}") for name in quads)) for part in "pg")
     elsewhere = F.size(F.array_except(graphs, F.array(*map(of_reading, quads)))) > 0
     likely = named.where(F.arrays_overlap(predicates, F.array(*map(F.lit, [*wanted, term(v.RDF_TYPE)]))) & elsewhere)
@@ -129,7 +129,7 @@ def versions(facts: DataFrame) -> DataFrame:
 
 
 def _own(facts: DataFrame) -> DataFrame:
-    """What came to be known of a stream itself or ceased to be: gw, stream, epoch, seq, ts, added, name, o."""
+    """Changes of the attributes of streams: gw, stream, epoch, seq, ts, added, name, o."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -158,7 +158,7 @@ def _own(facts: DataFrame) -> DataFrame:
 
 
 def _others(facts: DataFrame, own: DataFrame) -> DataFrame:
-    """The same of the features and sensors that streams have at some time; whose: which one."""
+    """Changes of the attributes of features and sensors of streams. whose: which of the two."""
     from pyspark.sql import functions as F
 
     hosts = F.col("p") == term(v.HOSTS)
@@ -180,14 +180,14 @@ def _others(facts: DataFrame, own: DataFrame) -> DataFrame:
 
 
 def _name(names: dict[str, str]) -> Column:
-    """What predicates are called here; null for others."""
+    """The attribute of a predicate; null for other predicates."""
     from pyspark.sql import functions as F
 
     return reduce(lambda chain, one: chain.when(F.col("p") == term(one[0]), one[1]), names.items(), F)
 
 
 def _of_other(name: str, attribute: str) -> Column:
-    """The last that is said, up to the row's record, of what the row has as that attribute."""
+    """The last known value, up to the row's record, of an attribute of what the row names."""
     from pyspark.sql import functions as F
 
     place = F.struct(*_PLACE)
@@ -201,7 +201,7 @@ def _of_other(name: str, attribute: str) -> Column:
 
 
 def _change(name: str) -> Column:
-    """What a record makes of an attribute: a struct with its value or, if that is gone, with null; null if it stays."""
+    """A record's change of an attribute: a struct with the new value, or with null if removed; null if unchanged."""
     from pyspark.sql import functions as F
 
     of_it = F.col("name") == name

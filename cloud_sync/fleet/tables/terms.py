@@ -1,4 +1,4 @@
-"""N-Triples terms in Spark: what a term says, as columns."""
+"""N-Triples terms in Spark: the parts of a term as columns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _YEAR_2200_US = 7_258_118_400_000_000
 
 
 def plain(term: Column) -> Column:
-    """What a person calls the value, as `engine.terms.lexical`: the IRI, the literal's text, the blank node's label."""
+    """The plain text of a term, as `engine.terms.lexical`: the IRI, the literal's text or the blank node's label."""
     from pyspark.sql import functions as F
 
-    inner = F.btrim(term, F.lit("<>"))  # neither sign can be in an IRI
+    inner = F.btrim(term, F.lit("<>"))  # an IRI contains neither character
     quoted = F.substring(term, F.lit(2), F.length(term) - F.length(F.substring_index(term, '"', -1)) - 2)
     # The store escapes as JSON does.
     unescaped = F.when(F.instr(quoted, "\\") == 0, quoted).otherwise(
@@ -52,7 +52,7 @@ def datatype(term: Column) -> Column:
 
 
 def number(value: Column, kind: Column) -> Column:
-    """The double that a literal of a numeric datatype says; null for infinities and what is none."""
+    """The double of a literal with a numeric datatype; null for infinities and other terms."""
     from pyspark.sql import functions as F
 
     found = F.when(kind.isin(*NUMERIC), value.try_cast("double"))
@@ -60,15 +60,17 @@ def number(value: Column, kind: Column) -> Column:
 
 
 def flag(value: Column, kind: Column) -> Column:
-    """The boolean that an xsd:boolean says."""
+    """The value of an xsd:boolean."""
     from pyspark.sql import functions as F
 
     return F.when(kind == XSD + "boolean", F.when(value.isin("true", "1"), True).when(value.isin("false", "0"), False))
 
 
 def moment(term: Column) -> Column:
-    """The time of an xsd:dateTime, UTC where it names no zone; null if it is none, or not in the years 1970 to 2199:
-    sums with others overflow, and Python has no times after the year 9999."""
+    """The time of an xsd:dateTime, in UTC if it has no zone; null for other terms and outside the years 1970 to 2199.
+
+    Sums with later times overflow, and Python has no times after the year 9999.
+    """
     from pyspark.sql import functions as F
 
     found = F.when(datatype(term) == XSD + "dateTime", plain(term).try_cast("timestamp"))
