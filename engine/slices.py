@@ -6,8 +6,9 @@ happens there. By default nothing does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import TypeVar
 
 LONG = 5000
@@ -16,6 +17,7 @@ SLICE = 1000
 """Quads or rows that are handled between two pauses."""
 
 _Member = TypeVar("_Member")
+_Key = TypeVar("_Key", bound=Hashable)
 _BESIDE = nullcontext()
 
 
@@ -54,3 +56,15 @@ def sliced(members: Sequence[_Member], slices: Slices) -> Iterator[Sequence[_Mem
     for start in range(0, len(members), SLICE):
         yield members[start : start + SLICE]
         slices.pause()
+
+
+def distinct(members: Iterable[_Key], slices: Slices) -> dict[_Key, None]:
+    """The members in order, each once, with pauses if they are many."""
+    found: dict[_Key, None] = {}
+    rest = iter(members)
+    while some := list(islice(rest, SLICE)):
+        found.update(dict.fromkeys(some))
+        if len(found) > LONG:
+            slices.begin(len(found))
+            slices.pause()
+    return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
+import msgspec
 import pyoxigraph as ox
 
 from lamplighter.engine.access import Dataset, Graphs
@@ -247,8 +248,7 @@ class ModifyOperation:
     using_named: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class GraphOperation:
+class GraphOperation(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """CLEAR, DROP, CREATE (target only), COPY, MOVE, ADD (source and target).
 
     source, target: DEFAULT, NAMED, ALL, or a graph's name as written.

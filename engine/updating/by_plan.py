@@ -1,8 +1,8 @@
-"""Update plans: the shapes of often used update requests, as functions from their constants to a quad delta.
+"""Update plans: functions from the constants of a request to its quad delta, one for each shape of frequent requests.
 
 A plan evaluates each WHERE over the CTS and instantiates the templates from the solutions, as
-`engine.updating.by_store` does over the store. It is made when a skeleton comes for the second time: a text that comes
-once is not worth indexing what it names.
+`engine.updating.by_store` does over the store. It is compiled when a skeleton occurs for the second time, because the
+quads that it reads have to be indexed in the CTS.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ from lamplighter.engine.updating.by_store import too_many_quads
 from lamplighter.engine.work import Meter, Work
 
 _new: Any = tuple.__new__
-"""Makes a named tuple of all its members in half the time."""
+"""Creates a named tuple in half the time of its own constructor."""
 
 Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term], int], None]
-"""(constants, deletes, inserts, new blank node, room): puts the quads of all solutions into the lists.
+"""(constants, deletes, inserts, new blank node, room): adds the quads of all solutions to the lists.
 
-room: how many they may be. Raises _TooManyQuads before there are more.
+room: the largest number of quads. Raises _TooManyQuads before it is exceeded.
 """
 
 _Function = tuple[Instantiate, bool, bool]
-"""One operation, compiled; whether all it deletes are quads that its WHERE has found; and whether it may make terms
-that are neither in the dataset nor in the text, which is short."""
+"""A compiled operation; whether it deletes only quads that its WHERE has found, which need no lookup; whether it may
+make new terms, whose length has to be checked."""
 
 _GRAPH_VERBS = ("LOAD", "CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD")
-# Functions whose value depends on more than their operands: on the moment, on chance, on BASE.
+# Functions whose value depends on more than their operands: the time, chance, or BASE.
 _DEPENDENT = ("NOW", "RAND", "UUID", "STRUUID", "BNODE", "IRI", "URI")
 
 
 class _TooManyQuads(Exception):
-    """The templates of a request make more quads than it may have."""
+    """The templates of a request make more quads than allowed."""
 
 
 @dataclass(frozen=True)
 class _Operation:
-    """graph: that of WITH."""
+    """An operation as algebra. graph: the graph of WITH."""
 
     delete: tuple[Pattern, ...]
     insert: tuple[Pattern, ...]
@@ -75,10 +75,13 @@ class _Operation:
 
 
 class UpdatePlan:
-    """The operations of one shape. Raises Unsupported for requests that the store has to evaluate."""
+    """The compiled operations of one shape. Raises Unsupported for requests that the store has to evaluate.
+
+    fixed: numbers of the constants that are compiled into the plan; it serves only requests with the same ones.
+    """
 
     def __init__(self, found: Sequence[Token], terms: Sequence[Term], resolve: Resolve, cts: Cts, work: Work) -> None:
-        """found: the tokens after the declarations; terms: the constants of this text; work: what it may cost."""
+        """found: the tokens after the declarations; terms: the constants of the text; work: its limit."""
         self._cts = cts
         self._work = work
         self._meter = Meter(work)
@@ -86,12 +89,11 @@ class UpdatePlan:
         spans = constant_spans(found)
         iris = {number for number, (start, end) in enumerate(spans) if kind_of(found[start].text) == IRI}
         try:
-            operations = _Reader(found, resolve).operations()
+            operations = _OperationReader(found, resolve).operations()
         except (UnknownSyntaxError, IndexError) as error:
             raise Unsupported("syntax that only the store knows") from error
         fixed = _fixed(operations)
         self.fixed = tuple(sorted(fixed))
-        """Numbers of the constants with which the plan was made; it serves no others."""
 
         def change(part: Any) -> Any:
             if isinstance(part, Function):
@@ -119,13 +121,13 @@ class UpdatePlan:
             raise
 
     def close(self) -> None:
-        """Lets go of the CTS."""
+        """Releases the predicates in the CTS."""
         for predicate in self._held:
             self._cts.release(predicate)
         self._held.clear()
 
     def _note_reads(self, operation: _Operation) -> None:
-        """Notes the graphs that an operation reads, a constant by its number; not known where a variable names one."""
+        """Adds the graphs that an operation reads, constants by number; None from then on if a variable names one."""
         found = [node.graph for node in walk(operation.where) if isinstance(node, Pattern)]
         for graph in found if operation.graph is None else [operation.graph, *found]:
             if isinstance(graph, Variable):
@@ -134,8 +136,7 @@ class UpdatePlan:
                 self._reads[graph.number if isinstance(graph, Constant) else graph] = None
 
     def reads_within(self, read: Graphs, terms: Sequence[Term]) -> bool:
-        """Whether a request with these constants reads nothing but these graphs, so that it is all the same to it
-        what else there is."""
+        """Whether a request with these constants reads only graphs of this set."""
         if read.every:
             return True
         return self._reads is not None and all(
@@ -151,7 +152,7 @@ class UpdatePlan:
         quads_max: int = DELTA_QUADS_MAX,
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> QuadDelta:
-        """The net effect on the dataset, which is left as it was.
+        """The net effect of a request with these constants. The dataset is unchanged.
 
         write: the graphs that the client may write; quads_max: as in `engine.updating.by_store.quad_delta`. Raises
         AccessDeniedError, LimitExceededError, TooMuchWork.
@@ -180,7 +181,7 @@ class UpdatePlan:
         try:
             for function in self._functions:
                 if done:
-                    # Later operations have to see the effect of earlier ones; nobody else may.
+                    # Only later operations of the request may see the effect of earlier ones.
                     store.stage(done[-1])
                     self._cts.apply(done[-1])
                 delta, asked = self._one(function, terms, store, new_blank_node, write, room, slices)
@@ -191,7 +192,7 @@ class UpdatePlan:
             store.unstage()
         except BaseException:
             for delta in reversed(store.staged):
-                self._cts.apply(delta.invert())  # once more, or of what it does not have: that changes nothing
+                self._cts.apply(delta.invert())  # harmless if it has been taken back already
             store.take_back()
             raise
         return compose(done, slices)
@@ -206,7 +207,7 @@ class UpdatePlan:
         room: int,
         slices: Slices,
     ) -> tuple[QuadDelta, int]:
-        """The effect of one operation, and how many quads its templates made."""
+        """The effect of one operation, and the number of quads that its templates made."""
         instantiate, matched, makes = function
         deletes: list[Quad] = []
         inserts: list[Quad] = []
@@ -282,7 +283,7 @@ class UpdatePlan:
         quads_each = len(operation.delete) + len(operation.insert)
 
         def solution(scope: Scope) -> None:
-            if operation.where != Bgp(()):  # quad data is as long as its text
+            if operation.where != Bgp(()):  # quad data makes no more quads than its text has
                 writer.emit(f"room -= {quads_each}")
                 with writer.block("if room < 0:"):
                     writer.emit("raise TooManyQuads")
@@ -308,7 +309,7 @@ class UpdatePlan:
 
     @staticmethod
     def _instance(writer: Writer, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]) -> None:
-        """The quad of a template's pattern; one with an unbound or misplaced term is left out."""
+        """Writes the quad of a template's pattern, and the test for unbound and misplaced terms."""
         tests: list[str] = []
         for place, part in zip("spog", pattern, strict=True):
             if not isinstance(part, Variable) or part.name.startswith("_:"):
@@ -341,15 +342,17 @@ def _constants(node: Any) -> Iterable[Constant]:
 
 
 def _matched(operation: _Operation) -> bool:
+    """Whether an operation deletes only quads that its WHERE has found."""
     return isinstance(operation.where, Bgp) and set(operation.delete) <= set(operation.where.patterns)
 
 
 def _makes(operation: _Operation) -> bool:
+    """Whether an operation may make terms that are neither in the dataset nor in its text."""
     return any(isinstance(node, Extend) and len(node.expression.parts) > 1 for node in walk(operation.where))
 
 
 def _nodes(where: Node) -> frozenset[Variable]:
-    """Variables that are never literals, since they stand for a subject or a graph in every solution."""
+    """Variables that are never literals, because they are a subject or a graph in every solution."""
     if not isinstance(where, Bgp):
         return frozenset()
     found = (part for pattern in where.patterns for part in (pattern.s, pattern.graph))
@@ -357,7 +360,7 @@ def _nodes(where: Node) -> frozenset[Variable]:
 
 
 def _fixed(operations: Iterable[_Operation]) -> set[int]:
-    """Numbers of the constants that a plan is made with: predicates, tables of values, functions."""
+    """Numbers of the constants that are compiled into a plan: predicates, functions, those of VALUES."""
     free: set[int] = set()
     fixed: set[int] = set()
     for node in walk(tuple(operations)):
@@ -372,8 +375,8 @@ def _fixed(operations: Iterable[_Operation]) -> set[int]:
     return fixed
 
 
-class _Reader:
-    """Cuts a request into operations, as `engine.sparql.requests` does, down to their algebra."""
+class _OperationReader:
+    """Reads the operations of a request as algebra."""
 
     def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
         self._found = found
@@ -434,7 +437,7 @@ class _Reader:
         return _Operation(delete, insert, where, graph), end
 
     def _after(self, position: int) -> int:
-        """What follows the block whose brace is at position."""
+        """The position after the block whose brace is at position."""
         depth = 0
         for index in range(position, len(self._found)):
             if self._found[index].kind == "sign":

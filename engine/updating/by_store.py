@@ -1,9 +1,9 @@
-"""SPARQL update + store -> quad delta, without running the text on the store.
+"""SPARQL update and store -> quad delta, without executing the update on the store.
 
-Each operation's WHERE is evaluated once and its templates are instantiated from the solutions, so NOW(),
-RAND() and fresh blank nodes have one value, and the delta that is logged, applied and matched is one
-thing (design 4.3 and 4.4). Removed are the deletes that are not inserted again and were there, added the
-inserts that were not: SPARQL 1.1 Update, 3.1.3, deletes before inserts.
+The WHERE of each operation is evaluated once, and its templates are instantiated from the solutions. So NOW(), RAND()
+and new blank nodes have one value, and the same delta is logged, applied and matched. The delta removes the quads that
+are deleted, not inserted again, and present; it adds the quads that are inserted and absent (SPARQL 1.1 Update, 3.1.3:
+deletes before inserts).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+
+import msgspec
 
 from lamplighter.engine.access import FULL, Access, Dataset
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta, compose
@@ -22,7 +23,7 @@ from lamplighter.engine.errors import (
     MalformedRequestError,
     StoreError,
 )
-from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
+from lamplighter.engine.slices import LONG, Slices, distinct, sliced
 from lamplighter.engine.sparql.requests import (
     VARIABLE,
     DataOperation,
@@ -38,7 +39,6 @@ from lamplighter.engine.sparql.requests import (
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.term_bounds import check_term, checked
 from lamplighter.engine.terms import Bag, Quad, Term, is_blank, is_iri
-from lamplighter.engine.updating.graph_store import all_of
 
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
 
@@ -66,13 +66,13 @@ def quad_delta(
     operations: Iterable[Resolved] | None = None,
     slices: Slices = Slices(),  # noqa: B008 - it has no state
 ) -> QuadDelta:
-    """The net effect that an update request would have on the store, which is left as it was.
+    """The net effect that an update request would have on the store. The store is unchanged.
 
-    now: the time of the request, UTC. access: what the client may read and write, judged before anything is looked up,
-    by the quads that the operations name. quads_max: how many quads the templates of all operations together may make.
+    now: the time of the request, UTC. access: the client's permissions; write permission is checked for the quads that
+    the operations name, before any lookup. quads_max: quads that the templates of all operations may make together.
     Raises RequestSyntaxError, UnsupportedRequestError, MalformedRequestError (graphs named both in the text and by the
-    protocol), AccessDeniedError, LimitExceededError and StoreError (an operation fails, for instance CREATE of an
-    existing graph); the whole request then has no effect.
+    protocol), AccessDeniedError, LimitExceededError and StoreError (an operation fails, such as CREATE of an existing
+    graph).
     """
     operations = resolved(text, now) if operations is None else list(operations)
     if using and any(isinstance(operation, Modification) and operation.chooses for operation in operations):
@@ -84,7 +84,7 @@ def quad_delta(
     try:
         for operation in operations:
             if done:
-                store.stage(done[-1])  # later operations have to see the effect of earlier ones; nobody else may
+                store.stage(done[-1])  # only later operations of the request may see it
             done.append(_operation_delta(operation, context))
         store.unstage()
     except BaseException:
@@ -95,19 +95,19 @@ def quad_delta(
 
 @dataclass(frozen=True)
 class QuadData:
-    """INSERT DATA or DELETE DATA with its quads, canonical, and the graphs it names."""
+    """INSERT DATA or DELETE DATA. quads: in canonical terms; graphs: the graphs that the text names."""
 
     delete: bool
     quads: Sequence[Quad]
     graphs: Sequence[Term]
 
 
-@dataclass(frozen=True)
-class Modification:
+class Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """DELETE/INSERT WHERE with its templates.
 
-    variables: of both templates, sorted; query: for the solutions, with these variables; chooses: whether the text
-    says what the WHERE is about, by WITH or USING: with_graph, default_graphs, named_graphs, None where it does not.
+    variables: those of both templates, sorted; query: the SELECT query for the solutions, with these variables.
+    chooses: whether the text names the dataset, by WITH or USING. with_graph, default_graphs, named_graphs: the graphs
+    it names, else None.
     """
 
     deletes: Sequence[QuadPattern]
@@ -121,11 +121,11 @@ class Modification:
 
 
 Resolved = QuadData | Modification | GraphOperation
-"""An operation whose names and terms need no looking up any more. It says the same for every dataset."""
+"""An operation with full names and canonical terms. It does not depend on the dataset."""
 
 
 def resolved(text: str, now: datetime) -> list[Resolved]:
-    """The operations of a request. Raises as `quad_delta`, but for what depends on the store and on access."""
+    """The operations of a request. Raises RequestSyntaxError, UnsupportedRequestError."""
     return [_resolved(operation) for operation in parse_update(text, now)]
 
 
@@ -152,7 +152,7 @@ def _resolved(operation: Operation) -> Resolved:
 
 @dataclass
 class _Context:
-    """What the operations of a request have in common. left: how many quads their templates may still make."""
+    """What the operations of a request share. left: the quads that their templates may still make."""
 
     store: QuadStore
     new_blank_node: Callable[[], Term]
@@ -174,10 +174,10 @@ def _operation_delta(operation: Resolved, context: _Context) -> QuadDelta:
 
 
 def check_access(operations: Iterable[Resolved], access: Access) -> None:
-    """Judges the graphs that operations name, before anything is looked up or waited for.
+    """Checks the permissions for the graphs that operations name, without a lookup.
 
-    What their variables stand for is judged when they are evaluated. Raises AccessDeniedError, and RequestSyntaxError
-    for a name that is none.
+    Graphs that variables stand for are checked when the operations are evaluated. Raises AccessDeniedError, and
+    RequestSyntaxError for a graph name that is no IRI.
     """
     if access.write.names == frozenset():
         raise AccessDeniedError("this client may not write any graph; the operator of the gateway can permit it")
@@ -197,7 +197,7 @@ def check_access(operations: Iterable[Resolved], access: Access) -> None:
 
 
 def too_many_quads(quads_max: int) -> LimitExceededError:
-    """The error for templates that make more quads than one update may."""
+    """The error for templates that make more than quads_max quads."""
     return LimitExceededError(
         f"the update deletes and inserts more than limits.delta_quads_max = {quads_max} quads by its templates; "
         "restrict its WHERE, or send it in parts"
@@ -205,15 +205,15 @@ def too_many_quads(quads_max: int) -> LimitExceededError:
 
 
 def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:
-    """The net delta of the quads that one operation deletes and inserts, and the graphs it brings about."""
+    """The net delta of one operation that deletes and inserts these quads. graphs: the graphs that it names."""
     store, write, slices = context.store, context.access.write, context.slices
     for name in graphs:
         check_term(name, store.term_bytes_max)
-    # Each quad is looked at as it is made: all of them may be far more than what is allowed.
+    # Each quad is checked as it is made, since all of them together may take far more memory than allowed.
     asked_inserts, asked_deletes = (
-        _asked(checked(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
+        distinct(checked(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
     )
-    if not write.every:  # before anything is looked up: what is refused is refused whatever the dataset holds
+    if not write.every:  # before the lookups, so that a refusal reveals nothing about the dataset
         write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")
     removed: list[Quad] = []
     added: list[Quad] = []
@@ -233,18 +233,6 @@ def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], 
     )
 
 
-def _asked(quads: Iterable[Quad], slices: Slices) -> dict[Quad, None]:
-    """The quads, each once and in their order."""
-    found: dict[Quad, None] = {}
-    rest = iter(quads)
-    while some := list(islice(rest, SLICE)):
-        found.update(dict.fromkeys(some))
-        if len(found) > LONG:
-            slices.begin(len(found))
-            slices.pause()
-    return found
-
-
 # --- DELETE/INSERT WHERE ----------------------------------------------------------------------------
 
 
@@ -261,7 +249,7 @@ def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
         default_graphs, named_graphs = Dataset(default_graphs, named_graphs, read).graphs(store.has_graph)
     quads_each = len(deletes) + len(inserts)
     solutions_max = context.left // max(1, quads_each)
-    # One more than are allowed, so that a product of patterns is given up while it is small.
+    # One more than allowed, so that a large join is stopped early.
     text = f"{operation.query} LIMIT {solutions_max + 1}"
     if len(store) > LONG:
         context.slices.begin(len(store))
@@ -280,7 +268,7 @@ def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
 def _chosen(
     operation: ModifyOperation,
 ) -> tuple[Term | None, tuple[Term | None, ...] | None, tuple[Term, ...] | None]:
-    """(graph of WITH, default graphs, named graphs of the WHERE); None where the text does not choose."""
+    """(graph of WITH, default graphs, named graphs of the WHERE), each None if the text names none."""
     prologue = operation.prologue
     with_graph = None if operation.with_graph is None else canonical(prologue, operation.with_graph)
     if operation.using or operation.using_named:
@@ -292,8 +280,8 @@ def _chosen(
 
 
 def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> str:
-    """The query for the solutions of an operation's WHERE, with the variables of its templates."""
-    # Without variables the number of solutions still counts: each makes blank nodes of its own.
+    """The SELECT query for the solutions of an operation's WHERE, with the variables of its templates."""
+    # Without variables the number of solutions still matters: each has blank nodes of its own.
     projection = " ".join(f"?{name}" for name in variables) or "*"
     return f"{operation.prologue} SELECT {projection} WHERE {operation.where}"
 
@@ -305,7 +293,7 @@ def _instances(
     with_graph: Term | None,
     new_blank_node: Callable[[], Term],
 ) -> Iterable[Quad]:
-    """The quads of a template for each solution; those with an unbound or misplaced term are left out."""
+    """The quads of a template for all solutions, without those that have an unbound or misplaced term."""
     if not patterns:
         return
     for row in solutions:
@@ -353,7 +341,7 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
     store, verb = context.store, operation.verb
     target, source = _check_graphs(operation, context.access)
     check_term(target or "", store.term_bytes_max)
-    # Whether there is a graph is told to nobody who may not read it.
+    # The answer must not reveal whether a graph exists that the client may not read.
     silent = operation.silent or target not in context.access.read
     if verb == "CREATE":
         assert isinstance(target, str)
@@ -367,9 +355,9 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
     if source == target:
         return QuadDelta()
     parts = [] if verb == "ADD" else [_clear_delta(context, "", target, drop=True, silent=True)]
-    moved = [quad._replace(g=target) for quad in all_of(store, source, context.slices)]
+    moved = [quad._replace(g=target) for quad in distinct(store.quads(source), context.slices)]
     if parts:
-        # The target is empty by now, so everything is new there, and it exists again if anything comes in.
+        # The target is empty at this point, so all quads are new, and the graph exists again if there are any.
         created = (target,) if moved and target is not None else ()
         parts.append(QuadDelta(added=tuple(moved), created=created))
     else:
@@ -380,7 +368,7 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
 
 
 def _check_graphs(operation: GraphOperation, access: Access) -> tuple[Term | None, Term | None]:
-    """(target, source), which the client may write and read. Raises AccessDeniedError."""
+    """(target, source), after the check that the client may write and read them. Raises AccessDeniedError."""
     target = _graph(operation.prologue, operation.target)
     source = _graph(operation.prologue, operation.source) if operation.source else None
     if operation.target.upper() in ("NAMED", "ALL") and not access.write.every:
@@ -397,12 +385,12 @@ def _check_graphs(operation: GraphOperation, access: Access) -> tuple[Term | Non
 
 
 def _graph(prologue: str, reference: str) -> Term | None:
-    """A graph's full name; None for the default graph, and for NAMED and ALL, which are no graph."""
+    """A graph's full name; None for the default graph, and for the keywords NAMED and ALL."""
     return None if reference.upper() in ("DEFAULT", "NAMED", "ALL") else canonical(prologue, reference)
 
 
 def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: bool, silent: bool) -> QuadDelta:
-    """CLEAR or DROP of one graph, or of those that a keyword (DEFAULT, NAMED, ALL) stands for."""
+    """CLEAR or DROP of one graph, or of the graphs of a keyword (DEFAULT, NAMED, ALL)."""
     store = context.store
     if keyword in ("NAMED", "ALL"):
         graphs: list[Term | None] = list(store.graphs())
@@ -418,7 +406,7 @@ def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: b
         context.slices.begin(len(graphs))
     removed: list[Quad] = []
     for some in sliced(graphs, context.slices):
-        removed += [quad for name in some for quad in all_of(store, name, context.slices)]
+        removed += [quad for name in some for quad in distinct(store.quads(name), context.slices)]
     return QuadDelta(
         removed=tuple(removed),
         dropped=tuple(name for name in graphs if name is not None) if drop else (),

@@ -1,4 +1,4 @@
-"""Updates: request text -> quad delta, by a plan for shapes that come again, by the store for all others."""
+"""Updates: request text -> quad delta, by a plan for frequent shapes, by the store for all others."""
 
 from __future__ import annotations
 
@@ -30,19 +30,24 @@ from lamplighter.engine.updating.by_store import (
 from lamplighter.engine.work import TooMuchWork, Work
 
 SHAPES_MAX = 512
-"""Shapes of updates that are remembered, the last used ones."""
+"""Shapes in the cache; the least recently used one is evicted first."""
 SHAPES_CHARACTERS_MAX = 512 * 1024
-"""Of these, all together, and once more for each plan; a plan takes some forty bytes for each."""
+"""Characters of all cached skeletons, each counted once and once more for each plan. A plan takes about forty bytes a
+character."""
 RECOGNISED_MAX = 8
-"""Shapes that are tried before a text is taken apart."""
+"""Shapes whose recognisers are tried before a text is lifted."""
 RECOGNISED_CHARACTERS_MAX = 4096
-"""Of the longest text that is recognised by an expression of its own; `re` keeps the last 512 of them."""
+"""Characters of the longest text that gets a recogniser; `re` caches the last 512 expressions."""
 PLANS_MAX = 64
-"""Plans for one shape, which differ in predicates."""
+"""Plans of one shape, which differ in their fixed constants, such as predicates."""
 
 
-class _Shape:
-    """A skeleton that the store has accepted. plans: by the constants that they were made with, None for no plan."""
+class _UpdateShape:
+    """A skeleton that the store has accepted.
+
+    fixed: numbers of the fixed constants, None before the first plan. plans: by the fixed constants; None if only the
+    store can evaluate the request.
+    """
 
     __slots__ = ("fixed", "plans")
 
@@ -52,7 +57,7 @@ class _Shape:
 
 
 class Updates:
-    """Computes deltas; the dataset is left as it was."""
+    """Computes deltas of update requests, and caches their plans. The dataset is unchanged."""
 
     def __init__(
         self,
@@ -69,7 +74,7 @@ class Updates:
         self._cts = cts
         self._lifter = lifter
         self._quads_max = quads_max
-        self._shapes = Remembered[str, _Shape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
+        self._shapes = Remembered[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
 
     def delta(
@@ -82,12 +87,12 @@ class Updates:
         access: Access = FULL,
         operations: Sequence[Resolved] | None = None,
     ) -> QuadDelta:
-        """The net effect that a request would have now. operations: of the text, if they are known.
+        """The net effect that a request would have now. Raises RequestError, StoreError.
 
-        Raises RequestError, StoreError.
+        operations: the operations of the text, if it has been read before; the store then evaluates them.
         """
         read = access.read
-        if operations is None and len(text) > TEXT_MAX:  # it has no skeleton
+        if operations is None and len(text) > TEXT_MAX:  # too long for a skeleton
             self._slices.begin(len(text))
             with self._slices.beside():
                 operations = resolved(text, now())
@@ -109,7 +114,7 @@ class Updates:
                     return self._by_plan(known, lifted.terms, new_blank_node, access)
         delta = self._by_store(text, now(), new_blank_node, using, access, None)
         if lifted is not None and shape is None:
-            self._remember(lifted.skeleton, _Shape())
+            self._remember(lifted.skeleton, _UpdateShape())
         return delta
 
     def _by_store(
@@ -138,7 +143,7 @@ class Updates:
             try:
                 terms = known.terms(text)
             except (SyntaxError, ValueError, RuntimeError):
-                return None  # a constant is none; the parser says better why
+                return None  # a constant is invalid; the parser has the better message
             if terms is not None:
                 return plan, terms
         return None
@@ -153,9 +158,9 @@ class Updates:
             raise LimitExceededError(f"the update needs {error}") from error
 
     def evaluations(self, text: str, read: Graphs = EVERY) -> list[str]:
-        """The SELECT queries that the store would run for an update now; none where there is a plan.
+        """The SELECT queries that the store would run for an update now; none if a plan serves it.
 
-        read: the graphs that the client may read; a plan that looks at others does not serve it.
+        read: the graphs that the client may read. A plan that reads others does not serve the client.
         """
         recognised = self._recognised_as(text)
         if recognised is not None and recognised[0].reads_within(read, recognised[1]):
@@ -171,11 +176,11 @@ class Updates:
 
     def _lift(self, text: str) -> Lifted | None:
         if len(text) <= REQUEST_BYTES_MAX:
-            with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser says better what is wrong
+            with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser has the better message
                 return self._lifter.lift(text)
         return None
 
-    def _plan(self, text: str, lifted: Lifted, shape: _Shape) -> UpdatePlan | None:
+    def _plan(self, text: str, lifted: Lifted, shape: _UpdateShape) -> UpdatePlan | None:
         if shape.fixed is not None:
             terms = lifted.terms
             key = tuple([terms[number] for number in shape.fixed])
@@ -183,8 +188,8 @@ class Updates:
                 return shape.plans[key]
         return self._compile(text, lifted, shape)
 
-    def _compile(self, text: str, lifted: Lifted, shape: _Shape) -> UpdatePlan | None:
-        if len(self._store) > LONG:  # what the plan names is indexed
+    def _compile(self, text: str, lifted: Lifted, shape: _UpdateShape) -> UpdatePlan | None:
+        if len(self._store) > LONG:  # the plan's predicates are indexed
             self._slices.begin(len(self._store))
         found = list(tokens(text))
         start = len(lifted.prologue)
@@ -196,7 +201,7 @@ class Updates:
                 plan = UpdatePlan(body, lifted.terms, lambda raw: canonical("", raw), self._cts, self._work)
                 fixed = plan.fixed
         shape.fixed = fixed
-        # One shape has a part of the room only, so that it is never itself what is forgotten to make room for it.
+        # A shape may use a quarter of the cache only, so that it is never evicted to make room for its own plans.
         plans_max = min(PLANS_MAX, SHAPES_CHARACTERS_MAX // 4 // (1 + len(lifted.skeleton)))
         while len(shape.plans) >= plans_max:
             self._close(next(iter(shape.plans)), shape)
@@ -205,9 +210,9 @@ class Updates:
         return plan
 
     def _recognise(self, text: str, lifted: Lifted, plan: UpdatePlan) -> None:
-        """Puts the shape of a text that no recogniser knew in the place of one that came longer ago."""
+        """Adds a recogniser for the shape of a text, in place of the oldest one."""
         if any(known is plan for _, known in self._recognised):
-            # Its constants were new; or it has others in common than the text before, and they take turns.
+            # The shape has a recogniser for texts with other equal constants; the two would replace each other.
             return
         if len(text) > RECOGNISED_CHARACTERS_MAX:
             return
@@ -219,12 +224,12 @@ class Updates:
             self._recognised.insert(0, (found, plan))
             del self._recognised[RECOGNISED_MAX:]
 
-    def _remember(self, skeleton: str, shape: _Shape) -> None:
+    def _remember(self, skeleton: str, shape: _UpdateShape) -> None:
         for _, forgotten in self._shapes.put(skeleton, shape, len(skeleton) * (1 + len(shape.plans))):
             for key in list(forgotten.plans):
                 self._close(key, forgotten)
 
-    def _close(self, key: tuple[Term, ...], shape: _Shape) -> None:
+    def _close(self, key: tuple[Term, ...], shape: _UpdateShape) -> None:
         plan = shape.plans.pop(key)
         if plan is not None:
             plan.close()

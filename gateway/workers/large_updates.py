@@ -37,30 +37,8 @@ class _Quads(msgspec.Struct, frozen=True, tag=True, array_like=True):
     graphs: list[Term]
 
 
-class _Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """As `Modification`."""
-
-    deletes: list[Quad]
-    inserts: list[Quad]
-    variables: list[str]
-    query: str
-    chooses: bool
-    with_graph: Term | None
-    default_graphs: tuple[Term | None, ...] | None
-    named_graphs: tuple[Term, ...] | None
-
-
-class _Graph(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """As `GraphOperation`."""
-
-    prologue: str
-    verb: str
-    silent: bool
-    target: str
-    source: str
-
-
-_decode = msgspec.json.Decoder(_Quads | _Modification | _Graph).decode
+_Line = _Quads | Modification | GraphOperation
+_decode = msgspec.json.Decoder(_Line).decode
 
 
 def is_large(text: str) -> bool:
@@ -103,10 +81,8 @@ def _take(found: list[Resolved], line: bytes, fresh: FreshNodes) -> None:
             data = found[-1]
             assert isinstance(data, QuadData) and isinstance(data.quads, list)
             data.quads.extend(Quad(fresh.term(s), p, fresh.term(o), g) for s, p, o, g in quads)
-        case _Modification() as told:
-            found.append(Modification(*msgspec.structs.astuple(told)))
-        case _Graph() as told:
-            found.append(GraphOperation(*msgspec.structs.astuple(told)))
+        case operation:
+            found.append(operation)
 
 
 # --- in the child -----------------------------------------------------------------------------------
@@ -119,26 +95,15 @@ def _read(text: str, now: datetime, out: BinaryIO) -> None:
         out.write(msgspec.json.encode(line) + b"\n")
 
 
-def _lines(operations: list[Resolved]) -> Iterator[_Quads | _Modification | _Graph]:
+def _lines(operations: list[Resolved]) -> Iterator[_Line]:
     for operation in operations:
         match operation:
             case QuadData(delete, quads, graphs):
                 yield _Quads(True, delete, [], list(graphs))
                 for start in range(0, len(quads), _LINE_QUADS):
                     yield _Quads(False, delete, list(quads[start : start + _LINE_QUADS]), [])
-            case Modification() as told:
-                yield _Modification(
-                    list(told.deletes),
-                    list(told.inserts),
-                    list(told.variables),
-                    told.query,
-                    told.chooses,
-                    told.with_graph,
-                    told.default_graphs,
-                    told.named_graphs,
-                )
-            case GraphOperation() as told:
-                yield _Graph(told.prologue, told.verb, told.silent, told.target, told.source)
+            case _:
+                yield operation
 
 
 class Reading:
