@@ -1,7 +1,7 @@
-"""The auditor: compares the index with the store while the engine runs (design 4.7).
+"""The auditor: compares the index with the store while the engine runs.
 
-Both follow from the same deltas, so they agree unless there is a fault in the engine or in the memory of the
-machine. A little is compared at a time, round after round.
+Both follow from the same deltas, so a difference means a fault in the engine or in the machine's memory. Each step
+compares a few quads, in endless rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lamplighter.engine.terms import Quad, Term
 
 
 class Index(Protocol):
-    """The quads of some predicates, as `engine.matching.cts.Cts` has them."""
+    """The quads of some predicates; `engine.matching.cts.Cts` implements it."""
 
     def contains(self, quad: Quad) -> bool: ...
 
@@ -24,15 +24,15 @@ class Index(Protocol):
         ...
 
     def quads(self) -> Iterator[Quad]:
-        """All indexed quads. May raise RuntimeError when the index changes meanwhile, as a dict's iterator does."""
+        """All indexed quads. Raises RuntimeError if the index changes during the iteration, as a dict does."""
         ...
 
 
 class Auditor:
-    """Looks for quads that one of the two has and the other lacks.
+    """Finds quads that are in the index or in the store only.
 
-    What changes between two steps is no finding: each quad is looked up in both as they are now. A quad that
-    stays is compared in each round, unless the index changes without pause: then it may have to wait for another.
+    Changes between two steps are no findings: each quad is looked up in the current state of both. Each round compares
+    all quads that stay unchanged; while the index changes constantly, some may wait for a later round.
     """
 
     def __init__(self, store: QuadStore, index: Index) -> None:
@@ -43,10 +43,10 @@ class Auditor:
         self._stored = store.all_quads(index.holds)
         self._renewals = store.renewals
         self.rounds = 0
-        """How often the whole store was compared."""
+        """Completed comparisons of the whole store."""
 
     def step(self, count: int) -> list[str]:
-        """Compares the next `count` quads of the index, and the next `count` of the store; what is wrong."""
+        """Compares the next count quads of the index and of the store; returns a message for each difference."""
         return [*self._missing_in_store(count), *self._missing_in_index(count)]
 
     def _missing_in_store(self, count: int) -> Iterator[str]:
@@ -61,7 +61,7 @@ class Auditor:
             for quad in islice(self._indexed, count):
                 quads.append(quad)
         except RuntimeError:
-            # Skipping what was compared before is some thirty times cheaper than comparing it.
+            # Skipping compared quads is about thirty times cheaper than comparing them again.
             self._indexed = islice(self._index.quads(), self._position + len(quads), None)
             quads += islice(self._indexed, count - len(quads))
         self._position += len(quads)
@@ -70,14 +70,14 @@ class Auditor:
         return quads
 
     def _missing_in_index(self, count: int) -> Iterator[str]:
-        if self._store.renewals != self._renewals:  # the old iterator would keep the old store's memory
+        if self._store.renewals != self._renewals:  # the old iterator would keep the old store in memory
             self._renewals = self._store.renewals
             self._stored = self._store.all_quads(self._index.holds)
         read = list(islice(self._stored, count))
         if len(read) < count:
             self._stored = self._store.all_quads(self._index.holds)
             self.rounds += 1
-        # The iterator remembers the store as it was when the round began.
+        # The iterator reads the store as it was at the beginning of the round.
         unknown = [quad for quad in read if quad and self._index.holds(quad.p) and not self._index.contains(quad)]
         for quad, there in zip(unknown, self._store.contains(unknown), strict=True):
             if there:

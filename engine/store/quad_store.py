@@ -1,7 +1,7 @@
-"""The dataset behind the engine: pyoxigraph in memory or on disk, seen through terms as text.
+"""The dataset of the engine: a pyoxigraph store in memory or on disk, whose terms are handled as text.
 
-What comes out of it is canonical, and what goes in must be (`1.5`, not `1.50`): terms that came out of it
-or of `engine.updating.documents`.
+All terms are in canonical form (`1.5`, not `1.50`). Terms that are written must come from the store or from
+`engine.updating.documents`.
 """
 
 from __future__ import annotations
@@ -44,32 +44,31 @@ MEDIA_TYPES = {
     "text/turtle": ox.RdfFormat.TURTLE,
     "application/trig": ox.RdfFormat.TRIG,
 }
-"""RDF syntaxes that can be loaded and dumped."""
+"""RDF syntaxes of `load` and `dump`."""
 
 BATCH_QUADS = 1000
-"""Quads in one batch of `QuadStore.batches`, at most."""
+"""The largest number of quads in one batch of `QuadStore.batches`."""
 _BATCH_BYTES = 1024 * 1024
-"""About as many bytes it has where quads are long."""
+"""The approximate size of a batch if the quads are long."""
 _FIRST_BATCH_QUADS = 64
 _SHOWN_CHARACTERS_MAX = 200
 
-
 BATCH_ROWS = 1000
-"""Rows of a result between two looks at whether it takes too long."""
+"""Rows of a result between two calls of a `Select`'s check."""
 
 
 class Select(Protocol):
-    """Runs a query. check: is called again and again while the result comes, and may raise what ends it."""
+    """Runs a query. check: called repeatedly while the result is read; an error that it raises ends the query."""
 
     def __call__(self, check: Callable[[], None] = ...) -> Bag: ...
 
 
 ROOM_BYTES_MIN = 4 * 1024 * 1024
-"""Room on the disk before a store that could not be written is tried again."""
+"""Free bytes on the disk before a store that could not be written is opened again."""
 
 
 class _Absent:
-    """In the place of a native store that could not be opened again."""
+    """Stands for a native store that could not be opened again; every access raises OSError."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise OSError("it could not be opened again after a failed write")
@@ -85,24 +84,28 @@ class _Absent:
 
 
 class QuadStore:
-    """An RDF dataset with SPARQL queries. Not for concurrent use; all methods are synchronous.
+    """An RDF dataset with SPARQL queries. All methods are synchronous; concurrent calls are not allowed.
 
-    Write-behind: `apply` only notes what the dataset shall hold, netted, and the native store is brought up
-    to date when it is read or when enough has come together. It is renewed when too much of it is dead.
+    Write-behind: `apply` records the net changes. They are written to the native store before it is read, or when
+    enough have accumulated. A store in memory is renewed when too many of its quads are dead (`engine.store.renewal`).
+
+    It is one class because every read and write needs the same three members together: the pending changes, the native
+    store, and the names of the graphs.
 
     ::
 
         apply ─▶ pending ─ flush ─▶ native ─▶ select, quads, dump, native
                     └─▶ contains ◀────┘  └ slices ─▶ fresh, which takes its place
 
-    retire: is given the native store that a renewal has replaced, in the call that ends it. The last reference
-    to that blocks the interpreter while its memory is freed, 0.2 us a quad, dead or alive; a caller with a
-    loop lets it go when nobody waits. Without, it goes at once.
+    retire: called with the replaced native store at the end of a renewal. Dropping the last reference to that store
+    blocks the interpreter for 0.2 us a quad, dead or live; an event loop can keep it until it is idle.
 
-    path: folder of a store on disk (RocksDB), which is made if there is none; None for memory. On disk nothing is
-    renewed, for RocksDB compacts by itself. What was written survives the end of the process, and a power cut after
-    `persist_native`. Raises ConfigurationError for a folder that cannot be used, StoreError for a damaged store.
-    term_bytes_max: what `check` lets pass.
+    path: folder of a store on disk (RocksDB), created if it is missing; None for memory. A store on disk is not
+    renewed, because RocksDB compacts itself. Written changes survive the end of the process, and a power cut after
+    `persist_native`. Raises ConfigurationError for an unusable folder, StoreError for a damaged store.
+
+    term_bytes_max: the limit of `check`. staged: deltas that are applied temporarily. renewals: completed renewals;
+    iterators that began before one keep the replaced store in memory.
     """
 
     def __init__(
@@ -119,21 +122,19 @@ class QuadStore:
         self._path = path
         self.retire = retire
         self.around_select: Callable[[str, Select], Bag] = lambda text, select: select()
-        """Is given the text of each `select` and what runs it, and returns the result: for whoever measures."""
+        """Wraps each `select`: called with its text and the function that runs it. Used for measurements."""
         self._native = ox.Store() if path is None else _opened(path)
         self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()
         self._pending: dict[Quad, bool] = {}
         self._pending_graphs: dict[Term, bool] = {}
-        self._names: dict[Term, None] | None = None  # not known until the first delta
+        self._names: dict[Term, None] | None = None  # unknown until the first delta
         self._count = 0
         self._waiting_max = policy.pending_max
         self.staged: list[QuadDelta] = []
-        """Deltas that were applied for a moment."""
         self._failed = False
         self._ageing = Ageing(policy)
         self._renewal: Renewal | None = None
         self.renewals = 0
-        """How often the native store was replaced; iterators over the one before keep its memory."""
 
     def __len__(self) -> int:
         self._graph_names()
@@ -141,21 +142,21 @@ class QuadStore:
 
     @property
     def native(self) -> ox.Store:
-        """The store underneath, up to date, for reading until the next delta.
+        """The native store without pending changes, for reading until the next delta.
 
-        One in memory may be filled by other means as long as no delta has been applied.
+        Before the first delta, a store in memory may also be filled through it.
         """
         self.flush()
         return self._native
 
     @property
     def dead(self) -> int:
-        """Removed quads that the native store still carries."""
+        """Removed quads that the native store still has in its lists."""
         return self._ageing.dead
 
     @property
     def renewing(self) -> bool:
-        """Whether `step` has something to copy."""
+        """Whether `step` has work to do."""
         return self._renewal is not None or self._ageing.due(self._count)
 
     def select(
@@ -166,9 +167,8 @@ class QuadStore:
     ) -> Bag:
         """The solutions of a SELECT query in the order of evaluation.
 
-        default_graphs, named_graphs: the dataset that the protocol asks for; None leaves it to the query, and None
-        among the former is the default graph.
-        Raises RequestSyntaxError, StoreError.
+        default_graphs, named_graphs: the dataset of the protocol request, None to use the query's; in default_graphs,
+        None is the store's default graph. Raises RequestSyntaxError, StoreError.
         """
         native = self.native
 
@@ -188,7 +188,7 @@ class QuadStore:
     def check(self, quads: Iterable[Quad]) -> None:
         """Raises LimitExceededError for quads with terms that are too long or too deep for the dataset.
 
-        To be called with all that a request makes, before `contains` or `apply`.
+        Must be called with all quads of a request before `contains` and `apply`.
         """
         check_terms(quads, self.term_bytes_max)
 
@@ -198,12 +198,12 @@ class QuadStore:
         found = [pending.get(quad) for quad in quads]
         unknown = native_quads([quad for quad, there in zip(quads, found, strict=True) if there is None])
         rest = iter(unknown)
-        try:  # a context manager would cost more than the rest
+        try:  # a context manager would take longer than the lookup
             return [next(rest) in self._native if there is None else there for there in found]
         except (OSError, RuntimeError) as error:
             if not self._failed:
                 raise _trouble(error) from error
-        self.flush()  # opens it again, or raises
+        self.flush()  # opens the store again, or raises
         return self.contains(quads)
 
     def quads(self, graph: Term | None) -> Iterator[Quad]:
@@ -212,38 +212,38 @@ class QuadStore:
         return map(quad_from_native, self.native.quads_for_pattern(None, None, None, name))
 
     def all_quads(self, wanted: Callable[[Term], bool]) -> Iterator[Quad | None]:
-        """All quads as they are when the first is asked for; None for each whose predicate is not wanted."""
+        """All quads, as of the first call of next; None in place of each whose predicate is not wanted."""
 
         def read() -> Generator[Quad | None, None, None]:
             for quad in self.native:
                 yield quad_from_native(quad) if wanted(str(quad.predicate)) else None
 
         reading = read()
-        self._readings.add(reading)  # it keeps the native store until it is closed
+        self._readings.add(reading)  # an open reading keeps the native store open
         return reading
 
     def quads_with(self, predicate: Term | None) -> Iterator[Quad]:
-        """All quads of a predicate, of all predicates for None."""
+        """All quads of a predicate, in all graphs; for None, all quads."""
         if predicate is None:
             return chain.from_iterable(self.batches())
         found = self.native.quads_for_pattern(None, ox.NamedNode(predicate[1:-1]), None, None)
         return chain.from_iterable(_batches(found))
 
     def batches(self) -> Iterator[list[Quad]]:
-        """All quads as they are when the first is asked for, up to `BATCH_QUADS` at a time."""
+        """All quads in batches, as of the first call of next."""
         return _batches(iter(self.native))
 
     def fill(self, batches: Iterable[Sequence[Quad]], graphs: Iterable[Term]) -> None:
-        """Puts quads, each once, and named graphs into an empty store; terms and blank nodes stay as they are.
+        """Fills an empty store. Terms and blank nodes are kept as they are.
 
-        graphs: at least those without quads. Raises StoreError, and whatever `batches` raises; then the store holds a
-        part, and is of no use.
+        batches: the quads, each once; graphs: named graphs, at least those without quads. Raises StoreError, and the
+        errors of batches; the store is then incomplete and must not be used.
         """
         with _told():
             if self._path is None:
                 for batch in batches:
                     write(self._native, (), batch, {})
-            else:  # one call: it sorts the quads and writes them where they stay, in 40 % of the time
+            else:  # one call sorts all quads and writes them once, in 40 % of the time
                 self._native.bulk_extend(chain.from_iterable(map(native_quads, batches)))
             for name in graphs:
                 self._native.add_graph(native_name(name))
@@ -251,16 +251,17 @@ class QuadStore:
         self._names = self._graph_names()
 
     def graphs(self) -> list[Term]:
-        """Names of all named graphs, the empty ones too."""
+        """The names of all named graphs, empty ones included."""
         return list(self._graph_names())
 
     def has_graph(self, graph: Term) -> bool:
         return graph in self._graph_names()
 
     def apply(self, delta: QuadDelta, again: bool = True) -> None:
-        """Makes a delta true that is exact: what it removes is there, what it adds is not.
+        """Applies an exact delta: the quads that it removes are present, and those that it adds are absent.
 
-        again: whether a failure on the way, of memory say, is made good. If it raises, the delta may be true in part.
+        again: whether the delta is completed after a failure, such as MemoryError. If this raises, the delta may be
+        applied in part.
         """
         names = self._names
         if names is None:
@@ -271,7 +272,7 @@ class QuadStore:
             return
         count = self._count + more - fewer
         pending = self._pending
-        try:  # the dataset is consistent after each quad and graph, so that `missing` knows what is left
+        try:  # the dataset is consistent after each quad and graph, so `missing` finds the rest
             for quad in delta.removed:
                 if pending.pop(quad, None) is None:
                     pending[quad] = False
@@ -299,28 +300,28 @@ class QuadStore:
                 self._waiting_max = waiting + self._policy.pending_max
                 self.flush()
         except Exception:
-            # The delta took effect all the same. It is tried again when it is read, or when as many more wait.
+            # The delta is applied. Writing is tried again at the next read, or after pending_max more changes.
             return
 
     def stage(self, delta: QuadDelta) -> None:
-        """Applies an exact delta for a moment: until `unstage`, or `take_back` after a failure."""
+        """Applies an exact delta temporarily, until `unstage`, or until `take_back` after a failure."""
         self.staged.append(delta)
         self.apply(delta)
 
     def unstage(self) -> None:
-        """Takes back what is staged."""
+        """Takes back the staged deltas."""
         while self.staged:
             self.apply(self.staged[-1].invert())
             self.staged.pop()
 
     def take_back(self) -> None:
-        """Takes back what is staged, after a failure that has left the last of it applied or not. Raises StoreError."""
+        """Takes back the staged deltas after a failure; the last one may be applied in part. Raises StoreError."""
         while self.staged:
             self.apply(self.missing(self.staged[-1].invert()))
             self.staged.pop()
 
     def _apply_in_slices(self, delta: QuadDelta, again: bool) -> None:
-        """As `apply`, by parts that are written one after the other."""
+        """As `apply`, in slices with pauses."""
         for some in sliced(delta.removed, self._slices):
             self.apply(QuadDelta(removed=tuple(some)), again)
         for names in sliced(delta.dropped, self._slices):
@@ -336,7 +337,7 @@ class QuadStore:
         names[name] = None
 
     def missing(self, delta: QuadDelta) -> QuadDelta:
-        """The exact delta that makes a delta true which need not be exact: what of it is not true yet."""
+        """The exact delta with the effect of a delta that need not be exact: its changes that are not applied yet."""
         there = dict(zip(quads := (*delta.removed, *delta.added), self.contains(quads), strict=True))
         removed = dict.fromkeys(quad for quad in delta.removed if there[quad])
         dropped = tuple(name for name in delta.dropped if self.has_graph(name))
@@ -349,13 +350,12 @@ class QuadStore:
         )
 
     def flush(self) -> None:
-        """Brings the native store up to date, and its renewal a little further. Does nothing when nothing waits.
+        """Writes the pending changes to the native store, and advances its renewal. Does nothing without changes.
 
-        Raises StoreError when the disk does not take it; it still waits then, and whatever was written of it is
-        written again.
+        Raises StoreError if the disk refuses the write; the changes stay pending, and all of them are written again.
         """
         if self._failed:
-            if self._slices.elsewhere:  # what reads it would have to be closed there
+            if self._slices.elsewhere:  # open readings can only be closed by their own thread
                 raise StoreError("the store could not be written; it is tried again soon")
             self._reopen()
         changes, graphs = self._pending, self._pending_graphs
@@ -376,37 +376,37 @@ class QuadStore:
             self._ageing.count(removed, self._count)
             if self._renewal is not None:
                 self._renewal.record(changes, graphs)
-            paced = min(len(changes), self._policy.pending_max)  # one huge delta does not copy everything
+            paced = min(len(changes), self._policy.pending_max)  # a large delta must not copy the whole store at once
             slices = self._policy.copies_per_change * paced // self._policy.slice_quads
             for _ in range(max(1, slices)):
                 if not self._renew():
                     break
         except BaseException:
-            self._renewal = None  # it may lack a change; another begins when it is due
+            self._renewal = None  # it may lack a change; a new one begins when it is due
             raise
 
     def _reopen(self) -> None:
-        """After a write that failed RocksDB takes no other until it is opened again. Raises StoreError."""
+        """Opens the store again, since RocksDB refuses all writes after one that failed. Raises StoreError."""
         assert self._path is not None
         if disk_usage(self._path).free < ROOM_BYTES_MIN:
             raise _trouble(OSError(ENOSPC, "No space left on device"))
         self._let_go(_Absent())
         try:
             self._native = _opened(self._path)
-        except ConfigurationError as error:  # it was in order when the process began
+        except ConfigurationError as error:  # the folder was usable when the process began
             raise _trouble(error) from error
         self._failed = False
 
     def _let_go(self, instead: ox.Store | _Absent) -> None:
         for reading in list(self._readings):
             reading.close()
-        self._native = instead  # type: ignore[assignment]  # whatever is asked of it is an OSError
+        self._native = instead  # type: ignore[assignment]  # every access to it raises OSError
 
     def persist_native(self) -> None:
-        """Has on disk what was written so far, so that a power cut does not take it; nothing to do in memory.
+        """Makes the written changes durable, so that they survive a power cut. Does nothing in memory.
 
-        Blocks for 0.1 to 0.3 s. May run in a thread of its own while the dataset goes on changing, but not beside
-        `close`. Raises StoreError.
+        Blocks for 0.1 to 0.3 s. It may run in another thread while the dataset changes, but not during `close`. Raises
+        StoreError.
         """
         if self._path is not None:
             try:
@@ -417,9 +417,9 @@ class QuadStore:
                 raise
 
     def close(self) -> None:
-        """Writes what waits and lets go of the native store, so that another may open it. The dataset is empty then.
+        """Writes the pending changes and closes the native store. The dataset is empty afterwards.
 
-        Raises StoreError when not all could be written.
+        Raises StoreError if a change could not be written; the store is closed nevertheless.
         """
         try:
             if self._path is not None:
@@ -430,7 +430,7 @@ class QuadStore:
             self._pending, self._pending_graphs, self._names, self._count = {}, {}, None, 0
 
     def step(self) -> bool:
-        """Goes on with the renewal by one slice, for whoever has time to spare. True when there is more to do."""
+        """Advances the renewal by one slice; meant for idle times. Returns whether more is to do."""
         self.flush()
         return self._renew()
 
@@ -450,7 +450,7 @@ class QuadStore:
         return False
 
     def dump(self, media_type: str) -> bytes:
-        """The whole dataset. Raises UnsupportedRequestError for a media type without named graphs or unknown."""
+        """The whole dataset as a document. Raises UnsupportedRequestError for a media type without named graphs."""
         syntax = MEDIA_TYPES.get(media_type)
         if syntax is None or not syntax.supports_datasets:
             raise UnsupportedRequestError(
@@ -461,20 +461,20 @@ class QuadStore:
         return data
 
     def _graph_names(self) -> dict[Term, None]:
-        """Also counts the quads, as long as only the native store knows: 0.05 us each, 0.2 us on disk."""
+        """The names of the graphs. Before the first delta it also counts the quads, 0.05 us each (0.2 us on disk)."""
         if self._names is not None:
             return self._names
         with _told():
             self._count = len(self._native)
             names: dict[Term, None] = {str(name): None for name in self._native.named_graphs()}
-        if self._path is not None:  # nobody else fills it
+        if self._path is not None:  # a store on disk is filled through this class only
             self._names = names
         return names
 
 
 def _opened(path: Path) -> ox.Store:
     try:
-        path.mkdir(mode=0o700, exist_ok=True)  # RocksDB would let everybody read what it makes
+        path.mkdir(mode=0o700, exist_ok=True)  # RocksDB creates files that all users may read
         return ox.Store(path)
     except RuntimeError as error:
         raise StoreError(
@@ -484,7 +484,7 @@ def _opened(path: Path) -> ox.Store:
     except OSError as error:
         if "lock" in str(error).lower():
             raise ConfigurationError(
-                f"the store {path} is in use; stop who is using it, or set store.path to another folder"
+                f"the store {path} is in use; stop the other process, or set store.path to another folder"
             ) from error
         raise ConfigurationError(
             f"the store {path} cannot be opened: {error}; set store.path to a folder that can be written"
@@ -493,7 +493,7 @@ def _opened(path: Path) -> ox.Store:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong in the native store, as StoreError."""
+    """Turns errors of the native store into StoreError."""
     try:
         yield
     except (OSError, RuntimeError, SyntaxError) as error:
@@ -505,12 +505,12 @@ def _trouble(error: Exception) -> StoreError:
 
 
 def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[Quad]]:
-    """Quads, up to `BATCH_QUADS` at a time. They are read as text that the native library has written, 1 us a quad."""
+    """The quads in batches. They are parsed from text that the native library has written, which takes 1 us a quad."""
     size = _FIRST_BATCH_QUADS
     while data := ox.serialize(islice(quads, size), format=ox.RdfFormat.N_QUADS):
         size = max(1, min(BATCH_QUADS, 4 * size, size * _BATCH_BYTES // len(data)))
         batch = []
-        for line in data.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
+        for line in data.decode().split("\n")[:-1]:  # literals may contain other line ends, such as U+2028
             s, p, rest = line.split(" ", 2)
             o, g = _object_and_graph(rest[:-2])
             batch.append(Quad(s, p, o, g))
@@ -518,11 +518,11 @@ def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[Quad]]:
 
 
 def _object_and_graph(text: str) -> tuple[Term, Term | None]:
-    """What stands behind subject and predicate in a line of N-Quads, without the point at its end."""
+    """(object, graph) of a line of N-Quads, given its text after the predicate and without the final point."""
     if " " not in text:
         return text, None
     if text[0] == '"':
-        close = text.rindex('"')  # none stands in a language tag, a datatype or a name
+        close = text.rindex('"')  # language tags, datatypes and graph names have no quote
         space = text.find(" ", close)
     elif text.startswith("<<("):
         space = text.rindex(")>>") + 3
@@ -538,9 +538,9 @@ def query_native(
     default_graphs: Sequence[Term | None] | None = None,
     named_graphs: Sequence[Term] | None = None,
 ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-    """Runs a query of any form; the dataset is as in `QuadStore.select`.
+    """The result of a query of any form. The dataset is given as in `QuadStore.select`.
 
-    Raises StoreError when the evaluation fails, RequestSyntaxError for no query.
+    Raises StoreError if the evaluation fails, RequestSyntaxError.
     """
     try:
         return store.query(
@@ -557,10 +557,10 @@ def query_native(
 
 
 def check_quads(quads: Sequence[Quad], before: int = 0) -> None:
-    """Raises ValueError for quads that somebody else wrote and no dataset can have; it names the first of them.
+    """Raises ValueError for quads from a foreign source that are malformed; the message names the first of them.
 
-    before: how many others came before. What is written to a store is not checked there, since it was when it came in;
-    a text of several terms in the place of one would be several quads.
+    before: the number of quads checked before, for the message. Writing to the store does not check, and would read one
+    malformed quad as several.
     """
     if _are_quads(quads):
         return
@@ -570,7 +570,7 @@ def check_quads(quads: Sequence[Quad], before: int = 0) -> None:
 
 
 def check_graph_names(names: Iterable[Term]) -> None:
-    """Raises ValueError for what is no name of a graph."""
+    """Raises ValueError for terms that cannot name a graph."""
     for name in names:
         if not (is_iri(name) or is_blank(name)) or not _are_quads([Quad("<urn:s>", "<urn:p>", "<urn:o>", name)]):
             raise ValueError(f"it is no name of a graph: {name[:_SHOWN_CHARACTERS_MAX]!r}")
@@ -596,7 +596,7 @@ def quad_from_native(quad: ox.Quad) -> Quad:
 
 
 def term_text(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> Term:
-    """A term of the native store as text. Linear, since a triple has those within it written in one go."""
+    """A term of the native store as text. Takes linear time, since the library writes nested triples at once."""
     return f"<<( {term} )>>" if isinstance(term, ox.Triple) else str(term)
 
 

@@ -1,9 +1,8 @@
-"""How pyoxigraph's store in memory ages, and how it is built anew while it is being used.
+"""Renewal: replaces an aged native store in memory by a fresh copy, while the old one stays in use.
 
-It frees nothing: a removed quad stays in the list of its subject, of its predicate and of its object, and
-whoever reads one of these lists walks past it (0.06 us each on the machine of docs/measurements.md). The cure
-is a fresh store. It is filled in slices, from a snapshot that the old one keeps for us, while everybody
-still reads the old one; then it catches up with what changed since, and takes its place.
+pyoxigraph's store in memory frees nothing. A removed quad stays in the lists of its subject, predicate and object, and
+each read of these lists passes over it (0.06 us a quad on the machine of docs/measurements.md). A fresh store is filled
+in slices from a snapshot of the old one. It then takes over the changes made meanwhile, and replaces the old store.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ import pyoxigraph as ox
 from lamplighter.engine.terms import Quad, Term
 
 TRACKED_MAX = 4096
-"""How many subjects, predicates and objects are counted each; the rest are known up to an error."""
+"""Subjects, predicates and objects that are counted each. Counts of other terms have a bounded error."""
 
 
 @dataclass(frozen=True)
 class RenewalPolicy:
-    """When a store is old and how fast it is renewed. The defaults come from `benchmarks/ageing.py`.
+    """When a store is renewed, and how fast. The defaults come from `benchmarks/ageing.py`.
 
-    pending_max: changes that wait before they are written. slice_quads: quads copied in one step; small, for
-    a hash table of the fresh store may grow in it (5 ms at 334K quads). copies_per_change: quads copied for
-    each change that is written, while a renewal is under way. dead_floor: so many dead quads harm nobody;
-    dead_share: beyond, as many as this share of the living. hot_floor: as dead_floor, for those of one subject,
-    predicate or object.
+    pending_max: changes that wait before they are written. slice_quads: quads copied in one step; few, because a hash
+    table of the fresh store may grow in a step (5 ms at 334K quads). copies_per_change: quads copied for each written
+    change during a renewal. dead_floor, dead_share: a renewal is due when more dead quads exist than dead_floor and
+    than this share of the live ones. hot_floor: as dead_floor, for the quads of one subject, predicate or object.
     """
 
     pending_max: int = 1000
@@ -41,17 +39,17 @@ class RenewalPolicy:
     hot_floor: int = 500
 
     def hot_dead_max(self, live: int) -> int:
-        """From how many dead quads of one subject on the store is renewed.
+        """The dead quads of one subject above which a renewal is due. live: the live quads of the store.
 
-        With a read after each change, D dead quads have cost 0.06 us * D^2 / 2, and copying costs 2.2 us a
-        quad: the sum per change is least at D = sqrt(73 * live). Twice that costs a quarter more and halves
-        the number of renewals, each of which ends in a pause (`QuadStore`).
+        With a read after each change, D dead quads cost 0.06 us * D^2 / 2 in total, and copying costs 2.2 us a quad.
+        The cost per change is least at D = sqrt(73 * live). Twice that costs a quarter more and halves the number of
+        renewals, each of which ends in a pause (`QuadStore`).
         """
         return max(self.hot_floor, 2 * math.isqrt(73 * live))
 
 
 class Ageing:
-    """Counts the removed quads that a native store still carries."""
+    """Counts the dead quads of a native store: removed, but still in its lists. dead: their number."""
 
     SAMPLE = 8
 
@@ -63,13 +61,13 @@ class Ageing:
         self._subjects, self._predicates, self._objects = _Heavy(), _Heavy(), _Heavy()
 
     def count(self, removed: Sequence[Quad], live: int) -> None:
-        """Takes note of quads that are removed from a store which has so many left."""
+        """Counts removed quads. live: the quads that the store has left."""
         self.dead += len(removed)
-        # Many rows share a predicate or an object, and whoever reads these reads many rows anyway.
+        # A read by predicate or object returns many rows anyway, so dead quads may be more.
         subject_max = self._policy.hot_dead_max(live)
         shared_max = max(subject_max, live // 2)
         hot = self._subjects.count([quad[0] for quad in removed]) > subject_max
-        # These limits are far off, so that of large writes every eighth, for eight, is near enough.
+        # These limits are high, so it is exact enough to count every eighth large write eightfold.
         self._turn += 1
         if len(removed) <= self.SAMPLE or self._turn % self.SAMPLE == 0:
             weight = 1 if len(removed) <= self.SAMPLE else self.SAMPLE
@@ -78,11 +76,12 @@ class Ageing:
         self._hot |= hot
 
     def due(self, live: int) -> bool:
+        """Whether the store should be renewed."""
         return self._hot or self.dead > max(self._policy.dead_floor, self._policy.dead_share * live)
 
 
 class _Heavy:
-    """Counts per term in bounded space: after n counts a count is too small by at most n / TRACKED_MAX.
+    """Counts per term in bounded space. After n counts, each is too small by at most n / TRACKED_MAX.
 
     Source: Misra and Gries, Finding repeated elements, 1982, in the merged form of Agarwal et al., 2012.
     """
@@ -91,7 +90,7 @@ class _Heavy:
         self._counts: Counter[Term] = Counter()
 
     def count(self, terms: Sequence[Term], weight: int = 1) -> int:
-        """Counts the terms; the largest count among them. weight: for how many each stands."""
+        """Counts the terms, each weight times; returns the largest count among them."""
         counts = self._counts
         if weight == 1:
             counts.update(terms)
@@ -105,9 +104,9 @@ class _Heavy:
 
 
 class Renewal:
-    """A fresh store on its way to take the place of an old one.
+    """A renewal in progress.
 
-    names: the named graphs of the old store, which must have been brought up to date.
+    fresh: the new store. old: the store to replace, without pending changes. names: its named graphs.
     """
 
     def __init__(self, old: ox.Store, names: Iterable[Term], policy: RenewalPolicy) -> None:
@@ -115,20 +114,20 @@ class Renewal:
         self.ageing = Ageing(policy)
         self._policy = policy
         self._snapshot = iter(old)
-        self._names = iter(list(names))  # those of graphs without quads would not come with the quads
+        self._names = iter(list(names))  # graphs without quads are not copied with the quads
         self._late: dict[Quad, bool] = {}
         self._late_graphs: dict[Term, bool] = {}
 
     def record(self, changes: Mapping[Quad, bool], graphs: Mapping[Term, bool]) -> None:
-        """Takes note of what was written to the old store since, and changed it."""
+        """Records changes that have been written to the old store since the renewal began."""
         late = self._late
         for quad, present in changes.items():
-            if late.pop(quad, None) is None:  # otherwise the change undoes one that waits
+            if late.pop(quad, None) is None:  # otherwise it cancels an earlier change
                 late[quad] = present
-        self._late_graphs.update(graphs)  # not so: the copy of a quad may have brought about the graph
+        self._late_graphs.update(graphs)  # these do not cancel: copying a quad may have created the graph
 
     def step(self, live: int) -> bool:
-        """Copies one slice. True when the fresh store holds the same as the old one; no step may follow."""
+        """Copies one slice. Returns True when the fresh store equals the old one; no step may follow."""
         size = self._policy.slice_quads
         quads = list(islice(self._snapshot, size))
         if quads:
@@ -157,9 +156,9 @@ def split(changes: Mapping[Quad, bool]) -> tuple[list[Quad], list[Quad]]:
 
 
 def write(store: ox.Store, removed: Sequence[Quad], added: Sequence[Quad], graphs: Mapping[Term, bool]) -> None:
-    """Makes quads absent and present, and graphs; writing it again changes nothing more.
+    """Removes and adds quads, and graphs (name -> whether it shall exist). It may be repeated.
 
-    A graph that is to be absent has no quads among the added ones.
+    No added quad may be in a graph that is removed.
     """
     for quad in native_quads(removed):
         store.remove(quad)
@@ -168,7 +167,7 @@ def write(store: ox.Store, removed: Sequence[Quad], added: Sequence[Quad], graph
             store.remove_graph(native_name(name))
     if added:
         text = nquads(added)
-        if len(added) < 5 or "_:" in text:  # `load` renames blank nodes, and costs more for a few quads
+        if len(added) < 5 or "_:" in text:  # `load` renames blank nodes, and is slower for a few quads
             store.extend(ox.parse(text, format=ox.RdfFormat.N_QUADS, lenient=True))
         else:
             store.load(text, format=ox.RdfFormat.N_QUADS, lenient=True)
@@ -184,7 +183,7 @@ def nquads(quads: Iterable[Quad]) -> str:
 
 
 def native_quads(quads: Sequence[Quad]) -> list[ox.Quad]:
-    # One parse of many lines is cheaper than building each term from Python. Lenient: they are canonical already.
+    # One parse of many lines is faster than creating each term from Python. Lenient, since the terms are canonical.
     return list(ox.parse(nquads(quads), format=ox.RdfFormat.N_QUADS, lenient=True)) if quads else []
 
 
