@@ -1,8 +1,7 @@
 """SPARQL algebra (SPARQL 1.1 Query, section 18.2) of a request, with its constants lifted out.
 
-A tree stands for all texts of one shape: where a text has an IRI or a literal, the tree has a `Constant`
-that says which one of the text's constants it is. `engine.sparql.grammar` builds trees, and
-`engine.matching.plan` compiles them.
+A tree represents all texts of one shape: in place of each IRI and literal it has a `Constant` with the number of that
+constant in the text. `engine.sparql.grammar` builds trees, and `engine.matching.plan` compiles them.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from lamplighter.engine.terms import Term
 
 
 class Variable(NamedTuple):
-    """A variable by its name. Blank nodes of patterns are variables too, with names that begin with ``_:``."""
+    """A variable by its name. A blank node of a pattern is a variable whose name begins with ``_:``."""
 
     name: str
 
 
 class Constant(NamedTuple):
-    """The number-th constant of a request text, from 0."""
+    """A constant by its number in the request text, from 0."""
 
     number: int
 
 
 Part = Variable | Constant | Term
-"""What stands in a position of a pattern; a `Term` is one that the grammar itself implies, as ``a`` does."""
+"""A position of a pattern. A `Term` is implied by the grammar, such as rdf:type by ``a``."""
 
 
 class Pattern(NamedTuple):
@@ -41,17 +40,16 @@ class Pattern(NamedTuple):
 
 @dataclass(frozen=True)
 class Bgp:
-    """Quad patterns that are joined; none of them is the group that has one empty solution."""
+    """The join of quad patterns. Without patterns it has one empty solution."""
 
     patterns: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True)
 class OpaquePath:
-    """A property path without fixed length, or a negated one: known only by what it may follow.
+    """A property path of variable length, or a negated one, reduced to the quads that it may follow.
 
-    steps: the predicates that it follows, None where it may follow any; zero_length: whether it also
-    joins a node to itself.
+    steps: the predicates that it may follow, None for any; zero_length: whether it also joins a node to itself.
     """
 
     s: Part
@@ -69,7 +67,7 @@ class Join:
 
 @dataclass(frozen=True)
 class LeftJoin:
-    """OPTIONAL; condition: the filters that stand directly in the optional group."""
+    """OPTIONAL. condition: the filters directly in the optional group."""
 
     left: Node
     right: Node
@@ -90,7 +88,7 @@ class Minus:
 
 @dataclass(frozen=True)
 class Filter:
-    """condition: one conjunct; ``FILTER(a && b)`` is a filter in a filter."""
+    """FILTER. condition: one conjunct; ``FILTER(a && b)`` becomes two nested filters."""
 
     node: Node
     condition: Expression
@@ -98,7 +96,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Extend:
-    """BIND, and the expressions of a projection."""
+    """BIND, or an expression of a projection."""
 
     node: Node
     variable: Variable
@@ -107,7 +105,7 @@ class Extend:
 
 @dataclass(frozen=True)
 class Values:
-    """An inline table; None is UNDEF."""
+    """VALUES. None is UNDEF."""
 
     variables: tuple[Variable, ...]
     rows: tuple[tuple[Part | None, ...], ...]
@@ -115,7 +113,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Graph:
-    """GRAPH around something that need not match a quad of the graph; patterns inside carry the graph already."""
+    """GRAPH around a node that may have solutions without a quad of the graph. Patterns inside carry the graph."""
 
     name: Part
     node: Node
@@ -123,7 +121,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Group:
-    """keys: the variables grouped by; aggregates: the variable that each one's value gets."""
+    """GROUP BY. keys: its variables; aggregates: (variable for the value, aggregate)."""
 
     node: Node
     keys: tuple[Variable, ...]
@@ -143,9 +141,9 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Slice:
-    """LIMIT, OFFSET or REDUCED: which solutions come out depends on all of them together.
+    """LIMIT, OFFSET or REDUCED: which solutions remain depends on all solutions.
 
-    order: what ORDER BY looks at with EXISTS.
+    order: the EXISTS conditions of ORDER BY.
     """
 
     node: Node
@@ -171,7 +169,7 @@ Node = (
 
 
 class Function(NamedTuple):
-    """A function called by its IRI, the number-th constant."""
+    """A function called by its IRI, which is the constant of that number."""
 
     number: int
 
@@ -184,7 +182,7 @@ class Exists:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """argument: None for ``COUNT(*)``."""
+    """An aggregate. argument: None for ``COUNT(*)``."""
 
     name: str
     distinct: bool
@@ -193,13 +191,13 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression as its tokens, in order: what is not named otherwise is SPARQL text."""
+    """An expression as its tokens, in order. Tokens without a class of their own are SPARQL text."""
 
     parts: tuple[str | Variable | Constant | Function | Exists, ...]
 
     @property
     def variables(self) -> tuple[Variable, ...]:
-        """Its own variables, without those inside EXISTS."""
+        """The variables, without those inside EXISTS."""
         return tuple(dict.fromkeys(part for part in self.parts if isinstance(part, Variable)))
 
     @property
@@ -209,7 +207,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Select:
-    """A SELECT query: the tree below the projection is everything; dataset: the graphs of FROM and FROM NAMED."""
+    """A SELECT query. node: its tree; default_graphs, named_graphs: the graphs of FROM and FROM NAMED."""
 
     node: Node
     default_graphs: tuple[Part, ...] = ()
@@ -217,7 +215,7 @@ class Select:
 
 
 def walk(tree: Any) -> Iterator[Any]:
-    """Every node, pattern and expression in a tree, outermost first."""
+    """All nodes, patterns and expressions of a tree, outermost first."""
     yield tree
     if isinstance(tree, Expression):
         for exists in tree.exists:

@@ -1,7 +1,7 @@
 """Clauses put into SPARQL texts: VALUES for several bindings, FROM and USING for a profile's graphs.
 
-Texts are cut at their tokens, so that strings, comments and IRIs are left alone, and are not parsed: what is wrong
-with them is for the endpoint to say.
+Texts are cut at their tokens, so that strings, comments and IRIs stay untouched. They are not parsed; the endpoint
+reports their errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DECLARATION = {"PREFIX": 3, "BASE": 2}  # tokens of each
 
 
 class Part(NamedTuple):
-    """A part of a request: one operation with the declarations before it. start, end: its place in the text."""
+    """One operation with the declarations before it. start, end: its place in the text; body: its tokens."""
 
     start: int
     end: int
@@ -37,21 +37,21 @@ class Part(NamedTuple):
         return len(self.body) > 1 and self.body[0].is_word(*words)
 
     def names_dataset(self) -> bool:
-        """Whether the text says which graphs it is about: FROM, WITH or USING."""
+        """Whether the text names its dataset, by FROM, WITH or USING."""
         return any(token.is_word("FROM", "WITH", "USING") for token, depth in _with_depth(self.body) if not depth)
 
     def where(self) -> Token | None:
-        """The brace that opens its WHERE; None if it has none that could hold more than triples."""
+        """The opening brace of the WHERE; None if there is none that may contain more than triples."""
         braces = [token for token, depth in _with_depth(self.body) if not depth and token.text == "{"]
         if self._starts_with("CONSTRUCT"):
-            return braces[1] if len(braces) > 1 else None  # without a template, WHERE is a template itself
+            return braces[1] if len(braces) > 1 else None  # CONSTRUCT WHERE takes a template
         if self._starts_with("SELECT", "ASK", "DESCRIBE"):
             return braces[0] if braces else None
         return braces[-1] if self.is_modify and len(braces) > 1 else None
 
 
 def parts(text: str) -> list[Part]:
-    """The operations of an update, or the one part that a query is."""
+    """The operations of an update, or the query as the only part."""
     found, result, position = list(tokens(text)), [], 0
     while position < len(found):
         start = position
@@ -69,11 +69,10 @@ def parts(text: str) -> list[Part]:
 
 
 def with_rows(text: str, variables: Sequence[str], rows: Sequence[Sequence[Term | None]]) -> str:
-    """The text for several bindings at once: a VALUES block at the beginning of each WHERE that has one of the
-    variables.
+    """The text with a VALUES block at the beginning of each WHERE, in each part that uses one of the variables.
 
-    Operations that cannot hold one (INSERT DATA, DELETE WHERE, CLEAR, ...) are repeated, once for each row. None:
-    undefined in that row. Raises ForcedBindingError for a query that cannot hold one.
+    Operations that cannot contain VALUES (INSERT DATA, DELETE WHERE, ...) are repeated once for each row. In a row,
+    None is undefined. Raises ForcedBindingError for a query that cannot contain VALUES.
     """
     pieces: list[str] = []
     end = 0
@@ -99,7 +98,7 @@ def with_rows(text: str, variables: Sequence[str], rows: Sequence[Sequence[Term 
 
 
 def listed(text: str) -> frozenset[str]:
-    """Variables that stand in a projection, a GROUP BY or an ORDER BY, where no term can take their places."""
+    """The variables of projections, GROUP BY and ORDER BY, where a term cannot replace them."""
     names, listing, depth = set(), False, 0
     for token in tokens(text):
         if token.is_word("SELECT", "BY"):
@@ -114,7 +113,7 @@ def listed(text: str) -> frozenset[str]:
 
 
 def values_block(variables: Sequence[str], rows: Sequence[Sequence[Term | None]]) -> str:
-    """A block of inline data (SPARQL 1.1, 10.2). None: undefined."""
+    """A VALUES block (SPARQL 1.1 Query, 10.2). None is undefined."""
     lines = " ".join(f"({' '.join(term or 'UNDEF' for term in row)})" for row in rows)
     return f"VALUES ({' '.join(f'?{name}' for name in variables)}) {{ {lines} }} "
 
@@ -122,8 +121,8 @@ def values_block(variables: Sequence[str], rows: Sequence[Sequence[Term | None]]
 def with_dataset(text: str, default: Sequence[Term], named: Sequence[Term]) -> str:
     """A query with FROM and FROM NAMED, or an update with USING and USING NAMED in each operation that reads.
 
-    This says in the text what graph parameters say beside it (SPARQL 1.1 Protocol, 2.1.4 and 2.2.3). What the text
-    says itself is left as it is.
+    The clauses have the effect of the protocol's graph parameters (SPARQL 1.1 Protocol, 2.1.4 and 2.2.3). Parts that
+    name a dataset themselves are left unchanged.
     """
     if not default and not named:
         return text
@@ -135,7 +134,7 @@ def with_dataset(text: str, default: Sequence[Term], named: Sequence[Term]) -> s
 
 
 def _dataset_edits(text: str, default: Sequence[Term], named: Sequence[Term]) -> Iterator[tuple[int, str, int]]:
-    """(where it begins, what takes its place, where the text goes on)."""
+    """(position, text to insert there, position at which the original text continues)."""
     for part in parts(text):
         if not part.body or part.names_dataset():
             continue
@@ -153,14 +152,14 @@ def _dataset_edits(text: str, default: Sequence[Term], named: Sequence[Term]) ->
         if brace is None:
             if part.body[0].is_word("DESCRIBE"):
                 yield part.end, f" {clauses} ", part.end
-            continue  # it reads nothing
+            continue  # the part reads nothing
         before = max((token for token in part.body if token.end <= brace.start), key=lambda token: token.start)
         place = before.start if before.is_word("WHERE") else brace.start
         yield place, f" {clauses} ", place
 
 
 def _with_depth(body: Sequence[Token]) -> Iterator[tuple[Token, int]]:
-    """Tokens, each with how many braces and brackets are open before it."""
+    """The tokens, each with the number of open braces and brackets before it."""
     depth = 0
     for token in body:
         if token.text in ("}", ")"):

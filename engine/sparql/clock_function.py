@@ -1,9 +1,8 @@
-"""The clock function: the engine's time as a value in updates, queries and subscriptions (design 4.10).
+"""The clock function: the engine's time as a value in updates, queries and subscriptions.
 
 ``<http://lamplighter.example/ns/gateway#clock>()`` is the time of the request in microseconds since 1970 (UTC),
-an xsd:integer, the same wherever it stands in one request. In the projection of a subscription,
-``SELECT ?x (gateway:clock() AS ?since)``, it is the time of the commit with which the row appeared, kept with
-the row until the row goes.
+an xsd:integer, with one value in a request. In the projection of a subscription,
+``SELECT ?x (gateway:clock() AS ?since)``, it is the time of the commit that added the row. The row keeps it.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ CLOCK = "<http://lamplighter.example/ns/gateway#clock>"
 FUNCTIONS: dict[ox.NamedNode, Callable[..., ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | None]] = {
     ox.NamedNode(CLOCK[1:-1]): lambda: ox.Literal(0)
 }
-"""Lets the store's parser accept the function; it is never called."""
+"""Custom functions for the store's parser, so that it accepts the clock function. They are never called."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(instant: datetime) -> int:
-    """Since 1970, of a time with a zone."""
+    """Microseconds since 1970. instant: a time with a zone."""
     since = instant - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def calls(prologue: str, found: Sequence[Token]) -> Iterator[int]:
-    """Where in the tokens the function is called: the positions of its name; its brackets follow.
+    """The positions of the calls of the function: those of its name, which the two brackets follow.
 
-    Nowhere in a text that is not SPARQL: that is for its parser to say.
+    None for a text that is not SPARQL, whose error the parser reports.
     """
     asked = [
         position
@@ -54,7 +53,7 @@ def calls(prologue: str, found: Sequence[Token]) -> Iterator[int]:
 
 
 def _full(prologue: str, names: Sequence[str]) -> list[Term]:
-    """The full names of all at once, since a prologue may be long; none of them if one cannot be read."""
+    """The full names, read at once because a prologue may be long; empty if one is invalid."""
     scratch = ox.Store()
     data = " ; ".join(f"<urn:{number}> {name}" for number, name in enumerate(names))
     with suppress(SyntaxError):
@@ -64,7 +63,7 @@ def _full(prologue: str, names: Sequence[str]) -> list[Term]:
 
 
 def at_instant(text: str, prologue: str, found: Sequence[Token], instant: datetime) -> str:
-    """The text of the tokens with the time in the place of each call."""
+    """The text of the tokens, with each call replaced by the time."""
     parts, position = [], found[0].start
     for call in calls(prologue, found):
         parts += [text[position : found[call].start], str(microseconds(instant))]
@@ -75,7 +74,7 @@ def at_instant(text: str, prologue: str, found: Sequence[Token], instant: dateti
 def without_clock(
     text: str, prologue: str, body: Sequence[Token], columns: Sequence[str]
 ) -> tuple[list[Token], dict[int, str]]:
-    """A subscribed query's tokens without its clock columns, and these: index of the column -> its name.
+    """The tokens of a subscribed query without its clock columns, and these as index of the column -> name.
 
     Raises UnsupportedRequestError for a call anywhere else.
     """
@@ -102,7 +101,7 @@ def without_clock(
 
 
 def query_at(text: str, instant: datetime) -> str:
-    """A query with the time in the place of each call of the clock function."""
+    """The query with each call of the clock function replaced by the time."""
     if "clock" not in text:
         return text
     found = list(outside_data(tokens(text)))
@@ -110,6 +109,6 @@ def query_at(text: str, instant: datetime) -> str:
     while end < len(found) and found[end].is_word("PREFIX", "BASE", "VERSION"):
         end += 3 if found[end].is_word("PREFIX") else 2
     if end >= len(found):
-        return text  # it asks nothing, as its parser will say
+        return text  # no query; the parser reports it
     prologue = text[: found[end].start]
     return prologue + at_instant(text, prologue, found[end:], instant)

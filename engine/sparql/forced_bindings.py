@@ -1,8 +1,7 @@
 """Values -> checked terms -> SPARQL text: forced bindings (SEPA protocol 4.4; Roffia 2018, 3.3).
 
-A variable is replaced where it stands as a token: not in strings, comments or IRIs, and not as a part of a
-longer name. Values are terms in N-Triples syntax, whose escapes are SPARQL's too, so no value can break
-out of its place.
+A variable is replaced only where it is a token: not in strings, comments or IRIs, nor as part of a longer name. Values
+are terms in N-Triples syntax, whose escapes are valid in SPARQL, so no value can inject SPARQL.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from lamplighter.engine.term_bounds import TERM_BYTES_MOST, check_term
 from lamplighter.engine.terms import XSD, Term, iri, is_blank, literal, term_from_json
 
 Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
-"""What a program gives for a variable: text or a number, read as its forced binding declares it, or a member of a
-SPARQL results document (``{"type": "uri", "value": ...}``), which says itself what it is."""
+"""A value for a variable: text or a number, interpreted by the declaration of its forced binding, or a member of a
+SPARQL results document (``{"type": "uri", "value": ...}``), which has its own type."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LEXICAL = {
@@ -36,12 +35,14 @@ _LEXICAL = {
 }
 _LEXICAL["float"] = _LEXICAL["double"]
 _LEXICAL["dateTimeStamp"] = re.compile(_LEXICAL["dateTime"].pattern.removesuffix("?"))
-"""How values of these datatypes of XML Schema look; what does not is a mistake of whoever gave it."""
+"""The lexical forms of these XML Schema datatypes. Other values are refused."""
 
 
 class ForcedBinding(msgspec.Struct, frozen=True):
-    """A variable that the caller may or must give. value: the default; empty: must be given; None: neither, the
-    variable remains one when nothing is given."""
+    """The declaration of a variable for which the caller gives a value.
+
+    value: the default; an empty text if the caller must give a value; None if the variable otherwise stays a variable.
+    """
 
     type: Literal["uri", "literal", "bnode"] = "literal"
     value: str | int | float | bool | None = None
@@ -49,9 +50,10 @@ class ForcedBinding(msgspec.Struct, frozen=True):
     language: str | None = None
 
     def term(self, value: Value, expanded: Callable[[str], str]) -> Term:
-        """The term that a value is by this declaration. expanded: a prefixed name in full, anything else as it is.
+        """The term of a value by this declaration.
 
-        Raises ValueError that says what is wrong with the value.
+        expanded: prefixed name -> full name; other text is returned unchanged. Raises ValueError for a value that does
+        not fit the declaration.
         """
         if isinstance(value, Mapping):
             return _checked(term_from_json(value))
@@ -71,7 +73,7 @@ class ForcedBinding(msgspec.Struct, frozen=True):
         if self.language is not None and own is None:
             return literal(text, language=self.language)
         if own is None and self.value is not None and not isinstance(self.value, str):
-            own = _text_and_datatype(self.value)[1]  # a text in the place of a number is that number
+            own = _text_and_datatype(self.value)[1]  # a text given for a numeric default is a number
         datatype = own if self.datatype is None else expanded(self.datatype)
         if datatype is not None and datatype.startswith(XSD):
             name = datatype.removeprefix(XSD)
@@ -84,7 +86,7 @@ class ForcedBinding(msgspec.Struct, frozen=True):
 
 
 def _text_and_datatype(value: Value) -> tuple[str, str | None]:
-    """The lexical form of a value, and the datatype that it has by itself: none for text."""
+    """The lexical form of a value, and its own datatype; None for text."""
     if isinstance(value, str):
         return value, None
     if isinstance(value, bool):
@@ -101,7 +103,7 @@ def _text_and_datatype(value: Value) -> tuple[str, str | None]:
 
 
 def _checked(term: Term) -> Term:
-    """Raises ValueError for what cannot be a value in a request."""
+    """The term, if it can be a value in a request. Raises ValueError."""
     if is_blank(term):
         raise ValueError(
             f"{term} is a blank node, which in a request would stand for anything; give an IRI or a literal"
@@ -118,9 +120,9 @@ def _checked(term: Term) -> Term:
 
 
 def bound(sparql: str, values: Mapping[str, Term]) -> str:
-    """The text with each ``?name`` and ``$name`` of `values` replaced by its term.
+    """The text with each ``?name`` and ``$name`` of values replaced by its term.
 
-    Raises ForcedBindingError for a blank node: in a request it would stand for anything.
+    Raises ForcedBindingError for a blank node, which would be a variable in a request.
     """
     for name, term in values.items():
         try:
@@ -130,7 +132,7 @@ def bound(sparql: str, values: Mapping[str, Term]) -> str:
     parts, position = [], 0
     for token in tokens(sparql):
         if token.kind == "variable" and token.text[1:] in values:
-            # With blanks around it, since `?a<?b` must not become `<a><<b>`.
+            # With spaces around it, since `?a<?b` must not become `<a><<b>`.
             parts += [sparql[position : token.start], " ", values[token.text[1:]], " "]
             position = token.end
     return "".join([*parts, sparql[position:]])

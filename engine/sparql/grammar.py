@@ -52,11 +52,11 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 class UnknownSyntaxError(Exception):
-    """The store's parser knows more than this one, triple terms for instance; the text is then taken as a whole."""
+    """Syntax that only the store's parser knows, such as triple terms. The text is then taken as a whole."""
 
 
 def constant_spans(found: Sequence[Token]) -> list[tuple[int, int]]:
-    """(first token, end token) of each constant: an IRI, a name, a number without sign, a literal with its tail."""
+    """(first token, end token) of each constant: an IRI, a name, an unsigned number, or a literal with its suffix."""
     spans = []
     position = 0
     while position < len(found):
@@ -78,18 +78,18 @@ def constant_spans(found: Sequence[Token]) -> list[tuple[int, int]]:
 
 
 Resolve = Callable[[str], Term]
-"""Gives the canonical term of a literal as it is written."""
+"""Literal as written -> canonical term."""
 
 
 def read_select(found: Sequence[Token], resolve: Resolve) -> Select:
-    """The algebra of a SELECT query from its tokens without declarations. Raises UnknownSyntaxError."""
+    """The algebra of a SELECT query, given its tokens after the declarations. Raises UnknownSyntaxError."""
     try:
         return _Reader(found, resolve).query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
 
 
-# --- paths while they are read ---
+# --- property paths ---
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _zero_length(path: _Path) -> bool:
 
 
 def _joined(left: Node, right: Node) -> Node:
-    """The join; patterns go into one group, and the empty group adds nothing."""
+    """The join of two nodes. Patterns are merged into one group; an empty group is dropped."""
     if isinstance(left, Bgp) and isinstance(right, Bgp):
         return Bgp(left.patterns + right.patterns)
     if isinstance(right, Bgp) and not right.patterns:
@@ -166,7 +166,7 @@ def _joined(left: Node, right: Node) -> Node:
 
 
 def _needs_its_graph(node: Node, name: Part) -> bool:
-    """Whether every solution has a quad of the graph, and the variable of GRAPH tells nothing inside that is new."""
+    """Whether GRAPH can be dropped: each solution has a quad of the graph, which binds its variable."""
     if not _certain_pattern(node):
         return False
     if not isinstance(name, Variable):
@@ -196,13 +196,13 @@ def _certain_pattern(node: Node) -> bool:
 
 
 class UpdateReader:
-    """Reads the parts of an update request; constants are numbered through the whole request."""
+    """Reads the parts of an update request. Constants are numbered across the whole request."""
 
     def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
         self._reader = _Reader(found, resolve)
 
     def group(self, first: int, graph: Part | None) -> Node:
-        """The WHERE whose opening brace is token number first; graph: what stands for the default graph."""
+        """The WHERE whose opening brace is token number first. graph: the graph that serves as default graph."""
         self._reader.position = first
         return self._reader.group(graph)
 
@@ -221,7 +221,10 @@ class UpdateReader:
 
 
 class _Reader:
-    """A recursive descent over tokens; position: the next one."""
+    """A recursive-descent parser over tokens. position: the index of the next token.
+
+    It is one class because its methods follow the productions of the grammar and share position and graph.
+    """
 
     def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
         self.found = found
@@ -229,8 +232,8 @@ class _Reader:
         self.position = 0
         self._constants = {start: (number, end) for number, (start, end) in enumerate(constant_spans(found))}
         self._fresh = 0
-        self.paths = True  # whether a plus may be a path's, and not a number's
-        self._graph: Part | None = None  # of the GRAPH around the position
+        self.paths = True  # whether a plus belongs to a path rather than to a number
+        self._graph: Part | None = None  # the graph of the enclosing GRAPH
         self._aggregates: list[tuple[Variable, Aggregate]] = []
 
     # --- tokens ---
@@ -243,7 +246,7 @@ class _Reader:
         return self.position < len(self.found) and self.found[self.position].is_word(*words)
 
     def _take(self, *words: str) -> bool:
-        """Steps over one of these words or signs, if it is next."""
+        """Consumes the next token if it is one of these words or signs; returns whether it was."""
         if self._word(*words) or (self._text in words and self.found[self.position].kind == "sign"):
             self.position += 1
             return True
@@ -255,10 +258,10 @@ class _Reader:
 
     def _new(self, name: str) -> Variable:
         self._fresh += 1
-        return Variable(f"_:{name} {self._fresh}")  # with a space, so that no label can be the same
+        return Variable(f"_:{name} {self._fresh}")  # the space keeps it different from all labels
 
     def _closing(self) -> int:
-        """Position of the bracket that closes the next token."""
+        """The position of the bracket that closes the next token."""
         depth = 0
         for position in range(self.position, len(self.found)):
             text = self.found[position].text
@@ -319,7 +322,7 @@ class _Reader:
     def _modified(
         self, node: Node, projected: Sequence[tuple[Variable, Expression]], graph: Part | None
     ) -> tuple[Node, bool, list[Exists]]:
-        """The solution modifiers that follow a WHERE; whether they cut the solutions, and what they look at."""
+        """Consumes the solution modifiers; returns whether they cut the solutions, and their EXISTS conditions."""
         keys: list[Variable] = []
         grouped = False
         if self._take("GROUP"):
@@ -341,7 +344,7 @@ class _Reader:
             elif self._take("VALUES"):
                 values = self._values()
                 continue
-            # What is left is ORDER BY, and the order is not notified.
+            # Only ORDER BY is left, and notifications have no order.
             grouped = grouped or self._word(*_AGGREGATES)
             self.position += 1
             if self.found[self.position - 1].is_word("EXISTS"):
@@ -383,14 +386,14 @@ class _Reader:
     # --- groups ---
 
     def group(self, graph: Part | None) -> Node:
-        """A group graph pattern in braces; graph: of the GRAPH around it."""
+        """A group graph pattern in braces. graph: the graph of the enclosing GRAPH."""
         node, filters = self._group(graph)
         for condition in filters:
             node = Filter(node, condition)
         return node
 
     def _group(self, graph: Part | None) -> tuple[Node, list[Expression]]:
-        """A group and the filters that stand directly in it."""
+        """A group, and the filters directly in it."""
         around, self._graph = self._graph, graph
         found = self._elements(graph)
         self._graph = around
@@ -462,7 +465,7 @@ class _Reader:
     # --- triples ---
 
     def _triples(self, node: Node, graph: Part | None) -> Node:
-        """The triples of one subject, joined to the node."""
+        """The node joined with the triples of one subject."""
         patterns, paths = self._same_subject(graph)
         for more in [Bgp(tuple(patterns)), *paths]:
             node = _joined(node, more)
@@ -484,7 +487,7 @@ class _Reader:
                 yield from self._same_subject(None)[0]
 
     def _same_subject(self, graph: Part | None) -> tuple[list[Pattern], list[Node]]:
-        """The patterns of a subject with its properties, and what of its paths is no pattern."""
+        """The patterns of a subject with its properties, and the nodes of paths that are no patterns."""
         patterns: list[Pattern] = []
         nodes: list[Node] = []
 
@@ -518,7 +521,7 @@ class _Reader:
                 return
 
     def _node(self, emit: Callable[[Part, Part, Part], None], nodes: list[Node], graph: Part | None) -> Part:
-        """A term, a blank node with properties or a list, whose triples are emitted."""
+        """A term; for a blank node with properties or a list, its triples are emitted."""
         if self._take("["):
             subject = self._new("anonymous")
             self._properties(subject, emit, nodes, graph)
@@ -627,7 +630,7 @@ class _Reader:
         graph: Part | None,
         anchored: bool = False,
     ) -> None:
-        """The path from s to o as patterns, and as nodes where it is not of fixed length.
+        """The path from s to o: patterns for a fixed length, else nodes.
 
         anchored: another step of the same path follows a predicate, so that no node is joined to itself alone.
         """
@@ -660,7 +663,7 @@ class _Reader:
                 union = branches[0]
                 for branch_node in branches[1:]:
                     union = Union(union, branch_node)
-                # The store gives each pair of nodes once, however many of the alternatives join it.
+                # The store returns each pair of nodes once, even if several alternatives join it.
                 ends = dict.fromkeys(part for part in (s, o, graph) if isinstance(part, Variable))
                 nodes.append(Distinct(Project(union, tuple(ends))))
             case _:
@@ -670,7 +673,7 @@ class _Reader:
     # --- expressions ---
 
     def _conjuncts(self) -> list[Expression]:
-        """The constraint that is next, taken apart at ``&&``."""
+        """The next constraint, split at ``&&``."""
         start = self.position
         if self._text == "(":
             end = self._closing()
@@ -696,7 +699,7 @@ class _Reader:
         return [self._parts(first, last) for first, last in zip(cuts, ends, strict=True)]
 
     def _expression_until(self, word: str) -> Expression:
-        """The expression up to a word outside of brackets, which is stepped over."""
+        """The expression up to a word outside of brackets; consumes the word."""
         start, depth = self.position, 0
         while depth or not self._word(word):
             if self.found[self.position].kind == "sign":
@@ -707,7 +710,7 @@ class _Reader:
         return expression
 
     def _parts(self, start: int, end: int) -> Expression:
-        """The tokens as an expression; aggregates become variables. Leaves the position as it was."""
+        """The tokens as an expression, with variables for aggregates. The position is unchanged."""
         before, self.position = self.position, start
         parts: list[str | Variable | Constant | Function | Exists] = []
         while self.position < end:

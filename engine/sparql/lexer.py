@@ -1,11 +1,12 @@
-"""SPARQL text -> tokens, with their places.
+"""SPARQL text -> tokens with their positions.
 
-SPARQL's tokens form a regular language (SPARQL 1.1 Query, section 19.8), so one expression finds them; what a
-``<`` begins depends on where it stands. What they mean together is for Oxigraph and `engine.sparql.grammar` to say.
-What is refused by tokens (SERVICE, too deep a nesting) must not be hidden from them: where Oxigraph might cut a text
-elsewhere there is a token of the kind ``other``, and such a text is not given to it. Used where text has to be changed
-or cut without touching strings, comments and IRIs: forced bindings, the operations of an update, the guard against
-functions that differ on each evaluation.
+SPARQL's tokens form a regular language (SPARQL 1.1 Query, section 19.8), so one regular expression finds them; only the
+meaning of ``<`` depends on the context. Oxigraph and `engine.sparql.grammar` parse the syntax.
+
+Checks on tokens (SERVICE, nesting) must not be bypassed by a text that Oxigraph tokenizes differently. Where that is
+possible, the token has the kind ``other``, and the text is refused.
+
+Tokens also allow to change or cut a text without touching strings, comments and IRIs.
 """
 
 import re
@@ -16,19 +17,19 @@ _BASE = (  # PN_CHARS_BASE
     r"A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u02FF\u0370-\u037D\u037F-\u1FFF\u200C\u200D\u2070-\u218F\u2C00-\u2FEF"
     r"\u3001-\uD7FF\uF900-\uFDCF\uFDF0-\uFFFD\U00010000-\U000EFFFF"
 )
-_CHARS = rf"{_BASE}0-9_\u00B7\u0300-\u036F\u203F\u2040"  # PN_CHARS without "-", and what VARNAME may hold
+_CHARS = rf"{_BASE}0-9_\u00B7\u0300-\u036F\u203F\u2040"  # PN_CHARS without "-", and the characters of VARNAME
 _ESCAPES = r"%[0-9A-Fa-f][0-9A-Fa-f]|\\[_~.\-!$&'()*+,;=/?#@%]"
-# Where a prefixed name without a colon would be looked for over and over again: a run of its characters, as `a.a.a`.
+# Without it, a run of name characters such as `a.a.a` would be searched for a colon again and again.
 _PREFIX = rf"(?:[{_BASE}][{_CHARS}.\-]*+(?<!\.))?"
 _WORD = rf"""(?P<word>[A-Za-z][A-Za-z0-9_]*+(?![{_CHARS}.\-]))
   | (?P<run>[{_BASE}][{_CHARS}.\-]*+)"""
 
 
 def _pattern(prefix: str, word: str) -> re.Pattern[str]:
-    """One token. Each alternative looks at no character more than a few times and keeps no state for each of them.
+    """The expression of one token. It takes linear time, and no memory for each character.
 
-    The groups that repeat are possessive. Python before 3.11.5 goes on behind them from where the last alternative
-    failed, so that one must not have moved: it is (?!), or begins with all that can fail.
+    Repeated groups are possessive. Python before 3.11.5 continues after them at the position where the last alternative
+    failed, so that alternative must fail without consuming: it is (?!), or begins with everything that can fail.
     """
     return re.compile(
         rf"""
@@ -55,12 +56,12 @@ def _pattern(prefix: str, word: str) -> re.Pattern[str]:
 _TOKEN = _pattern(_PREFIX, _WORD)
 _IN_RUN = _pattern("", "(?P<word>[A-Za-z][A-Za-z0-9_]*+)")
 _STRING = {quote: re.compile(rf"{quote}[^{quote}\\\n\r]*+(?:\\.[^{quote}\\\n\r]*+)*+", re.S) for quote in "\"'"}
-"""A string on one line, up to where it ends or its line does."""
+"""A string on one line, up to its end or the end of the line."""
 _UNLIKE_AN_EXPRESSION = re.compile(r"<[^#'()]*//")
-_OPERATORS = frozenset([*"([{,;=!<+-*/|^", "!=", "<=", ">=", "&&", "||", "^^"])  # and what else an operand follows
+_OPERATORS = frozenset([*"([{,;=!<+-*/|^", "!=", "<=", ">=", "&&", "||", "^^"])  # tokens after which an operand follows
 
 
-# Keywords that a bracket may follow without being functions.
+# Keywords before a bracket that are no functions.
 _BEFORE_BRACKET = frozenset(("SELECT", "DISTINCT", "REDUCED", "FILTER", "BIND", "VALUES", "BY", "HAVING", "IN", "A"))
 
 
@@ -73,18 +74,18 @@ class Token(NamedTuple):
     end: int
 
     def is_word(self, *words: str) -> bool:
-        """Whether this is one of these keywords, given in upper case."""
+        """Whether the token is one of these keywords. words: in upper case."""
         return self.kind == "word" and self.text.upper() in words
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of a SPARQL text without white space and comments. Never raises: see the kind ``other``.
+    """The tokens of a text, without white space and comments. Raises nothing; invalid text has the kind ``other``.
 
-    The time is linear in the length of any text. Besides the token, only the open brackets are kept.
+    Takes time linear in the length of any text, and memory for the open brackets only.
     """
     position = run_end = 0
     before: Token | None = None
-    opened: list[str] = []  # "(" where there may be an expression, "data" where there are values only, or "{"
+    opened: list[str] = []  # "(" for a bracket that may contain an expression, "data" for values, else "{"
     values = False
     unended = _Unended(text)
     while position < len(text):
@@ -98,7 +99,7 @@ def tokens(text: str) -> Iterator[Token]:
         if kind == "skip":
             position = end
             continue
-        if kind == "run":  # no colon follows it, so it is words, numbers and signs
+        if kind == "run":  # no colon follows, so it consists of words, numbers and signs
             run_end = end
             continue
         if kind == "iri" and before is not None:
@@ -116,34 +117,34 @@ def tokens(text: str) -> Iterator[Token]:
             opened.append(_opened(token.text, before, values, opened[-1] if opened else "{"))
         elif kind == "sign" and token.text in ")}]" and opened:
             opened.pop()
-        # VALUES, its variables, and a brace
+        # true from VALUES up to its brace
         values = token.is_word("VALUES") or (values and (kind == "variable" or token.text in ("(", ")")))
         before = token
         position = end
 
 
 def _without_dots(text: str, end: int) -> int:
-    """Where a name ends that has dots at its end, which do not belong to it unless one is escaped."""
+    """The end of a name without its final dots, which belong to it only if escaped."""
     while text[end - 1] == ".":
         end -= 1
     return end + 1 if text[end - 1] == "\\" else end
 
 
 class _Unended:
-    """Quotes that begin no string, since it would not end: what was looked at for one is not looked at for the next.
+    """Quotes that begin no string, because it would not end.
 
-    A later quote of that kind, which an earlier one has passed over, stands behind a backslash. From there on, both see
-    the same. any: whether there are some.
+    The text after such a quote is scanned once, which keeps the lexer linear: a later quote of the same kind within the
+    scanned text is escaped, and would find the same. any: whether there are such quotes.
     """
 
     def __init__(self, text: str) -> None:
         self.any = False
         self._text = text
-        self._until = {'"': 0, "'": 0}  # before this place a quote begins no string of one line
-        self._long: set[str] = set()  # of which quote three begin none
+        self._until = {'"': 0, "'": 0}  # a quote before this position begins no string of one line
+        self._long: set[str] = set()  # quotes that begin no long string if three stand together
 
     def add(self, position: int) -> None:
-        """At position there is a quote where the pattern found no string, or an empty one before a third quote."""
+        """Records a quote at which the expression found no string, or an empty one before a third quote."""
         quote = self._text[position]
         self.any = True
         if self._text.startswith(quote * 3, position):
@@ -154,7 +155,7 @@ class _Unended:
             self._until[quote] = found.end()
 
     def quote(self, position: int) -> int:
-        """Where the token of a quote at position ends, 0 if there is none or it is for the pattern to say."""
+        """The end of the token of a recorded quote at position; 0 if there is none."""
         text, quote = self._text, self._text[position]
         if quote not in self._until:
             return 0
@@ -164,11 +165,10 @@ class _Unended:
 
 
 def _angle(iri: str, before: Token, glued: int, place: str) -> str:
-    """What begins with a ``<`` where an IRI would fit: ``iri``, ``sign``, or ``other`` if only the grammar can tell.
+    """The kind of a ``<`` at which an IRI would match: ``iri``, ``sign``, or ``other`` if only the grammar can tell.
 
-    It compares where an operand stands before it in an expression, as in `?a<?b&&NOW()>?c`, and expressions stand in
-    round brackets. Elsewhere two of them begin a triple. glued: how many stand right before it; place: what was opened
-    last.
+    After an operand in an expression it is a comparison, as in `?a<?b&&NOW()>?c`; expressions are in round brackets.
+    Elsewhere two signs begin a triple. glued: the signs directly before it; place: the innermost open bracket.
     """
     if place != "(":
         return "sign" if glued % 2 else "iri"
@@ -176,12 +176,12 @@ def _angle(iri: str, before: Token, glued: int, place: str) -> str:
     if not operand or _UNLIKE_AN_EXPRESSION.match(iri):
         return "iri"
     if "#" in iri or "'" in iri or iri.count("(") != iri.count(")"):
-        return "other"  # a comment, a string or a bracket might begin in it, and go on behind it
+        return "other"  # a comment, a string or a bracket might begin inside and continue behind it
     return "sign" if "(" in iri or "&&" in iri else "iri"
 
 
 def _glued(text: str, position: int) -> int:
-    """How many signs ``<`` end there."""
+    """The number of consecutive signs ``<`` that end at position."""
     start = position
     while start > 0 and text[start - 1] == "<":
         start -= 1
@@ -195,14 +195,14 @@ def _opened(bracket: str, before: Token | None, values: bool, place: str) -> str
 
 
 def line_and_column(text: str, position: int) -> tuple[int, int]:
-    """Both from 1."""
+    """The line and column of a position, both from 1."""
     before = text[:position]
     line = before.count("\n") + 1
     return line, position - (before.rfind("\n") + 1) + 1
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Tokens as a text again. A function's name and its bracket stay together: Oxigraph 0.5 insists for some."""
+    """The text of tokens. Function names and their brackets stay together, as Oxigraph 0.5 requires for some."""
     parts: list[str] = []
     for text in texts:
         if text[0] == "(" and parts and parts[-1].isidentifier() and parts[-1].upper() not in _BEFORE_BRACKET:

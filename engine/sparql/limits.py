@@ -1,10 +1,11 @@
-"""How large a request text may be before a parser sees it.
+"""Limits on request texts, checked before they are parsed.
 
-Oxigraph's parser and planner recurse: some thousands of nested groups or chained operators overflow the
-stack and end the process, and the order of the joins of n triple patterns takes time that grows with n^4
-(100 patterns 0.5 s, 200 patterns 7 s). What a person or a program writes is far below these limits. Data is
-not limited here: neither the blocks of INSERT DATA and of VALUES, nor templates. In a
-subscription it is, since its constants are analysed too.
+Oxigraph's parser and planner are recursive: some thousand nested groups or chained operators overflow the stack and end
+the process. Ordering the joins of n triple patterns takes time in O(n^4): 100 patterns 0.5 s, 200 patterns 7 s. Real
+requests are far below the limits.
+
+The data of INSERT DATA, DELETE DATA and VALUES, and templates, are not limited here. The constants of a subscription
+are, because each of them is analysed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,26 +15,26 @@ from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.terms import TERM_DEPTH_MAX
 
 NESTING_MAX = 200
-"""Brackets of any kind within each other; of triples in triples `TERM_DEPTH_MAX`."""
+"""Nested brackets of any kind. Nested triples are limited by `TERM_DEPTH_MAX`."""
 NEGATIONS_MAX = 10
-"""Signs ``!`` in a row."""
+"""Consecutive signs ``!``."""
 PATTERNS_MAX = 128
-"""Triple patterns, path steps and groups in all WHERE clauses of an operation or query, by their separators."""
+"""Triple patterns, path steps and groups in one operation or query, counted by their separators."""
 TOKENS_MAX = 10_000
 """Tokens outside of data and templates."""
 CONSTANTS_MAX = 10_000
-"""Constants of a subscription, also in VALUES: it is analysed at 25 us for each of them."""
+"""Constants of a subscription, those of VALUES included. Analysing one takes 25 us."""
 
 _OPENING = {"{": "}", "[": "]", "(": ")"}
 _SEPARATORS = frozenset(".;,/|")
 
 
 def outside_data(found: Iterable[Token]) -> Iterator[Token]:
-    """The tokens of a text without those inside of data, whose braces are there: what is large is not kept.
+    """The tokens without those inside of data, which may be large. The braces of data are included.
 
-    Raises LimitExceededError at the first token that exceeds a limit: no parser should be given the text.
+    Raises LimitExceededError at the first token that exceeds a limit; the text must then not be parsed.
     """
-    stack: list[str] = []  # for each open bracket: "data", "patterns" or "expression"
+    stack: list[str] = []  # the content of each open bracket: "data", "patterns" or "expression"
     counted = patterns = negations = triples = 0
     values = pair = False
     before: Token | None = None
@@ -53,7 +54,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
             stack.pop()
             kept = kept or not stack or stack[-1] != "data"
         elif token.kind == "sign" and token.text in "<>" and before is not None:
-            # Two are a bracket of triples, and the third begins another.
+            # Two signs are a bracket of triples; a third begins the next bracket.
             pair = not pair and before.text == token.text and before.end == token.start
             if pair and token.text == "<":
                 stack.append(place)
@@ -78,7 +79,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
             raise LimitExceededError(
                 f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
             )
-        # Its variables and a brace are all that belongs to it.
+        # Only its variables and a brace may follow VALUES.
         values = token.is_word("VALUES") or (values and (token.kind == "variable" or token.text in ("(", ")")))
         before = token
         if kept:
@@ -86,7 +87,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
 
 
 def _opened(token: Token, before: Token | None, place: str, values: bool) -> str:
-    """What a bracket opens. A list in a triple pattern or a path follows a term; an expression does not."""
+    """The content of a bracket. In patterns, a list or a path follows a term; an expression does not."""
     if place == "data":
         return "data"
     if token.text == "{":

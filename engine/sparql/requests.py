@@ -1,8 +1,7 @@
-"""SPARQL request text -> what the engine needs to know of it.
+"""SPARQL request text -> checked query or operations.
 
-The grammar is Oxigraph's: every text, or the first one of its shape, is given to its parser, and only what
-passes is cut up here. Updates are cut into operations by their tokens, so that each WHERE is evaluated once and
-its templates are instantiated from the solutions.
+Oxigraph's parser checks every text, or the first one of its shape. Checked updates are cut into operations by their
+tokens, so that each WHERE is evaluated once and its templates are instantiated from the solutions.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from lamplighter.engine.store.quad_store import quad_from_native
 from lamplighter.engine.terms import Quad, Term
 
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
-"""Longest request text. Larger data is loaded in parts, or by `Engine.load`."""
+"""Characters of the longest request text. Larger data is sent in parts, or loaded by `Engine.load`."""
 
 _UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
-_PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # how many tokens each declaration has
+_PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # tokens of each declaration
 _EMPTY = ox.Store()
 _PLACE = re.compile(r"^error at (\d+):(\d+): (.*)$", re.S)
 
@@ -37,7 +36,7 @@ _PLACE = re.compile(r"^error at (\d+):(\d+): (.*)$", re.S)
 
 
 def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int = 0) -> RequestSyntaxError:
-    """Oxigraph's error with the place in the text as it was sent; shift: characters put in at shift_at."""
+    """Oxigraph's error, with the position in the original text. shift: characters inserted at shift_at."""
     found = _PLACE.match(str(error.msg))
     if not found:
         return RequestSyntaxError(str(error.msg))
@@ -45,13 +44,13 @@ def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int =
     shift_line, shift_column = line_and_column(text, shift_at)
     if line == shift_line and column > shift_column:
         column = max(shift_column, column - shift)
-    if len(message) > 300:  # Oxigraph lists each character that would have fitted
+    if len(message) > 300:  # Oxigraph lists all characters that would be valid
         message = message[:300].rsplit(",", 1)[0] + ", ..."
     return RequestSyntaxError(message, line, column)
 
 
 def _checked(text: str) -> list[Token]:
-    """The tokens, without those inside of data, of a text that can be sent to a parser at all. Raises RequestError."""
+    """The tokens of a text that can be parsed safely, without those inside of data. Raises RequestError."""
     if len(text) > REQUEST_BYTES_MAX:
         raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
     try:
@@ -63,8 +62,8 @@ def _checked(text: str) -> list[Token]:
 
 
 def _readable(text: str) -> Iterator[Token]:
-    """The tokens of a text, up to the first one that must not be there. Raises RequestError for that one."""
-    named: Token | None = None  # a name that asks elsewhere if a brace follows
+    """The tokens of a text. Raises RequestError at the first one that is refused."""
+    named: Token | None = None  # a name that hides SERVICE if a brace follows
     before: Token | None = None
     for token in tokens(text):
         if named is not None and token.text == "{":
@@ -73,7 +72,7 @@ def _readable(text: str) -> Iterator[Token]:
         if token.kind == "other":
             line, column = line_and_column(text, token.start)
             raise RequestSyntaxError(_UNREADABLE.get(token.text, f"{token.text!r} does not belong here"), line, column)
-        # Oxigraph needs no blank around a keyword, as in `trueSERVICESILENTex:a {`.
+        # Oxigraph accepts keywords without a space, as in `trueSERVICESILENTex:a {`.
         if token.kind == "word" and "SERVICE" in token.text.upper():
             raise _asks_elsewhere(text, token)
         if (
@@ -105,34 +104,37 @@ _UNREADABLE = {
 
 
 @dataclass(frozen=True)
-class Query:
-    """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE; columns: of a SELECT, as the store orders them."""
+class QueryOutline:
+    """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE.
+
+    unrepeatable: the first function in it whose value differs on each evaluation, if any. columns: the variables of a
+    SELECT, in the store's order.
+    """
 
     text: str
     form: str
     unrepeatable: str | None
-    """The first function in it whose value differs on each evaluation, if any."""
     columns: tuple[str, ...] = ()
 
 
-def query_outline(text: str) -> Query:
-    """What the tokens of a query tell, for those who leave its parsing to another process.
+def query_outline(text: str) -> QueryOutline:
+    """The outline of a query without parsing it; another process may parse it. columns stays empty.
 
-    Raises LimitExceededError, UnsupportedRequestError (SERVICE), and RequestSyntaxError for what is no text.
+    Raises LimitExceededError, UnsupportedRequestError (SERVICE), and RequestSyntaxError for invalid characters.
     """
     found = _checked(text)
     forms = (token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
     unrepeatable = (
         token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("
     )
-    return Query(text, next(forms, "SELECT"), next(unrepeatable, None))
+    return QueryOutline(text, next(forms, "SELECT"), next(unrepeatable, None))
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> QueryOutline:
     """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
     query = query_outline(text)
     try:
-        # Evaluation is lazy and the store empty: this is parser and planner alone.
+        # Evaluation is lazy, so this runs the parser and the planner only.
         answer = _EMPTY.query(text, custom_functions=FUNCTIONS)
     except SyntaxError as error:
         raise _syntax_error(error, text) from error
@@ -146,8 +148,8 @@ def parse_query(text: str) -> Query:
     return query
 
 
-def subscribable(text: str) -> Query:
-    """Checks a query that somebody wants to subscribe to. Raises RequestError with the reason."""
+def subscribable(text: str) -> QueryOutline:
+    """Checks a query for a subscription. Raises RequestError with the reason if it cannot be one."""
     query = parse_query(text)
     if query.form != "SELECT":
         raise UnsupportedRequestError(
@@ -162,7 +164,7 @@ def subscribable(text: str) -> Query:
 
 
 def declarations_and_body(text: str) -> tuple[str, list[Token]]:
-    """The text of a query's declarations, and the tokens that follow them."""
+    """The text of a query's declarations, and the tokens after them."""
     [(declarations, body)] = _segments(list(tokens(text)), end="")
     return _declared(text, declarations), body
 
@@ -175,7 +177,7 @@ def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None
     """The graphs that a query chooses by FROM and by FROM NAMED, None if it has neither. Raises RequestSyntaxError."""
     [(declarations, body)] = _segments(list(outside_data(tokens(text))), end="")
     prologue = _declared(text, declarations)
-    names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by whether NAMED stands before it
+    names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by NAMED
     for index, token in enumerate(body):
         if token.is_word("FROM"):
             named = index + 1 < len(body) and body[index + 1].is_word("NAMED")
@@ -201,10 +203,11 @@ def dataset_of(
     visible: Graphs,
     verb: str,
 ) -> Dataset:
-    """What a query of a client is evaluated over, which sees some graphs only (SPARQL 1.1 Query, 13).
+    """The dataset of a client's query (SPARQL 1.1 Query, 13). visible: the graphs that the client may use.
 
-    default_graphs, named_graphs: what the protocol chooses, which goes before the text; verb: what the client wants to
-    do to them. Raises AccessDeniedError for a chosen graph that is not visible, RequestSyntaxError.
+    default_graphs, named_graphs: the graphs chosen by the protocol, which take precedence over those of the text. verb:
+    the denied action, for the message. Raises AccessDeniedError for a chosen graph that is not visible,
+    RequestSyntaxError.
     """
     if visible.every:
         return Dataset(
@@ -225,7 +228,7 @@ def dataset_of(
 
 @dataclass(frozen=True)
 class DataOperation:
-    """INSERT DATA or DELETE DATA. data: the block with its braces."""
+    """INSERT DATA or DELETE DATA. prologue: the declarations; data: the block with its braces."""
 
     prologue: str
     delete: bool
@@ -234,7 +237,7 @@ class DataOperation:
 
 @dataclass(frozen=True)
 class ModifyOperation:
-    """DELETE/INSERT WHERE in all its forms. Templates and where are blocks with their braces.
+    """DELETE/INSERT WHERE in all its forms. delete, insert, where: blocks with their braces.
 
     with_graph, using, using_named: graph names as written, to be resolved with the prologue.
     """
@@ -267,8 +270,8 @@ Operation = DataOperation | ModifyOperation | GraphOperation
 def parse_update(text: str, now: datetime) -> list[Operation]:
     """The operations of an update request, in order.
 
-    now: what NOW() and the clock function stand for, one instant for the whole request.
-    Raises RequestSyntaxError with the place, UnsupportedRequestError (SERVICE, LOAD).
+    now: the value of NOW() and of the clock function in the whole request. Raises
+    RequestSyntaxError with the position, UnsupportedRequestError (SERVICE, LOAD).
     """
     found = _checked(text)
     segments = list(_segments(found))
@@ -280,7 +283,7 @@ def parse_update(text: str, now: datetime) -> list[Operation]:
             prologue += text[declarations[0].start : declarations[-1].end] + "\n"
         if body:
             repeated += len(prologue)
-            if repeated > REQUEST_BYTES_MAX:  # each operation is read together with its declarations
+            if repeated > REQUEST_BYTES_MAX:  # each operation is parsed together with its declarations
                 raise LimitExceededError(
                     f"the declarations before all operations have more than {REQUEST_BYTES_MAX} characters together; "
                     "declare fewer prefixes or send the operations in several requests"
@@ -290,7 +293,7 @@ def parse_update(text: str, now: datetime) -> list[Operation]:
 
 
 def _segments(found: Sequence[Token], end: str = ";") -> Iterator[tuple[list[Token], list[Token]]]:
-    """(declarations, operation) for each part that ends with the sign `end` outside of braces, or with the text."""
+    """(declarations, operation) of each part. A part ends with the sign end outside of braces, or with the text."""
     position = 0
     while position < len(found):
         start = position
@@ -306,10 +309,10 @@ def _segments(found: Sequence[Token], end: str = ";") -> Iterator[tuple[list[Tok
 
 
 def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]) -> None:
-    """Oxigraph's parser, without its evaluation: the first operation put in fails before any other runs.
+    """Parses an update by Oxigraph without executing it: an inserted first operation fails before all others.
 
-    Declarations after a semicolon are SPARQL 1.1 (production 29), but Oxigraph 0.5 does not take them: they are
-    moved to the front for the check, and blanked where they stood.
+    SPARQL 1.1 allows declarations after a semicolon (production 29), but Oxigraph 0.5 does not. They are moved to the
+    front for the check, and replaced by spaces. Raises RequestSyntaxError.
     """
     first = next((body[0] for _, body in segments if body), None)
     if first is None:
@@ -318,7 +321,7 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
         except SyntaxError as error:
             raise _syntax_error(error, text, len(text), 0) from error
         return
-    parts: list[str] = []  # the text behind the place where something is put in
+    parts: list[str] = []  # the text after the insertion
     moved: list[str] = []
     position = first.start
     seen_operation = False
@@ -336,14 +339,14 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
         raise _syntax_error(error, text, first.start, len(put_in)) from error
     except RuntimeError:
         return
-    raise AssertionError("the operation that was put in did not fail")
+    raise AssertionError("the inserted operation did not fail")
 
 
 def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -> Operation:
-    """Cuts up one operation, which the parser has accepted."""
+    """One operation that the parser has accepted, given its tokens."""
     words = [token.text.upper() for token in body]
     if words[0] == "LOAD" and words[1] == "SILENT":
-        return DataOperation(prologue, delete=False, data="{}")  # with SILENT a failure is a success without effect
+        return DataOperation(prologue, delete=False, data="{}")  # LOAD SILENT may fail without an error
     if words[0] == "LOAD":
         line, column = line_and_column(text, body[0].start)
         raise UnsupportedRequestError(
@@ -395,7 +398,7 @@ def _glued(text: str, token: Token) -> RequestSyntaxError:
 
 
 def _without_signs(text: str, body: Sequence[Token]) -> str:
-    """Quad patterns with signed numbers written as typed literals: in a WHERE, ``:p +2`` is a path and a number."""
+    """The text of quad patterns with signed numbers as literals: in a WHERE, ``:p +2`` is a path and a number."""
     parts, position = [], body[0].start
     for token, following in pairwise(body):
         if token.text in ("+", "-") and following.kind == "number" and token.end == following.start:
@@ -417,7 +420,7 @@ def _graph_operation(prologue: str, body: Sequence[Token], words: Sequence[str])
 
 
 def _block_end(body: Sequence[Token], position: int) -> int:
-    """Index of the brace that closes the one at position."""
+    """The index of the brace that closes the one at position."""
     depth = 0
     for index in range(position, len(body)):
         depth += {"{": 1, "}": -1}.get(body[index].text, 0)
@@ -427,7 +430,7 @@ def _block_end(body: Sequence[Token], position: int) -> int:
 
 
 def _with_instant(text: str, body: Sequence[Token], now: datetime) -> str:
-    """The text of the tokens with each NOW() replaced by the instant."""
+    """The text of the tokens, with each NOW() replaced by the time."""
     instant = f'"{now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
     parts, position = [], body[0].start
     for index, token in enumerate(body):
@@ -442,29 +445,28 @@ def _with_instant(text: str, body: Sequence[Token], now: datetime) -> str:
 _GLUED = "two words stand together without a blank, or a name cannot be read alone"
 
 VARIABLE = "urn:x-lamplighter:variable:"
-"""A template's variable stands in the scratch store as an IRI with this prefix."""
+"""Prefix of the IRIs that stand for a template's variables in the scratch store."""
 
 QuadPattern = Quad
 """A quad whose terms may be variables: IRIs that begin with `VARIABLE`."""
 
 
 def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]]:
-    """The quads in a block of quad data in canonical terms with fresh blank nodes, and the graphs it names.
+    """The quads of a block of quad data, with canonical terms and new blank nodes, and the graphs that it names.
 
-    The work is done by the store itself: the block is inserted into an empty one and read back. Raises
-    RequestSyntaxError.
+    The block is inserted into an empty store and read back. Raises RequestSyntaxError.
     """
     scratch = ox.Store()
     try:
         scratch.update(f"{prologue} INSERT DATA {block}")
     except SyntaxError as error:
-        # Oxigraph reads `GRAPHx:g` as a keyword and a name, and cuts elsewhere than the lexer then.
+        # Oxigraph reads `GRAPHx:g` as a keyword and a name, unlike the lexer.
         raise RequestSyntaxError(f"{_GLUED}: {block[:100]}") from error
     return [quad_from_native(quad) for quad in scratch], [str(name) for name in scratch.named_graphs()]
 
 
 def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[str, ...]]:
-    """The quad patterns of a template and the variables in it, sorted."""
+    """The quad patterns of a template, and its variables, sorted."""
     named, variables = _variables_as_names(block)
     patterns, _ = data_quads(prologue, named)
     return tuple(patterns), variables
@@ -528,6 +530,6 @@ def _resolved(prologue: str, name: str) -> str:
 
 
 def canonical(prologue: str, raw: str) -> Term:
-    """The store's term for a constant as written. Raises RequestSyntaxError."""
+    """The canonical term of a constant as written. Raises RequestSyntaxError."""
     patterns, _ = data_quads(prologue, f"{{ <urn:x> <urn:x> {raw} }}")
     return patterns[0].o

@@ -1,9 +1,9 @@
-"""Request text -> its constants and what is left, the skeleton, in a few microseconds.
+"""Request text -> its constants and its skeleton, the text without them, in a few microseconds.
 
-Texts that differ only in their constants have one skeleton, and what was learned from the first of them
-(`engine.matching.shapes`, `engine.updating.by_plan`) serves the others. One expression finds the constants. It may be
-mistaken about them, in odd spellings; whoever compiles a skeleton compares them with the tokens and takes
-the text as a whole if they differ.
+Texts that differ only in their constants have the same skeleton, so what is compiled for the first of them serves the
+others (`engine.matching.spellings`, `engine.updating.by_plan`). One regular expression finds the constants. In unusual
+spellings it may be wrong. Code that compiles a skeleton therefore compares it with the tokens (`skeleton_of`), and
+takes the text as a whole if they differ.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.terms import XSD, Term
 
 CONSTANTS_MAX = 96
-"""A text with more constants (bulk data, a long VALUES) has no skeleton of its own."""
+"""A text with more constants, such as bulk data, has no skeleton."""
 TEXT_MAX = 32_768
-"""Characters of the longest text with a skeleton: what is remembered shall not be long."""
+"""Characters of the longest text with a skeleton; skeletons are cached."""
 TERM_MAX = 256
-"""Characters of the longest constant that is remembered."""
+"""Characters of the longest cached constant."""
 CANONICAL_MAX = 1024
-"""Characters of the longest term that is remembered for one: a short name may stand for a long IRI."""
+"""Characters of the longest cached term: a short name may stand for a long IRI."""
 PROLOGUES_MAX = 64
-"""Prologues whose constants are remembered."""
+"""Prologues whose constants are cached."""
 TERMS_MAX = 20_000
-"""Constants remembered, under all prologues together."""
+"""Cached constants of all prologues together."""
 
 _IRI = r'<[^<>"{}|^`\\\s]*+>'
 _PROLOGUE = re.compile(rf"\s*+(?:(?:PREFIX\s++[^\s:<>]*+:\s*+{_IRI}|BASE\s*+{_IRI})\s*+)*", re.I)
-# Where a constant cannot begin, behind what may belong to one, none is looked for: so a text of `a-a-a` or `\"\"\"` is
-# read once, and not from each of its places to its end.
+# The lookbehinds keep the scan linear: no constant begins behind a character that may belong to one, so a text of
+# `a-a-a` or `\"\"\"` is read once, and not from each position to its end.
 _CONSTANT = re.compile(
     rf"""( {_IRI}
          | (?:"(?<!\\")(?!"")[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"|'(?<!\\')(?!'')[^'\\\n\r]*+(?:\\.[^'\\\n\r]*+)*+')
@@ -41,7 +41,7 @@ _CONSTANT = re.compile(
          )""",
     re.X,
 )
-# Absolute IRIs that no resolution changes, and literals that are canonical as they stand.
+# Absolute IRIs that resolution leaves unchanged, and literals in canonical form.
 _PLAIN_IRI = re.compile(
     r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
     r"|urn:[a-z0-9]+:[A-Za-z0-9_:-]+)(?:\#[A-Za-z0-9_.-]*)?>"
@@ -56,7 +56,7 @@ _INSTANT = re.compile(
 
 
 class Lifted(NamedTuple):
-    """skeleton: the text between the constants and what kind each of them is; terms: the constants, canonical."""
+    """skeleton: the text, with a mark for the kind of each constant; terms: the constants, canonical."""
 
     prologue: str
     skeleton: str
@@ -64,11 +64,11 @@ class Lifted(NamedTuple):
 
 
 Known = dict[str, tuple[str, Term]]
-"""Constant as written -> what stands for it in a skeleton, and its canonical term."""
+"""Constant as written -> its mark in the skeleton, and its canonical term."""
 
 
 class Lifter:
-    """Lifts constants out of texts. canonical: the term of a constant as written under a prologue; may raise."""
+    """Lifts constants out of texts, and caches them. canonical: (prologue, constant as written) -> term; may raise."""
 
     def __init__(self, canonical: Callable[[str, str], Term]) -> None:
         self._canonical = canonical
@@ -76,7 +76,7 @@ class Lifter:
         self._size = 0
 
     def lift(self, text: str) -> Lifted:
-        """Raises ValueError for a text that has no skeleton, and what `canonical` raises."""
+        """The skeleton and the constants of a text. Raises ValueError if it has none, and the errors of canonical."""
         if len(text) > TEXT_MAX or "\x01" in text:
             raise ValueError("a text that is taken as a whole")
         found = _PROLOGUE.match(text)
@@ -107,7 +107,7 @@ class Lifter:
         return (known.get(raw) or self._entry(prologue, raw, known))[1]
 
     def known(self, prologue: str) -> Known:
-        """What is remembered of the constants under a prologue that has been seen."""
+        """The cached constants of a prologue."""
         return self._known.setdefault(prologue, {})
 
     def _entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
@@ -117,7 +117,7 @@ class Lifter:
             return kind, term
         self._size += 1
         if self._size > TERMS_MAX:
-            for entries in self._known.values():  # in place, since recognisers look in them too
+            for entries in self._known.values():  # in place, since recognisers refer to them
                 entries.clear()
             self._size = 1
         entry = known[raw] = (kind, term)
@@ -125,11 +125,11 @@ class Lifter:
 
 
 IRI, STRING, TYPED, INTEGER, NUMBER = "\x01i\x01", "\x01s\x01", "\x01t\x01", "\x01n\x01", "\x01d\x01"
-"""What stands in a skeleton for a constant; the grammar takes all constants of a kind in the same places."""
+"""The marks of constants in a skeleton, by kind. The grammar allows all constants of a kind in the same places."""
 
 
 def kind_of(raw: str) -> str:
-    """What stands in a skeleton for a constant as it is written."""
+    """The mark of a constant as written."""
     if raw[0] in "\"'":
         return STRING if raw[-1] == raw[0] else TYPED
     if raw[0] in _DIGITS:
@@ -141,7 +141,7 @@ _DIGITS = frozenset("0123456789")
 
 
 def _plain(raw: str) -> Term | None:
-    """The canonical term, for those constants where it is seen at once."""
+    """The canonical term of a constant that is in canonical form, else None."""
     if raw[0] == "<":
         return raw if _PLAIN_IRI.fullmatch(raw) else None
     if raw[0] == '"':
@@ -154,7 +154,7 @@ def _plain(raw: str) -> Term | None:
 
 
 def skeleton_of(text: str, start: int, found: Sequence[Token], spans: Sequence[tuple[int, int]]) -> str:
-    """What `Lifter.lift` should have made of the text after start, going by its tokens."""
+    """The skeleton of the text after start by its tokens; `Lifter.lift` should give the same."""
     parts = []
     for first, end in spans:
         parts.append(text[start : found[first].start])
@@ -170,9 +170,9 @@ _AFTER = frozenset(" \t\r\n;,)}")
 
 
 class Recogniser:
-    """One expression for the texts of a skeleton that agree in some constants, and have the same ones equal.
+    """A regular expression for the texts of one skeleton that have the same fixed constants and the same ones equal.
 
-    Cheaper than `Lifter.lift`, which does not know what is to come.
+    It is faster than `Lifter.lift`, which works for any text.
     """
 
     def __init__(self, pattern: re.Pattern[str], term: Callable[[str], Term], known: Known, sources: list[Any]) -> None:
@@ -182,7 +182,7 @@ class Recogniser:
         self._sources = sources
 
     def terms(self, text: str) -> list[Term] | None:
-        """The constants of a text, None for a text that is no such one. May raise as `Lifter.lift`."""
+        """The constants of a text, None if it does not match. May raise as `Lifter.lift`."""
         found = self._match(text)
         if found is None:
             return None
@@ -197,9 +197,9 @@ class Recogniser:
 def recogniser(
     text: str, lifted: Lifted, lifter: Lifter, spans: Sequence[tuple[int, int]], fixed: set[int]
 ) -> Recogniser | None:
-    """A recogniser made after a text. spans: the places of its constants; fixed: numbers of those that stay the same.
+    """A recogniser for texts like this one. spans: the positions of its constants; fixed: numbers of the fixed ones.
 
-    None for texts with constants that are delimited by nothing but their own characters.
+    None if a constant of the text is not followed by a delimiter.
     """
     parts: list[str] = []
     sources: list[Any] = []

@@ -1,4 +1,4 @@
-"""What is remembered of texts: the last used ones, and only so many characters of them."""
+"""A cache for values that belong to request texts, bounded in entries and in characters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """Keys and their values; the one that was used longest ago goes first, when there are more of them than
-    `entries_max` or more characters than `characters_max`.
+    """An LRU cache with at most entries_max entries and characters_max characters.
 
-    A bound on entries alone bounds no memory where the texts are a client's and may be long. One that is longer than
-    all may be together is not remembered.
+    A limit on entries alone does not limit the memory, because clients send texts of any length. A value with more than
+    characters_max characters is not stored.
     """
 
     def __init__(self, entries_max: int, characters_max: int) -> None:
@@ -28,14 +27,14 @@ class Remembered(Generic[K, V]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[K]:
-        """From the one that goes first."""
+        """The keys, the least recently used one first."""
         return iter(self._entries)
 
     def __contains__(self, key: K) -> bool:
         return key in self._entries
 
     def get(self, key: K) -> V | None:
-        """The value, None for a key that is not remembered. It counts as used."""
+        """The value, None for an unknown key. Marks the key as used."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -43,7 +42,7 @@ class Remembered(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, characters: int) -> list[tuple[K, V]]:
-        """Remembers a value that takes so many characters; returns what is not remembered any more."""
+        """Stores a value; returns the evicted entries. characters: the length to count for it."""
         self.pop(key)
         self._entries[key] = value, characters
         self.characters += characters

@@ -61,7 +61,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.protocol import Results, Resume, is_long
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.clock_function import query_at
-from lamplighter.engine.sparql.requests import Query, query_outline
+from lamplighter.engine.sparql.requests import QueryOutline, query_outline
 from lamplighter.engine.store.quad_store import Select
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, check_access, resolved
@@ -785,7 +785,7 @@ class Runner:
         self.counters.updates += 1
         return outcome
 
-    def outline(self, sparql: str) -> Query:
+    def outline(self, sparql: str) -> QueryOutline:
         """What the tokens of a client's query tell (`query_outline`), which are read in the loop.
 
         Raises LimitExceededError, UnsupportedRequestError, RequestSyntaxError.
@@ -808,7 +808,7 @@ class Runner:
 
     def query(
         self,
-        query: Query,
+        query: QueryOutline,
         media_type: str,
         default_graphs: Sequence[Term] | None,
         named_graphs: Sequence[Term] | None,

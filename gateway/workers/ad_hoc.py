@@ -41,7 +41,7 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.sparql.requests import Query, parse_query
+from lamplighter.engine.sparql.requests import QueryOutline, parse_query
 from lamplighter.engine.store.quad_store import query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
@@ -160,7 +160,7 @@ class Reader:
     def start(
         self,
         store: ox.Store,
-        query: Query,
+        query: QueryOutline,
         media_type: str,
         default_graphs: Sequence[Term | None] | None,
         named_graphs: Sequence[Term] | None,
@@ -572,7 +572,7 @@ def _keep_readable(sink: int, store: str) -> None:
 
 def _answer(
     store: ox.Store,
-    query: Query,
+    query: QueryOutline,
     media_type: str,
     default_graphs: Sequence[Term | None] | None,
     named_graphs: Sequence[Term] | None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from lamplighter.engine.errors import MalformedRequestError, RequestError
-from lamplighter.engine.sparql.requests import Query
+from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, SOLUTION_FORMATS
 
 _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
@@ -39,7 +39,7 @@ class Accepted:
     media_type: str
 
 
-def for_query(request: Request, query: Query) -> Accepted:
+def for_query(request: Request, query: QueryOutline) -> Accepted:
     """The format for the answer to a query. Raises NotAcceptableError."""
     return accepted(request, SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS)
 
