@@ -1,4 +1,4 @@
-"""What a record of the change log says, a constructor for each type. `LogWriter.append` adds place and clocks."""
+"""The content of a change-log record, with a constructor for each type. `LogWriter.append` adds place and clocks."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def commit(
 
 
 def timer(timer: Timer, cause: Cause | None = None, request: str | None = None, client: str | None = None) -> Entry:
-    """A delayed update is pending from now on."""
+    """A delayed update becomes pending."""
     return Entry("timer", cause, request, client, timer=timer)
 
 
 def cancel(name: str, cause: Cause) -> Entry:
-    """The delayed update with that id is not pending any more, and had no effect."""
+    """The delayed update with that id is no longer pending and had no effect."""
     return Entry("cancel", cause, cancel=name)
 
 

@@ -1,7 +1,7 @@
-"""What the change log needs beside its writer: sealing, snapshots, and room.
+"""Upkeep of the change log: sealing, snapshots, retention.
 
-One task, in turns, beside the loop that takes requests: the disk is waited for in threads, the dataset is read in a
-fork. Whatever fails here is tried again, and nobody but the operator hears of it.
+One task beside the event loop's requests: threads wait for the disk, and a fork reads the dataset. A failed step is
+logged and retried; clients do not notice.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ logger = EventLogger(__name__)
 
 PAUSE_S = 1.0
 LOOK_TURNS = 60
-"""The files are looked at that often in any case; a log of a gigabyte has some thousand."""
+"""The files are listed at least every so many turns; a log of a gigabyte has some thousand."""
 _AGAIN_S = 10.0
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A snapshot under way. head: where it stands; content: its bytes as they come from the fork."""
+    """A snapshot in progress. head: its place; content: its bytes, as the fork delivers them."""
 
     head: Record
     content: Answer
 
 
 class Owner(Protocol):
-    """Whoever owns the engine, and does these things in their turn."""
+    """The owner of the engine, which does these steps in their turn."""
 
     def take_snapshot(self) -> asyncio.Future[Taken]:
-        """Forks. The outcome is there when every record up to it is as durable as the policy says."""
+        """Forks. The outcome is set when every record up to it is as durable as the policy requires."""
         ...
 
     def note_gap(self, gap: Gap) -> asyncio.Future[None]:
@@ -56,7 +56,7 @@ class Owner(Protocol):
 
 
 class LogKeeper:
-    """The turns. failed: is told of damage, for people; in_thread: where the disk is waited for."""
+    """The upkeep. failed: called with a description of damage; in_thread: runs a function that waits for the disk."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class LogKeeper:
         self._unsealable: set[SegmentName] = set()
         self._cramped = False
         self._turns = 0
-        self._looked_at = -1  # how many segments had ended when the files were last looked at
+        self._looked_at = -1  # segments that had ended when the files were last listed
         self._one_at_a_time = asyncio.Lock()
         self.snapshot = (0, 0)
         """The place of the newest snapshot."""
         self.sealed = 0
         self.evicted = 0
         self.used = 0
-        """Bytes on the disk, when last looked at."""
+        """Bytes on the disk, when last measured."""
 
     async def run(self) -> None:
         """Takes turns until cancelled."""
@@ -103,12 +103,12 @@ class LogKeeper:
             ended, due = self._log.ended, self._snapshot_due()
             self._turns += 1
             if ended == self._looked_at and not due and self._turns % LOOK_TURNS:
-                return  # nothing has come that could be sealed or take room
+                return  # there is nothing new to seal or to make room for
             try:
                 await self._seal()
                 if due:
                     await self._take_snapshot()
-            except (OSError, GatewayError):  # it may be for want of room
+            except (OSError, GatewayError):  # the disk may be full
                 await self._make_room()
                 raise
             await self._make_room()
@@ -145,7 +145,7 @@ class LogKeeper:
         if not log.sequence or (log.epoch, log.sequence) == self.snapshot:
             return False
         if self.snapshot[0] != log.epoch and log.epoch > 1:
-            return True  # what came before the gap is not to be read again
+            return True  # records before the gap must not be read again
         base = self.snapshot[1] if self.snapshot[0] == log.epoch else 0
         return log.sequence - base >= max(self._settings.snapshot_records, self._owner.quad_count // 4)
 
@@ -170,7 +170,7 @@ class LogKeeper:
                 await self._in_thread(disk.sync, file)
             finally:
                 disk.close(file)
-            await self._in_thread(lambda: self._log.sync(always=True))  # it must not know more than the log
+            await self._in_thread(lambda: self._log.sync(always=True))  # it must not contain more than the log
             disk.rename(temporary, folder / str(name))
             await self._in_thread(disk.sync_folder, folder)
         except BaseException:
@@ -209,7 +209,7 @@ class LogKeeper:
                 self._log.disk.remove(path)
             self.evicted += 1
         if excess > 0 and not self._cramped:
-            self._cramped = True  # said once
+            self._cramped = True  # logged once
             logger.warning("change log over its limit, nothing left to remove", bytes_max=bytes_max)
             if not going and self._log.sequence:
                 await self._take_snapshot()

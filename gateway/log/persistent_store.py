@@ -1,9 +1,9 @@
 """The dataset in a store on disk (RocksDB), for more data than fits into memory; the change log stays the truth.
 
-The store is a copy of what the log says, ahead of the newest snapshot, and written without being synced. It may be
-used again when nothing was lost since the gateway wrote to it: it was closed in order, or the machine has not
-restarted, so that the kernel still has what a killed gateway wrote. Then it is taken back to the snapshot, from
-where the log is replayed as over a dataset in memory. Otherwise it is built anew.
+The store is a copy of the log's state, ahead of the newest snapshot, and is written without sync. A start reuses it if
+nothing was lost since the last write: it was closed cleanly, or the machine has not restarted, so that the kernel still
+has the writes of a killed gateway. It is then rolled back to the snapshot, and the log is replayed as for a dataset in
+memory. Otherwise it is rebuilt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = EventLogger(__name__)
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """`<data>/store.json`: whose store it is, in which boot of the machine it was opened, whether it was closed."""
+    """`<data>/store.json`: the gateway of the store, the boot in which it was opened, whether it was closed."""
 
     gateway: str
     boot: str
@@ -33,7 +33,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class PersistentStore:
-    """The folder of a store, before it is opened and after it was closed. path: that folder; log: opened."""
+    """The folder of a store, before it is opened and after it was closed. path: of the folder; log: opened."""
 
     def __init__(self, path: Path, log: LogWriter, boot: str) -> None:
         self.path = path
@@ -42,15 +42,15 @@ class PersistentStore:
         self._mark = log.data / "store.json"
 
     def usable(self, epoch: int, sequence: int, *, anew: bool = False) -> QuadDelta | None:
-        """What takes the store back to a record, whatever it has of the later ones; None if it has to be built anew,
-        or shall be, and then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
+        """The delta that rolls the store back to a record, whatever it has of later ones. None if it has to be rebuilt;
+        then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
         delta = self._way_back(epoch, sequence) if self._trusted() and not anew else None
         try:
             if delta is None and self.path.exists():
                 self.emptied()
             try:
                 self._write_mark(closed=False)
-            except OSError:  # the disk is full; without a mark the next start trusts nothing
+            except OSError:  # the disk is full; without a mark the next start rebuilds the store
                 self._log.disk.remove(self._mark)
         except OSError as error:
             raise ConfigurationError(
@@ -59,7 +59,7 @@ class PersistentStore:
         return delta
 
     def emptied(self) -> None:
-        """Removes what is there. Raises OSError."""
+        """Removes the store. Raises OSError."""
         logger.warning("store rebuilt", path=self.path)
         self._log.disk.remove(self._mark)
         shutil.rmtree(self.path)
@@ -83,7 +83,7 @@ class PersistentStore:
                 for name in names:
                     graphs.setdefault(name, present)
         if reader.damage is not None:
-            return None  # it may have what the log has lost
+            return None  # it may have quads that the log has lost
         return QuadDelta(
             removed=tuple(quad for quad, present in quads.items() if not present),
             added=tuple(quad for quad, present in quads.items() if present),
@@ -92,7 +92,7 @@ class PersistentStore:
         )
 
     def closed(self) -> None:
-        """To be called when everything is durable. Raises OSError."""
+        """Marks the store as closed; everything must be durable. Raises OSError."""
         self._write_mark(closed=True)
 
     def _write_mark(self, *, closed: bool) -> None:

@@ -1,14 +1,14 @@
-"""Reads the change log from its files: every good record in order, and what comes of torn tails and of damage.
+"""Reads the change log from its files: every good record in order, torn tails, damage.
 
-A start never writes to the files of earlier ones. It begins a segment of its own, and that this one goes on
-where the good records ended says of whatever stood behind them that it is no part of the log:
+A start never writes to the files of earlier starts. It begins a new segment that continues where the good records
+ended. Everything behind those records is then no longer part of the log:
 
-- a segment whose first record follows the last good one: what could not be read was a torn tail;
-- a segment that begins with a gap record which takes up there: it was damage, and an epoch ended. The same if the
-  segment before has good records further on: they could not be applied.
+- a segment whose first record follows the last good one: the unreadable part was a torn tail;
+- a segment that begins with a gap record at that place: it was damage, and an epoch ended. The same holds if the
+previous segment has good records further on: they could not be applied.
 
-What nothing follows is judged here: a write that the power or a kill cut short, which nobody was promised
-anything about, or damage (design 4.6).
+If nothing follows, the reader decides: the unreadable part is an unacknowledged write that a power cut or a kill cut
+short, or it is damage (design 4.6).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Where the good records of a segment end. offset: in its file; bytes: how many are left; proven: by themselves
-    they prove that something is missing which was durable."""
+    """Where the good records of a segment end. offset: in its file; bytes: how many are left; proven: whether they
+    prove that durable records are missing."""
 
     segment: Segment
     offset: int
@@ -57,7 +57,7 @@ class Trouble:
 
 @dataclass
 class Damage:
-    """Records that were durable cannot be read. aside: the segments that hold what is left of them."""
+    """Durable records cannot be read. aside: the segments with the rest of them."""
 
     reason: str
     aside: list[Segment] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Unfollowable:
 
 
 def segments(folder: Path) -> list[Segment]:
-    """The segments in the order of their records. Where one is there both sealed and not, the one that is whole."""
+    """The segments in the order of their records. If one exists both sealed and unsealed, the complete one."""
     found: dict[tuple[int, int], Segment] = {}
     for path in sorted(folder.iterdir()):
         name = segment_name(path.name)
@@ -80,22 +80,22 @@ def segments(folder: Path) -> list[Segment]:
             continue
         segment = Segment(path, name)
         other = found.get(segment.begin)
-        # A seal is the last step of sealing; without it the segment that it was made from is still there.
+        # The seal is written last. Without it, the original segment still exists.
         if other is None or (segment.sealed and seal_of(segment) is not None):
             found[segment.begin] = segment
     return [found[begin] for begin in sorted(found)]
 
 
 def seal_of(segment: Segment) -> Seal | None:
-    """The seal beside a segment, None if there is none that can be read."""
+    """The seal beside a segment, None if there is no readable one."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((segment.path.parent / seal_name(segment.name)).read_bytes(), type=Seal)
     return None
 
 
 def ends(found: Iterable[Segment]) -> dict[int, int]:
-    """The epochs that recoveries ended, by the gap records that begin the next ones: the first sequence of each that is
-    no part of the log any more, though it may be there."""
+    """The epochs that recoveries ended, from the gap records that begin the next ones: for each, the first sequence
+    that is no longer part of the log, though its record may exist."""
     first = (_first(segment) for segment in found if segment.name.first == 1 and segment.name.epoch > 1)
     gaps = (record.gap for record in first if record is not None and record.gap is not None)
     return {gap.epoch: gap.first for gap in gaps if gap.last is None}
@@ -110,11 +110,11 @@ def contents(path: Path) -> bytes:
 
 
 class LogReader:
-    """Iterates over the records behind a position, once; afterwards the attributes tell how it ended.
+    """Iterates over the records behind a position, once; afterwards the attributes describe the end.
 
-    epoch, sequence: the position, then that of the last good record. boot: that of the machine, None when whoever
-    reads has no part in it; then a tail that could not be read is never judged to be damage without proof.
-    unfollowable: a record that is to be taken for damage.
+    epoch, sequence: the position, then that of the last good record. boot: of the machine, None for other readers than
+    the gateway; then an unreadable tail is never called damage without proof. unfollowable: a record that counts as
+    damage.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class LogReader:
         self.sequence = sequence
         self.segments = segments(folder)
         self.unread: list[Segment] = []
-        """Segments that are no part of the log any more: another one goes on where their good records ended."""
+        """Segments that are no longer part of the log: another one continues where their good records ended."""
         self.torn: list[Trouble] = []
-        """Tails that were cut off at this place, by what interrupted the writing of them."""
+        """Tails that an interrupted write left and that were cut off at this place."""
         self.damage: Damage | None = None
         self._boot = boot
         self._last_boot: str | None = None
@@ -175,7 +175,7 @@ class LogReader:
         )
 
     def _read(self, segment: Segment) -> Generator[Record, None, Trouble | None]:
-        """Its good records behind the position; returns what is wrong with the rest, None for nothing."""
+        """Its good records behind the position; returns what is wrong with the rest, None if there is no rest."""
         data = contents(segment.path)
         lines = FrameReader(data)
         missing = False
@@ -184,7 +184,7 @@ class LogReader:
                 record = decode(line)
             except ValueError as error:
                 lines.stop(str(error))
-                missing = _whole(line)  # nothing was cut short, so it was durable
+                missing = _whole(line)  # no write was cut short, so it was durable
                 break
             self._last_boot = record.boot
             if (record.epoch, record.seq) <= (self.epoch, self.sequence):
@@ -207,7 +207,7 @@ class LogReader:
         return Trouble(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
 
     def _unfit(self, record: Record) -> str:
-        """Why a record that could be read is to be taken for damage, "" if it is not."""
+        """Why a readable record counts as damage, "" if it does not."""
         end = self._ends.get(record.epoch)
         if end is not None and record.seq >= end:
             return "an earlier start set aside what follows"
@@ -215,8 +215,8 @@ class LogReader:
         return unfollowable.reason if unfollowable and (record.epoch, record.seq) == unfollowable.place else ""
 
     def _proven(self, lines: FrameReader) -> bool:
-        """Whether what cannot be read was durable once: the machine has not lost power since, and more than the end
-        of a single write is bad; or a record further on says so."""
+        """Whether the unreadable part was durable: the machine has not lost power since, and more than the end of a
+        single write is bad; or a later record proves it."""
         same_boot = self._boot is not None and self._last_boot == self._boot
         if same_boot and lines.tail.blocks:
             return True
@@ -246,10 +246,10 @@ def _first(segment: Segment) -> Record | None:
 
 
 class CheckedLines:
-    """Iterates over the good lines of a segment, without newlines; then `reason` says what is wrong behind them, ""
-    for nothing. Holds the file, not the lines.
+    """Iterates over the good lines of a segment, without newlines. Afterwards `reason` says what is wrong behind them,
+    "" if nothing is. Keeps the file in memory, not the lines.
 
-    end: the first sequence that is no part of the log any more, if a recovery ended the epoch (`ends`).
+    end: the first sequence that is no longer part of the log, if a recovery ended the epoch (`ends`).
     """
 
     def __init__(self, segment: Segment, end: int | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Retention: what of the log may go when it takes more room than it was given (design section 5).
+"""Retention: which files of the log may be removed when it is over its limit (design section 5).
 
-Never what a start needs: the log behind the older of the two snapshots. Of the rest the oldest goes first,
-without further words if it has been shipped, else with a gap record that says which records are gone.
+Files that a start needs are kept: the log behind the older of the two snapshots. Of the others, the oldest is removed
+first. If it was not shipped, a gap record names the removed records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lamplighter.gateway.log.reader import Segment, segments
 from lamplighter.gateway.log.snapshots import KEPT, snapshots
 
 DAMAGED_SHARE = 4
-"""What was set aside may take one part in so many of the room."""
+"""Damaged files may take one part in so many of the limit."""
 
 
 class Shipped(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Shipped(msgspec.Struct, frozen=True):
 
 
 def shipped(data: Path) -> tuple[int, int]:
-    """(epoch, sequence) up to which everything has been shipped."""
+    """(epoch, sequence) up to which everything was shipped."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         cursor = msgspec.json.decode((data / "shipped.json").read_bytes(), type=Shipped)
         return cursor.epoch, cursor.last
@@ -36,7 +36,7 @@ def shipped(data: Path) -> tuple[int, int]:
 
 
 def used(data: Path) -> int:
-    """Bytes that log, snapshots and what was set aside take."""
+    """Bytes of log, snapshots and damaged files."""
     return sum(_size(path) for folder in ("log", "snapshots", "damaged") for path in (data / folder).iterdir())
 
 
@@ -53,7 +53,7 @@ def evictable(data: Path) -> Iterator[Segment]:
 
 
 def gaps(lost: Iterable[Segment], bytes_max: int) -> list[Gap]:
-    """What gap records say of segments that go before they were shipped: one for those that follow each other."""
+    """Gap records for segments that are removed before they were shipped: one for adjacent segments."""
     found: list[Gap] = []
     reason = f"the log was over log.bytes_max = {bytes_max} before these records were shipped"
     for segment in lost:
@@ -75,7 +75,7 @@ def size(segment: Segment) -> int:
 
 
 def too_much_damaged(data: Path, bytes_max: int) -> list[Path]:
-    """The oldest of the files that were set aside, as many as are too many."""
+    """The oldest damaged files beyond their share."""
     found = sorted((data / "damaged").iterdir(), key=lambda path: path.stat().st_mtime)
     excess = sum(map(_size, found)) - bytes_max // DAMAGED_SHARE
     result = []

@@ -1,7 +1,7 @@
-"""Sealing: segments that are not written to any more become small, whole files with a hash that names its predecessor.
+"""Sealing: finished segments become small, complete files, each with the hash of its predecessor.
 
-Compressed in one frame they take two thirds of the bytes. A sealed segment never changes. Its seal stands beside it and
-is written last; what a crash leaves of an unfinished sealing is made again.
+Compressed in one frame, they take two thirds of the bytes. A sealed segment never changes. Its seal is a file beside it
+and is written last; after a crash, an unfinished sealing is done again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lamplighter.gateway.log.reader import CheckedLines, Segment, ends, seal_of,
 
 def unsealed(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
     """Segments that wait to be sealed, oldest first. current: the one that is being written; epoch, sequence: of the
-    last record: what would begin behind it has none, and the next segment to be begun may take its name."""
+    last record. A segment that begins behind it has no records, and the next segment may take its name."""
     return [
         segment
         for segment in segments(folder)
@@ -31,7 +31,7 @@ def unsealed(folder: Path, current: SegmentName | None, epoch: int, sequence: in
 
 
 def superseded(folder: Path) -> list[Path]:
-    """Files of segments that are sealed already; whoever sealed them was interrupted before the last step."""
+    """Files of segments that are already sealed; the sealing was interrupted before the last step."""
     whole = {segment.begin for segment in segments(folder) if segment.sealed}
     names = [(path, segment_name(path.name)) for path in folder.iterdir()]
     return [path for path, name in names if name and name.last is None and (name.epoch, name.first) in whole]
@@ -80,7 +80,7 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
 
 
 class _Compressed:
-    """Lines in one frame; the lines themselves, ten times as much, are never there together."""
+    """Lines in one frame; the lines, ten times as large, are never in memory together."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._lines = lines

@@ -1,9 +1,9 @@
-"""Snapshots: everything that the gateway knew at one record, so that a start need not read the log from its beginning.
+"""Snapshots: the gateway's whole state at one record, so that a start need not read the log from its beginning.
 
 A snapshot is a segment of records of the type ``snapshot`` (design section 5): the first has the names of the graphs
-and the gateway's own state, those between the quads, the last their number. It is written by a fork of the gateway,
-which has the dataset as it stood, while updates go on; it gets its name when it is whole and every record before it
-is durable. The two newest are kept, and the log behind the older one: a start that cannot read the newest takes that.
+and the gateway's own state, those between have the quads, the last has their number. A fork of the gateway writes it
+from its copy of the dataset, while updates continue. It gets its name when it is complete and every record before it is
+durable. The two newest are kept, and the log behind the older one: a start that cannot read the newest uses that.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ KEPT = 2
 _LEVEL = 3
 
 Place = tuple[int, int]
-"""Epoch and sequence, the name of a record for ever; written ``1/17``."""
+"""Epoch and sequence, the permanent name of a record; written ``1/17``."""
 
 _NAME_CHARACTERS_MAX = 200
 _LINE_CHARACTERS = 8 * 1024 * 1024
-"""Of the terms in a line of a snapshot, unless a single quad has more; with escapes far below `LINE_BYTES_MAX`."""
+"""Bytes of the terms in a line of a snapshot, unless a single quad has more; with escapes far below
+`LINE_BYTES_MAX`."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
-"""A longer line is no snapshot's; earlier versions wrote long ones."""
+"""Longest line of a snapshot; earlier versions wrote long ones."""
 
 
 def shown(place: Place) -> str:
@@ -49,7 +50,7 @@ def place_of(record: Record) -> Place:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A file that claims to be one; its name says which record it stands at."""
+    """A file with the name of a snapshot; the name has its record."""
 
     path: Path
     epoch: int
@@ -107,16 +108,16 @@ def read_snapshot(
 ) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
     """The first record of a snapshot, and its quads in batches.
 
-    place: where it must stand; content: what is in the file, for whoever cannot open it. Raises ChangeLogError as soon
-    as anything is wrong, also while the quads are read: whoever has come to their end knows that the file is whole. A
-    newer program's file: ConfigurationError.
+    place: its expected record; content: the bytes of the file, where it cannot be opened. Raises ChangeLogError at the
+    first error, also while the quads are read: after the last of them, the file is known to be complete. Raises
+    ConfigurationError for the file of a newer program.
     """
     records = _snapshot_records(path, place, content)
     return next(records), (record.a for record in records if record.a)
 
 
 def _check_head(head: Record) -> None:
-    """Raises ValueError. What a person or the log is going to be told of a snapshot is in here, too."""
+    """Raises ValueError, also for invalid texts that would be shown or logged."""
     if len(head.gw) > _NAME_CHARACTERS_MAX or not head.gw.isprintable():
         raise ValueError(f"gw is no name of a gateway, of up to {_NAME_CHARACTERS_MAX} printable characters")
     checked_moment("ts", head.ts)
@@ -163,7 +164,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Base:
-    """Where a start begins: the newest snapshot that is whole, and what is wrong with newer ones. None of it there:
+    """The beginning of a start: the newest complete snapshot, and what is wrong with newer ones. Without a snapshot:
     before the first record."""
 
     snapshot: Snapshot | None
@@ -181,14 +182,14 @@ class Base:
 
 
 def newest(folder: Path, passed_over: Mapping[Place, str] = MappingProxyType({})) -> Base:
-    """The newest snapshot that can be read from end to end. passed_over: those that cannot be used, and why."""
+    """The newest complete snapshot. passed_over: those that cannot be used, and why."""
     errors: list[ChangeLogError] = []
     for snapshot in reversed(snapshots(folder)):
         try:
             if snapshot.place in passed_over:
                 raise ChangeLogError(passed_over[snapshot.place], path=snapshot.path, hint="an older one was taken")
             first, quads = read_snapshot(snapshot.path, snapshot.place)
-            deque(quads, maxlen=0)  # to their end, behind which it is known to be whole
+            deque(quads, maxlen=0)  # to their end: only then it is known to be complete
             return Base(snapshot, first, tuple(errors))
         except ChangeLogError as error:
             errors.append(error)

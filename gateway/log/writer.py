@@ -1,4 +1,4 @@
-"""The change log on disk: one writer that appends, makes durable and begins where an earlier one ended.
+"""The change log on disk: one writer that appends, syncs, and continues where an earlier one ended.
 
 ::
 
@@ -9,10 +9,9 @@
     <data>/snapshots/1-000000000999.ndjson.zst    what was known at that record (`gateway.log.snapshots`)
     <data>/damaged/...                      what recovery set aside
 
-A record is written with one `write`, and is durable after `sync`. A segment is written by one run and in one go:
-after a write that failed, and at each start, another one is begun, and before it gets its first record everything
-before that is made durable. So nothing but the end of the last segment can be torn (`gateway.log.reader`).
-When the disk takes nothing, append raises ChangeLogError, and each later append tries again.
+A record is written with one `write` and is durable after `sync`. A failed write and each start begin a new segment.
+Everything before it is made durable before its first record. So only the end of the last segment can be torn
+(`gateway.log.reader`). While the disk cannot be written, append raises ChangeLogError; each later append tries again.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ LOCK_WAIT_S = 3.0
 
 @dataclass(frozen=True)
 class Recovery:
-    """What the start found. records: that were replayed; cut_bytes: torn tail; set_aside: the folder with what is
-    left of damaged segments, if there are any; reason: what is wrong with them."""
+    """The result of a replay. records: that were replayed; cut_bytes: of the torn tail; set_aside: the folder with the
+    rest of damaged segments, if there are any; reason: what is wrong with them."""
 
     records: int
     cut_bytes: int
@@ -85,10 +84,10 @@ class LogWriter:
         self._lock: int | None = None
         self._file: int | None = None
         self._frames = FrameWriter()
-        self._files = threading.Lock()  # held by whoever syncs, opens or closes files
+        self._files = threading.Lock()  # held while files are synced, opened or closed
         self._behind: list[int] = []  # files of segments that are ended and may not be durable
         self._before: list[Segment] = []  # the same, of earlier runs
-        self._removed: list[Segment] = []  # no part of the log any more, and to be removed when there is a next one
+        self._removed: list[Segment] = []  # no longer part of the log; removed when there is a next one
         self._damage: Damage | None = None
         self._gap: Gap | None = None
         self._dirty = False  # whether there is something to sync
@@ -96,7 +95,7 @@ class LogWriter:
         self._placed = False  # whether the names of the folders are durable
         self._durable = 0  # the last sequence that is durable
         self.slices = Slices()
-        """Is told where the encoding of a long record may be interrupted."""
+        """Called where the encoding of a long record may be interrupted."""
         self.gateway = ""
         self.epoch = 1
         self.sequence = 0
@@ -109,15 +108,15 @@ class LogWriter:
         self.ended = 0
         """Segments that ended since the start."""
         self.refusing = ""
-        """Why the last record was not taken; empty when it was."""
+        """Why the last append failed; empty when it did not."""
         self.broken: ChangeLogError | None = None
-        """Set once a file could not be synced: nobody knows then what of it is on the disk, and asking the kernel
-        again says nothing. No record is taken any more; only a start from the log helps."""
+        """Set after a failed sync. It is then unknown what is on the disk, and another sync reports nothing. No record
+        is accepted any more; only a restart recovers."""
 
     # --- start ---
 
     def open(self) -> None:
-        """Takes the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
+        """Locks the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
         try:
             for folder in (self.data, self.path, self.data / "snapshots", self.data / "damaged"):
                 self.disk.make_folder(folder)
@@ -155,11 +154,11 @@ class LogWriter:
         strict: bool = False,
         unfollowable: Unfollowable | None = None,
     ) -> Recovery:
-        """Hands every good record behind a position to `take`, in order, and makes the log ready for appending.
+        """Passes every good record behind a position to `take`, in order, and makes the log ready for append.
 
-        After damage, what follows it is set aside and an epoch is begun with a gap record; strict: nothing is done
-        then. unfollowable: a record that is taken for damage. Raises ChangeLogError when a file cannot be read, or is
-        damaged and that is not to be passed over.
+        After damage, the files behind it are set aside, and a gap record begins a new epoch; strict: damage is refused.
+        unfollowable: a record that counts as damage. Raises ChangeLogError when a file cannot be read, or is damaged
+        and strict is set.
         """
         reader = LogReader(self.path, epoch, sequence, self._clock.boot, unfollowable)
         count = 0
@@ -194,10 +193,9 @@ class LogWriter:
     # --- running ---
 
     def append(self, entry: Entry, now: datetime | None = None) -> Record:
-        """Writes one record with the next sequence. now: its wall-clock time, if the caller has looked.
+        """Writes one record with the next sequence. now: its wall-clock time, if the caller has read it.
 
-        Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is as it was
-        before.
+        Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged.
         """
         if self.broken is not None:
             raise self.broken
@@ -241,9 +239,9 @@ class LogWriter:
             if self.disk.write(self._file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except BaseException as error:
-            with contextlib.suppress(OSError):  # part of it may be there, and takes room
+            with contextlib.suppress(OSError):  # part of it may be written, and takes space
                 self.disk.truncate(self._file, self.size)
-            self.end_segment()  # the frames count on what was not written
+            self.end_segment()  # the frames refer to bytes that were not written
             if isinstance(error, OSError):
                 raise self._error(error) from error
             raise
@@ -254,8 +252,9 @@ class LogWriter:
         return record
 
     def _begin(self) -> None:
-        """Begins a segment, when everything before it is durable. Raises ChangeLogError; then it is tried again."""
-        frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before there is a file: the two belong together
+        """Begins a segment, when everything before it is durable. Raises ChangeLogError; the next append tries
+        again."""
+        frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before the file exists: the two belong together
         try:
             with self._files:
                 self._settle()
@@ -279,18 +278,18 @@ class LogWriter:
                 raise
             self._damage = None
         for segment in self._removed:
-            with contextlib.suppress(OSError):  # they are in nobody's way
+            with contextlib.suppress(OSError):  # they do no harm
                 self.disk.remove(segment.path)
         self._removed = []
 
     def _settle(self) -> None:
-        """Makes durable what was written before, here or by an earlier run that may have been killed."""
+        """Syncs everything that was written before, also by an earlier run that may have been killed."""
         while self._behind:
             self._sync_file(self._behind[-1])
             self.disk.close(self._behind.pop())
         for segment in self._before:
-            # Written anew: after a sync that failed the kernel takes pages for clean that never reached the disk.
-            with contextlib.suppress(FileNotFoundError):  # it was sealed meanwhile
+            # Written again: after a failed sync the kernel marks pages as clean that never reached the disk.
+            with contextlib.suppress(FileNotFoundError):  # it was sealed in the meantime
                 self.disk.write_file(segment.path, [segment.path.read_bytes()])
         if not self._placed:  # an earlier run may have made the folders, and been killed before they were durable
             for folder in (self.data, self.data.parent):
@@ -302,8 +301,8 @@ class LogWriter:
         self._before = []
 
     def _set_aside(self) -> None:
-        """Gives what is left of damaged segments a second name in `damaged`; once the gap record is there, those
-        without a good record before the damage are removed from the log."""
+        """Links the rest of damaged segments into `damaged`. After the gap record, segments without a good record
+        before the damage are removed from the log."""
         if self._damage is None:
             return
         aside = self.data / "damaged"
@@ -313,7 +312,7 @@ class LogWriter:
         self._removed += self._damage.aside[1:]
 
     def end_segment(self) -> None:
-        """Writes no more to the current segment; the next record begins another one. Does not wait for the disk."""
+        """Ends the current segment; the next record begins another one. Does not wait for the disk."""
         with self._files:
             if self._file is not None:
                 self._behind.append(self._file)
@@ -323,17 +322,17 @@ class LogWriter:
 
     @property
     def waits(self) -> bool:
-        """Whether nothing may leave before `sync`."""
+        """Whether answers have to wait for `sync`."""
         return self._durability == "fsync"
 
     def sync(self, *, always: bool = False) -> None:
-        """Makes what was appended durable, if the policy is to do so at all or `always`.
+        """Syncs what was appended, if the policy requires it or `always` is set.
 
-        Raises ChangeLogError: the disk is no good.
+        Raises ChangeLogError after a disk error.
         """
         if self._durability == "off" and not always and self.broken is None:
             return
-        with self._files:  # whoever finds nothing to do has waited for the one who is doing it
+        with self._files:  # a caller that finds nothing to do has waited for the one that synced
             if self.broken is not None:
                 raise self.broken
             if not self._dirty:
@@ -368,7 +367,7 @@ class LogWriter:
         return ChangeLogError(self.refusing, path=self.path, hint=hint, sequence=self.sequence)
 
     def head(self) -> Record:
-        """The place of the last record and the clocks of this moment, for what is written beside the log."""
+        """The place of the last record and the current clocks, for files beside the log."""
         return Record(
             v=VERSION,
             type="snapshot",
@@ -382,7 +381,7 @@ class LogWriter:
         )
 
     def finish(self) -> None:
-        """An orderly end: everything durable, and the file says so. Errors are logged, for nobody waits any more."""
+        """A clean end: everything is durable, and a file records it. Errors are logged."""
         try:
             self.sync(always=True)
             if self._file is not None:
@@ -393,7 +392,7 @@ class LogWriter:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the files, as they are."""
+        """Closes the files, as they are."""
         with self._files:
             for descriptor in (self._file, *self._behind):
                 if descriptor is not None:
@@ -420,7 +419,7 @@ def _check_size(line: bytes, record: Record) -> None:
 
 
 def _locked(file: int) -> bool:
-    """Takes the lock. A gateway that was killed may have left a fork that is about to let go of it."""
+    """Takes the lock. A killed gateway may have left a fork that is about to release it."""
     end = time.monotonic() + LOCK_WAIT_S
     while True:
         with contextlib.suppress(BlockingIOError):

@@ -1,13 +1,12 @@
-"""Ad-hoc queries in processes of their own, where they can be killed, and trials of what the engine is to evaluate.
+"""Ad-hoc queries in processes that can be killed, and trial runs of evaluations for the engine.
 
-pyoxigraph cannot cancel a query, and the engine's loop never runs a client's unbounded one (design 4.9).
-So each is run by a fork of the gateway: it has the dataset as it stood at that moment, copy on write, and
-the kernel enforces the limits. A query that runs away costs its own process and nothing else.
+pyoxigraph cannot cancel a query, and the engine's loop never runs a client's unbounded query (design 4.9). So a fork of
+the gateway runs each of them. It has a copy-on-write copy of the dataset, and the kernel enforces the limits. A runaway
+query costs only its own process.
 
-A store on disk has threads of its own, and one of them may hold a lock when the process is forked. In the child
-nobody will ever let go of that, so a child that waits for it is replaced by another. Measured with an update, a fork
-and a query in turn: 4 of 500 waited beside a `flush` every half second, none of 500 without; each for the first lock
-that a query takes.
+A store on disk has its own threads, and one of them may hold a lock at the fork. In the child that lock is never
+released, so a child that waits for it is replaced. Measured with an update, a fork and a query in turn: 4 of 500 waited
+beside a `flush` every half second, none of 500 without; each for the first lock that a query takes.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ GRAPH_FORMATS = {
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 64 * 1024
 _TRIAL_WAIT = 20
-"""How many times its processor time a trial may take by the clock: the machine may be busy."""
+"""Factor between the processor time and the elapsed time of a trial, for busy machines."""
 _LOOK_S = 0.25
-"""How long nothing comes from a reader until it is looked at; the second look decides whether it is stuck."""
+"""Silence of a reader until it is checked; the second check decides whether it is stuck."""
 _RESTARTS_MAX = 5
 
 Outcome = TypeVar("Outcome")
@@ -80,8 +79,8 @@ Outcome = TypeVar("Outcome")
 class _Bounds:
     """Limits of one reader, None for none.
 
-    late, hungry, broken: what is said when it goes over its time, over its memory, and when it ends half-way.
-    restarts_max: how often another takes the place of one that is stuck.
+    late, hungry, broken: error texts for too much time, too much memory, and an unexpected end. restarts_max: how often
+    a stuck reader is replaced.
     """
 
     time_ms_max: int
@@ -105,10 +104,9 @@ _STREAM_BOUNDS = _Bounds(
 
 
 class Reader:
-    """Starts readers and keeps their number and their cost within the limits.
+    """Starts readers and bounds their number and their cost.
 
-    store: its folder, if it is on disk. took: told of each query that was answered, how many seconds it was until the
-    first byte.
+    store: its folder, if it is on disk. took: called with the seconds until the first byte of each answered query.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class Reader:
         took: Callable[[float], None] | None = None,
     ) -> None:
         self.steady = asyncio.Event()
-        """Whether the dataset is as a step has left it; a fork that comes from no step waits for that."""
+        """Set while no step changes the dataset; a fork outside of a step waits for it."""
         self.steady.set()
         self._took = took
         self._store = None if store is None else store.resolve()
@@ -128,7 +126,7 @@ class Reader:
         self.apply(settings, limits)
 
     def apply(self, settings: QuerySettings, limits: LimitSettings) -> None:
-        """Takes up limits for the readers that are started from now on."""
+        """Applies limits to readers that are started from now on."""
         self._settings = settings
         memory = settings.memory_bytes_max
         hungry = f"needs more than query.memory_bytes_max = {memory}; narrow it down"
@@ -165,7 +163,7 @@ class Reader:
         default_graphs: Sequence[Term | None] | None,
         named_graphs: Sequence[Term] | None,
     ) -> Answer:
-        """Forks a reader of the store as it is now, or a little later if it had to be replaced by another.
+        """Forks a reader of the current store, or of a slightly later one if the reader had to be replaced.
 
         Raises QueueFullError when too many are running.
         """
@@ -193,10 +191,10 @@ class Reader:
             raise QueueFullError(f"{self._settings.concurrent_max} queries are running already; try again")
 
     async def trial(self, work: Callable[[], object]) -> None:
-        """Does a work in a fork, with no effect here, to see whether it can be done within the limits.
+        """Runs a work in a fork, without effect here, to check whether it stays within the limits.
 
-        Raises LimitExceededError, and StoreError when it could not be tried. Whatever else `work` raises it will soon
-        raise again where it is meant to be done.
+        Raises LimitExceededError, and StoreError when it could not be run. Other errors of `work` are ignored: it will
+        raise them again in the loop.
         """
 
         await self.steady.wait()
@@ -204,10 +202,9 @@ class Reader:
             pass
 
     def try_here(self, work: Callable[[], object]) -> None:
-        """As `trial`, of a step that is under way: its thread waits, and the fork has the dataset as it is now.
+        """As `trial`, within a running step: its thread waits, and the fork has the current dataset.
 
-        Raises LimitExceededError. Where there is no process to be had, or none that does anything, the work counts as
-        one that can be done.
+        Raises LimitExceededError. Where no process can be started, or each one is stuck, the work counts as passed.
         """
         bounds = self._trial_bounds
         for _ in range(_RESTARTS_MAX):
@@ -242,9 +239,9 @@ class Reader:
             return
 
     def parse(self, work: Callable[[BinaryIO], None]) -> Answer:
-        """What a work that parses a client's text writes in a fork, behind a ``+``; its errors are passed on.
+        """The output of a work that parses a client's text in a fork, behind a ``+``; its errors are raised here.
 
-        Whoever calls keeps their number within bounds.
+        The caller bounds their number.
         """
 
         def parsed(out: BinaryIO) -> None:
@@ -254,10 +251,10 @@ class Reader:
         return self._forked(parsed, self._parse_bounds, self._trying)
 
     def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
-        """What a work writes in a fork, which has the dataset as it is now. It is nothing that a client asked for.
+        """The output of a work in a fork, which has the current dataset. It serves no request of a client.
 
-        Whoever iterates gets StoreError where it breaks off, whatever `work` raised; the same may succeed later. A
-        stuck one is not replaced, since its moment has gone: see `again_if_stuck`.
+        Iteration raises StoreError where the output ends early, whatever `work` raised; another try may succeed. A
+        stuck fork is not replaced, since the dataset has changed: see `again_if_stuck`.
         """
 
         def streamed(out: BinaryIO) -> None:
@@ -265,7 +262,7 @@ class Reader:
             out.write(b"+")
             try:
                 work(out)
-            except GatewayError as error:  # too late to be told: a part may have been sent
+            except GatewayError as error:  # too late for an error: a part may have been sent
                 raise RuntimeError from error
 
         return self._forked(streamed, _STREAM_BOUNDS, self._trying)
@@ -280,18 +277,18 @@ class Reader:
         return Answer(lambda: _Child(work, bounds, self._store, running), bounds, self.steady, took)
 
     def close(self) -> None:
-        """Ends the readers that are running."""
+        """Ends the running readers."""
         for child in self._running | self._trying:
             os.kill(child, signal.SIGKILL)
 
 
 class StuckError(StoreError):
-    """The child waits for a lock that nobody will let go of; another fork may well succeed."""
+    """The child waits for a lock that is never released; another fork may succeed."""
 
 
 async def again_if_stuck(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
-    """The outcome of a work that has a stream written and reads it; of another stream, of a later moment, when the
-    store's own threads were in the way of one. Raises StuckError when they are in the way again and again."""
+    """The result of a work that forks a stream and reads it. A stream that is stuck behind the store's threads is
+    replaced by one of a later dataset. Raises StuckError when that happens repeatedly."""
     for _ in range(_RESTARTS_MAX):
         with suppress(StuckError):
             return await work()
@@ -311,8 +308,7 @@ def _tried(work: Callable[[], object], out: BinaryIO) -> None:
 
 
 def _awaited(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:
-    """The status of a fork that writes little, and what it wrote; None for one that was stuck. It is killed at its
-    limit."""
+    """The status and output of a fork that writes little; None for a stuck one. It is killed at its limit."""
     told, looks, deadline = b"", _Looks(number), perf_counter() + limit_s
     poll = select.poll()
     poll.register(source, select.POLLIN)
@@ -331,16 +327,16 @@ def _awaited(number: int, source: int, limit_s: float) -> tuple[int, bytes] | No
 
 
 class _Looks:
-    """Looks at a process again and again."""
+    """Watches a process."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._seen: list[str] = []
 
     def stuck(self) -> bool:
-        """Whether it waits for a lock, and has done nothing since this was asked before.
+        """Whether it waits for a lock and has used no processor time since the last call.
 
-        It has one thread, so nobody will let go of the lock.
+        It has one thread, so the lock is never released.
         """
         process = Path(f"/proc/{self._number}")
         try:
@@ -353,15 +349,15 @@ class _Looks:
 
 
 class _Child:
-    """A fork that does a work, and the pipe that it writes to."""
+    """A fork that runs a work, and the pipe that it writes to."""
 
     def __init__(
         self, work: Callable[[BinaryIO], None], bounds: _Bounds, store: Path | None, running: set[int]
     ) -> None:
         self.source, sink = os.pipe()
         with warnings.catch_warnings():
-            # Python warns of forks beside threads. Those of Python wait for the disk, and the child uses nothing
-            # but the engine, which no other thread has touched. Those of a store on disk: see `stuck`.
+            # Python warns of forks beside threads. Python's threads wait for the disk, and the child uses only the
+            # engine, which no other thread uses. For the threads of a store on disk see `stuck`.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._number = os.fork()
         if self._number == 0:
@@ -372,7 +368,7 @@ class _Child:
         self._looks = _Looks(self._number)
         loop = asyncio.get_running_loop()
         self.status: asyncio.Future[int] = loop.create_future()
-        """As waitpid(2) gives it, when the process has ended."""
+        """The status of waitpid(2), when the process has ended."""
         self._watch = os.pidfd_open(self._number)
         loop.add_reader(self._watch, self._ended, loop)
 
@@ -393,9 +389,9 @@ class _Child:
 
 
 class Answer:
-    """A reader at work. Iterating gives the result's bytes as they come.
+    """A running reader. Iteration yields the bytes of the result.
 
-    Raises LimitExceededError or StoreError before the first byte, or where the result breaks off. The process
+    Raises LimitExceededError or StoreError before the first byte, or where the result ends early. The process
     ends with the iteration, or at its time limit: that also holds for a client that does not read.
     """
 
@@ -413,8 +409,8 @@ class Answer:
         self._restarts = 0
         self._iterated = False
         self._late = False
-        # Neither the end of the process nor its time limit is waited for by whoever iterates: that is often a
-        # task which is cancelled, or stuck in a socket.
+        # Iteration waits neither for the end of the process nor for its time limit: the iterating task may be
+        # cancelled, or blocked by a socket.
         self._limit = asyncio.get_running_loop().call_later(bounds.time_ms_max / 1000, self._expire)
         self._child = self._started()
 
@@ -427,7 +423,7 @@ class Answer:
         self._limit.cancel()
 
     def _let_go(self, child: _Child) -> None:
-        """Ends a child, and does not wait for it: until it is reaped it would keep this answer, and so the store."""
+        """Kills a child without waiting: until it is reaped it would keep this answer, and so the store."""
         child.status.remove_done_callback(self._ended)
         child.kill()
 
@@ -495,7 +491,7 @@ class Answer:
             self._child.kill()
 
     def abandon(self) -> None:
-        """Ends a reader whose answer nobody will ask for."""
+        """Kills a reader whose answer is not needed any more."""
         self._limit.cancel()
         self._let_go(self._child)
         if not self._iterated:
@@ -504,7 +500,7 @@ class Answer:
 
 
 def _error(members: bytes) -> GatewayError:
-    """The error that the child met, as this process would have raised it."""
+    """The error of the child, as this process would have raised it."""
     found = msgspec.json.decode(members)
     kinds = (LimitExceededError, RequestSyntaxError, StoreError, UnsupportedRequestError)
     [kind] = [kind for kind in kinds if kind.code == found["error"]]
@@ -515,10 +511,10 @@ def _error(members: bytes) -> GatewayError:
 
 
 def _read(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, store: Path | None) -> NoReturn:
-    """The life of a reader: limits, work, end. Nothing of the parent's is run or closed down."""
+    """The child: limits, work, exit. No clean-up of the parent runs."""
     status = 1
     try:
-        gc.disable()  # a collection would touch, and so copy, every page
+        gc.disable()  # a garbage collection would touch, and so copy, every page
         # It must not outlive the gateway, nor keep its sockets and its lock.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -548,11 +544,10 @@ def _read(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, store: P
 
 
 def _keep_readable(sink: int, store: str) -> None:
-    """Closes what is open but for the pipe and what a store on disk reads.
+    """Closes all files except the pipe and those that a store on disk reads.
 
-    What the store writes goes nowhere: its log is not written, and its tables cannot be, since no file can be
-    opened any more. So a work may change the dataset, in the memory of this process. Files must not be opened for
-    another reason: the store would give them names that the parent's store gives to other files.
+    The store cannot write: its log is closed, and no new file can be opened. So a work may change the dataset in the
+    memory of this process. New files would also get names that the parent's store gives to other files.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for link in Path("/proc/self/fd").iterdir():
@@ -562,7 +557,7 @@ def _keep_readable(sink: int, store: str) -> None:
         try:
             path = str(link.readlink())
         except OSError:
-            continue  # what the folder was listed by
+            continue  # the descriptor that listed the folder
         if path != store and not path.startswith(f"{store}/"):
             os.close(number)
         elif fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
@@ -579,14 +574,14 @@ def _answer(
     out: BinaryIO,
     settings: QuerySettings,
 ) -> None:
-    parse_query(query.text)  # here, since the planner may take its time
+    parse_query(query.text)  # here, since the planner may take long
 
     def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, query.text, default_graphs, named_graphs)
 
     counted = run()
     if not isinstance(counted, ox.QueryBoolean):
-        # Counted before it is sent, so that an answer that is too long is an error and not half a document.
+        # Counted before it is sent, so that an answer that is too long is an error, not a partial document.
         for number, _ in enumerate(counted):
             if number >= settings.rows_max:
                 raise LimitExceededError(
@@ -601,5 +596,5 @@ def _answer(
 
 
 def _address_space() -> int:
-    """Bytes of address space that the process has now."""
+    """Bytes of address space of the process."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

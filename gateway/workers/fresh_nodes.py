@@ -1,7 +1,7 @@
-"""Blank nodes that were made in a fork.
+"""Unique labels for blank nodes that were made in a fork.
 
-Forks of one process begin with the same state of the native library's random numbers, so the blank nodes of two forks
-have the same labels. Each fork's are made different by a mask that this process draws.
+Forks of one process start with the same state of the native library's random numbers, so the blank nodes of two forks
+have the same labels. A random mask for each fork makes them different.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 from lamplighter.engine.terms import Term
 
 _LABEL = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|_:([0-9a-f]{32})')
-"""A blank node of the native library in a triple term, behind what may look like one and is none."""
+"""A blank node of the native library in a triple term; IRIs and literals that look like one are matched first."""
 
 
 class FreshNodes:
@@ -24,7 +24,7 @@ class FreshNodes:
         self._known: dict[Term, Term] = {}
 
     def term(self, term: Term) -> Term:
-        """What stands for a term of the fork; every other than a blank node, and what holds one, stands for itself."""
+        """The term with its blank nodes relabelled; other terms are unchanged."""
         if term.startswith("_:"):
             known = self._known.get(term)
             if known is None:

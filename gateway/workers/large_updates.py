@@ -1,7 +1,7 @@
-"""Texts of updates that are too long to be read in the loop: a fork reads them, and hands over what they say.
+"""Long texts of updates, which would block the loop: a fork parses them and returns their operations.
 
-Lexing, checking and making terms canonical take 30 us a quad and depend on nothing but the text. So a fork does that
-before the update has its turn, within limits (`gateway.workers.ad_hoc`); later requests of its lane wait, others go on.
+Lexing, checking and canonical terms take 30 us a quad and depend only on the text. So a fork does that before the
+update has its turn, within limits (`gateway.workers.ad_hoc`). Later requests of its lane wait; others continue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 from lamplighter.gateway.workers.trials import Trial
 
 AT_ONCE_MAX = 2
-"""Texts that are read at the same time; more wait for their turn, as many as the queue takes."""
+"""Texts that are parsed at the same time; more wait, as many as the queue takes."""
 _LINE_QUADS = 2000
 
 
@@ -42,12 +42,12 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def is_large(text: str) -> bool:
-    """Whether a text is to be read by a fork."""
+    """Whether a fork has to parse a text."""
     return len(text) > TEXT_MAX
 
 
 class LargeUpdates:
-    """Reads texts. reader: starts the forks; now: what NOW() stands for in a text that is read now."""
+    """Parses texts. reader: starts the forks; now: the current value of NOW()."""
 
     def __init__(self, reader: Reader, now: Callable[[], datetime]) -> None:
         self._reader = reader
@@ -67,7 +67,7 @@ class LargeUpdates:
                 for begun in others:
                     _take(found, b"".join(rest), fresh)
                     rest = [begun]
-                await asyncio.sleep(0)  # what is there already is read without waiting
+                await asyncio.sleep(0)  # available data is read without waiting
             if rest != [b""]:
                 raise StoreError("the update could not be read: what was parsed broke off")
             return found
@@ -107,9 +107,9 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
 
 
 class Reading:
-    """A request whose text is large: to be read first, and to be tried then if the store has to evaluate something.
+    """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
 
-    trial: what has to pass once the operations are known.
+    trial: has to pass once the operations are known.
     """
 
     def __init__(self, updates: LargeUpdates, text: str, trial: Callable[[list[Resolved]], Trial | None]) -> None:
@@ -125,7 +125,7 @@ class Reading:
         return self.operations is not None and (self._trial is None or self._trial.passed)
 
     async def run(self) -> None:
-        """Raises RequestError for a text that is wrong or must not be let into the loop, StoreError."""
+        """Raises RequestError for an invalid text or one that the loop must not run, StoreError."""
         if self.operations is None:
             self.operations = await self._updates.operations(self._text)
             self._trial = self._trial_of(self.operations)

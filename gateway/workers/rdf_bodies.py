@@ -1,12 +1,11 @@
-"""RDF documents that clients send: checked, parsed where that can be stopped, and handed over as quads.
+"""RDF documents of clients: checked, parsed within limits, and returned as quads.
 
-A small document costs little whatever it says, and is parsed at once. A larger one is parsed by a fork of the gateway,
-within limits of time and memory that the kernel enforces (`gateway.workers.ad_hoc`). Forks are few, and so are the
-documents that wait for one. What a document stands for may be much longer than the document, by its prefixes; that is
-bounded too.
+A small document costs little and is parsed at once. A fork of the gateway parses a larger one, within limits of time
+and memory that the kernel enforces (`gateway.workers.ad_hoc`). The number of forks and of waiting documents is bounded.
+Prefixes can make the statements of a document much longer than the document; their size is bounded too.
 
-XML is read by expat first. It refuses what is not well-formed, and tells of a DOCTYPE, whose entities grow without
-bound, and of elements within each other, which the native parser takes quadratic time for.
+expat reads XML first. It refuses what is not well-formed, and detects a DOCTYPE, whose entities grow without bound, and
+nested elements, for which the native parser takes quadratic time.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ SMALL_BYTES = 16 * 1024
 AT_ONCE_MAX = 2
 """Forks that parse at the same time."""
 WAITING_MAX = 16
-"""Documents that wait for one of them; more are refused for the moment."""
+"""Documents that wait for a fork; more are refused."""
 STATEMENTS_BYTES_MAX = 128 * 1024 * 1024
-"""Of what a document stands for, as N-Triples."""
+"""Bytes of the statements of a document, as N-Triples."""
 _BATCH = 5000
 """Triples that are made canonical at once."""
 
@@ -53,9 +52,9 @@ class RdfBodies:
     async def quads(self, body: bytes, media_type: str, graph: Term | None, base: str) -> tuple[Quad, ...]:
         """The quads of a document, in a graph, in the store's canonical terms and with fresh blank nodes.
 
-        media_type: one of `GRAPH_FORMATS`; base: what relative IRIs are resolved with. A quad may occur several times.
+        media_type: one of `GRAPH_FORMATS`; base: for relative IRIs. A quad may occur several times.
         Raises RequestSyntaxError, UnsupportedRequestError for XML with a DOCTYPE, LimitExceededError, QueueFullError
-        when too many wait, StoreError when there is no fork to be had.
+        when too many wait, StoreError when no fork can be started.
         """
         if len(body) <= SMALL_BYTES:
             return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
@@ -68,7 +67,7 @@ class RdfBodies:
                 fresh = FreshNodes()
                 async for lines in self._lines(body, media_type, base):
                     found += _quads(lines, graph, fresh)
-                    await asyncio.sleep(0)  # what is there already is read without waiting
+                    await asyncio.sleep(0)  # available data is read without waiting
                 return tuple(found)
         finally:
             self._waiting -= 1
@@ -77,7 +76,7 @@ class RdfBodies:
         """N-Triples from a fork, whole lines at a time."""
 
         def parse(out: BinaryIO) -> None:
-            parts = list(_statements(body, media_type, base))  # all of them: a fault in the last line is an error
+            parts = list(_statements(body, media_type, base))  # to the end: the last line may have an error
             out.write(b"+")
             out.writelines(parts)
 
@@ -125,7 +124,7 @@ def _statements(body: bytes, media_type: str, base: str) -> Iterator[bytes]:
 def _quads(lines: bytes, graph: Term | None, fresh: FreshNodes) -> list[Quad]:
     """The quads of lines of N-Triples as the store writes them."""
     quads = []
-    for line in lines.decode().split("\n")[:-1]:  # literals hold other line ends, such as U+2028, as they are
+    for line in lines.decode().split("\n")[:-1]:  # literals contain other line ends, such as U+2028, unescaped
         s, p, rest = line.split(" ", 2)
         o = rest[:-2]
         quads.append(Quad(fresh.term(s), p, fresh.term(o) if o[0] in "_<" else o, graph))

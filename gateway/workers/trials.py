@@ -1,22 +1,20 @@
-"""Trials: what the store is to evaluate in the engine's loop has been evaluated before where it can be killed.
+"""Trials: before the store evaluates something in the engine's loop, a process that can be killed evaluates it.
 
-An update without a plan and a subscription that is re-evaluated cost nobody knows what, and pyoxigraph cannot be
-stopped (design 4.9). So the first of them is run by a fork of the gateway, within limits; only what ends there in
-time is let into the loop. What has passed is remembered, so that the price is paid once:
+The cost of an update without a plan, and of a re-evaluated subscription, is unknown, and pyoxigraph cannot be stopped
+(design 4.9). So a fork of the gateway runs the first of them, within limits. The loop runs only what ended there in
+time. Passed trials are remembered, so that the cost is paid once:
 
 - by its text, and
 - by its shape, if the text passes with a variable in place of each subject and object that is a constant. That
   evaluation finds the solutions of all texts of the shape, so none of them costs more. Constants that restrict
   what is subtracted (MINUS, EXISTS), the ends of paths, and those in expressions and VALUES stay as they are.
 
-A WHERE with a single triple pattern that has a constant needs no trial: it is read once, from one end to the other. It
-does if its expressions may make long texts of short ones, or look for patterns in them, and if it asks for the names of
-graphs.
+A WHERE with a single triple pattern that has a constant needs no trial: the data is read once. It needs one if its
+expressions may make long texts or search for patterns, or if it asks for the names of graphs.
 
-The dataset goes on growing behind a trial that was passed, and one quad may be enough to join two halves of it. So the
-runner asks before each evaluation by the store whether it is `risky`, by the size of the dataset and the number of
-patterns, and has it done in a fork first if it is (`Reader.try_here`). Each evaluation in the loop is measured as
-well: one that takes longer than the limit has to pass again.
+The dataset grows after a passed trial, and one quad may join two halves of it. So before each evaluation by the store
+the runner checks whether it is `risky`, by the size of the dataset and the number of patterns, and then runs it in a
+fork first (`Reader.try_here`). Each evaluation in the loop is measured too: above the limit, it has to pass again.
 """
 
 from __future__ import annotations
@@ -61,19 +59,19 @@ from lamplighter.gateway.settings import LimitSettings
 from lamplighter.gateway.workers.ad_hoc import Reader
 
 REMEMBERED_MAX = 4096
-"""Texts and shapes whose trials are remembered, the last used ones."""
+"""Texts and shapes whose trials are remembered, least recently used first out."""
 OUTLINES_CHARACTERS_MAX = 1024 * 1024
-"""Of the skeletons that something is known of, all together."""
+"""Characters of all known skeletons."""
 _LOOKS_PER_MS = 2000
-"""Quads that the store looks at in a millisecond, or more."""
+"""Quads that the store reads in a millisecond, at least."""
 AT_ONCE_MAX = 2
-"""Trials that run at the same time; more wait for their turn."""
+"""Trials that run at the same time; more wait."""
 
 _WHERE = re.compile(r"\bWHERE\b", re.I)
 
 
 class _Memory:
-    """The last used keys."""
+    """The most recently used keys."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[bytes, None] = OrderedDict()
@@ -94,7 +92,7 @@ class _Memory:
 
 
 def _key(*parts: object) -> bytes:
-    """Equal for what is equal; of one length, since the texts in it have up to 16 MiB and so many are remembered."""
+    """Equal for equal arguments; of fixed length, since the texts have up to 16 MiB and many are remembered."""
     return blake2b(repr(parts).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
@@ -105,7 +103,7 @@ def _names(graphs: Graphs) -> list[Term] | None:
 
 @dataclass(frozen=True)
 class _Outline:
-    """What is known of a skeleton. general: numbers of the constants that may be variables; others: as in `_Shape`."""
+    """Facts about a skeleton. general: numbers of the constants that may be variables; others: as in `_Shape`."""
 
     general: frozenset[int]
     linear: bool
@@ -125,7 +123,7 @@ class _Shape:
 
 
 class Trial:
-    """A request of unknown cost. passed: whether it may be let into the loop, as far as it is known."""
+    """A request of unknown cost. passed: whether the loop may run it, as far as known."""
 
     def __init__(self, trials: Trials, key: bytes, shape: _Shape | None, work: Callable[[], object]) -> None:
         self._trials = trials
@@ -141,11 +139,11 @@ class Trial:
         return shape is not None and shape.linear and self._key not in trials.failed
 
     async def run(self) -> None:
-        """Raises LimitExceededError for what must not be let into the loop."""
+        """Raises LimitExceededError for a request that the loop must not run."""
         trials, shape = self._trials, self._shape
         async with trials.room:
             if self.passed:
-                return  # another one has shown it meanwhile
+                return  # another one has passed in the meantime
             trials.runs += 1
             if shape is not None and shape.key not in trials.failed:
                 try:
@@ -160,7 +158,7 @@ class Trial:
             trials.passed.add(self._key)
 
     def took(self, seconds: float) -> None:
-        """Takes note of the processor time that it took in the loop; beyond the limit it has to pass again."""
+        """Records its processor time in the loop; above the limit it has to pass again."""
         trials = self._trials
         if seconds * 1000 > trials.limits.evaluation_ms_max:
             trials.passed.discard(self._key)
@@ -171,7 +169,7 @@ class Trial:
 
 
 class Trials:
-    """What has passed, and what has not."""
+    """Trials that passed, and requests that have to."""
 
     def __init__(self, engine: Engine, reader: Reader, limits: LimitSettings) -> None:
         self.engine = engine
@@ -181,14 +179,14 @@ class Trials:
         self.passed = _Memory()
         self.failed = _Memory()
         self.runs = 0
-        """How many requests had to be tried."""
+        """Requests that had to be tried."""
         self._lifter = Lifter(canonical)
         self._outlines = Remembered[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
     def of_update(self, sparql: str, using: UsingGraphs | None, access: Access = FULL) -> Trial | None:
-        """None for an update that the store evaluates nothing for, and for one that is wrong.
+        """None for an update without evaluation by the store, and for an invalid one.
 
-        What a client that may read some graphs only has evaluated is tried over those, and counts for no one else.
+        For a client that may read only some graphs, the trial is over those, and counts only for that client.
         """
         if _WHERE.search(sparql) is None:
             return None
@@ -220,7 +218,7 @@ class Trials:
         named_graphs: Sequence[Term] | None,
         access: Access = FULL,
     ) -> Trial | None:
-        """None for a subscription that has a plan, and for one that is wrong."""
+        """None for a subscription that has a plan, and for an invalid one."""
         with suppress(GatewayError):
             subscribe = partial(
                 self.engine.subscribe, sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
@@ -235,7 +233,7 @@ class Trials:
             return Trial(
                 self,
                 _key(text, *dataset, _names(access.subscribe)),
-                None if shape is None else replace(shape, linear=False),  # how many rows is asked, too
+                None if shape is None else replace(shape, linear=False),  # the number of rows counts, too
                 lambda: self.check_rows(subscribe().first),
             )
         return None
@@ -249,8 +247,8 @@ class Trials:
             )
 
     def risky(self, text: str) -> bool:
-        """Whether the evaluation of a query by the store may take longer than limits.evaluation_ms_max now, whatever
-        it took before: one quad more may join two halves of the dataset."""
+        """Whether the evaluation of a query by the store may now take longer than limits.evaluation_ms_max: one more
+        quad may join two halves of the dataset."""
         shape = self._shape(text)
         if shape is None or shape.exponent is None:
             return True
@@ -321,7 +319,7 @@ def _exponent(found: Sequence[Any]) -> int | None:
 
 
 def _may_grow(expression: Expression) -> bool:
-    """Whether it may cost more than a look at its operands."""
+    """Whether it may cost more than reading its operands."""
     return Costs(expression.parts).growing or any(isinstance(part, Function) for part in expression.parts)
 
 
@@ -340,7 +338,7 @@ def _general(tree: Any) -> Iterator[int]:
 
 
 def _generalised(text: str, lifted: Lifted, outline: _Outline) -> str:
-    """The text with a variable for each constant that may be one, the same for the same."""
+    """The text with a variable for each constant that may be one; equal constants become the same variable."""
     prologue, body = declarations_and_body(text)
     words = [token.text for token in body]
     for number, (start, end) in reversed(list(enumerate(constant_spans(body)))):
