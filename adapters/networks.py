@@ -1,8 +1,8 @@
-"""Which addresses an adapter may send to.
+"""The addresses that an adapter may send to.
 
-Graphs, and so everybody who may write to them, name the devices that adapters call. The settings list the networks that
-such an address has to be in. The check is of addresses, never of how a name or a number is written: a host is resolved
-once, and what was checked is what is sent to.
+Graphs name the devices that adapters call, so every client that may write a graph chooses addresses. The settings list
+the allowed networks. The check uses the address, not the spelling of a name or number: a host is resolved once, and the
+adapter sends to the address that was checked.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 PRIVATE = "private"
-"""In a list of networks: the private ones that the machine is in."""
+"""In a list of networks: the private networks of the machine."""
 CACHED_S = 10.0
-"""For so long the machine's networks are taken to be the same; DHCP may change them."""
+"""How long the machine's networks are cached; DHCP may change them."""
 
 _PRIVATE = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
 _METADATA = frozenset(
@@ -36,7 +36,7 @@ _METADATA = frozenset(
         ),
     )
 )
-"""Where clouds give their machines credentials; some are in private networks."""
+"""Metadata services of clouds, which give out credentials; some are in private networks."""
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _UP_ROUTE = 0x1
 
@@ -52,16 +52,16 @@ def parsed(entries: Sequence[str]) -> tuple[Network, ...]:
         except ValueError as error:
             raise ValueError(f'networks: {error}; write "{PRIVATE}", or a network such as "192.168.7.0/24"') from error
         if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
-            raise ValueError(f"networks: {entry} is of IPv4-mapped addresses; write the IPv4 network")
+            raise ValueError(f"networks: {entry} has IPv4-mapped addresses; write the IPv4 network")
         found.append(network)
     return tuple(found)
 
 
 def refusal(address: Address, networks: Iterable[Network]) -> str:
-    """Why nothing may be sent to an address; "" if it may. Pure.
+    """The reason why an address is refused; "" if it is allowed. Pure.
 
-    Whatever is listed: several machines, no machine, and the metadata services of clouds are refused. An IPv4-mapped
-    IPv6 address is the IPv4 address that it stands for.
+    Multicast, broadcast and unspecified addresses and the metadata services of clouds are always refused. An
+    IPv4-mapped IPv6 address counts as its IPv4 address.
     """
     meant = (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
     if meant.is_multicast or meant == _BROADCAST:
@@ -80,15 +80,15 @@ def refusal(address: Address, networks: Iterable[Network]) -> str:
 
 
 def private_networks(routes: str, addresses: str) -> tuple[Network, ...]:
-    """The private IPv4 networks and the IPv6 prefixes of unique local addresses (RFC 4193) that a machine is in. Pure.
+    """The private IPv4 networks and the unique local IPv6 prefixes (RFC 4193) of a machine. Pure.
 
-    routes: as in ``/proc/net/route``, of which those without a gateway count; addresses: as in ``/proc/net/if_inet6``.
+    routes: as in ``/proc/net/route``; routes with a gateway are ignored. addresses: as in ``/proc/net/if_inet6``.
     """
     found: list[Network] = []
     for line in routes.splitlines()[1:]:
         _, destination, gateway, flags, _, _, _, mask, *_ = line.split()
         if int(gateway, 16) == 0 and int(flags, 16) & _UP_ROUTE:
-            # As the processor stores them: the first byte is the last one here.
+            # The kernel writes them in the byte order of the processor, here little-endian.
             low, bits = (bytes.fromhex(text)[::-1] for text in (destination, mask))
             found.append(IPv4Network(f"{IPv4Address(low)}/{IPv4Address(bits)}"))
     for line in addresses.splitlines():
@@ -105,8 +105,8 @@ def machine_networks() -> tuple[Network, ...]:
 class Networks:
     """The networks that a setting lists.
 
-    entries: as in the settings; setting: its name, for errors; machine: what `PRIVATE` stands for, asked now and then,
-    by the clock monotonic.
+    entries: as in the settings; setting: its name, for errors; machine: returns what `PRIVATE` stands for, and is
+    called again after `CACHED_S` by the clock monotonic.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Networks:
         return self._listed + self._cached[1]
 
     async def resolved(self, host: str, port: int, kind: socket.SocketKind) -> Address:
-        """The address to send to: the first of the host's that may be sent to.
+        """The first address of the host that is allowed.
 
-        The caller sends to this one and never resolves the name again. Raises PayloadError, which names the setting,
-        where none may be, and UpstreamError for a name that cannot be resolved.
+        The caller sends to this address and does not resolve the name again. Raises PayloadError, which names the
+        setting, if no address is allowed, and UpstreamError if the name cannot be resolved.
         """
         networks, reasons = self.current(), {}
         for address in await _addresses(host, port, kind):
@@ -146,8 +146,8 @@ class Networks:
             reasons[reason] = True
         allowed = ", ".join(map(str, networks)) or "none"
         raise PayloadError(
-            f"{host}: {'; '.join(reasons) or 'it has no address'}; {self._setting} allows {allowed}; list the network "
-            "there if devices are in it"
+            f"{host}: {'; '.join(reasons) or 'it has no address'}; {self._setting} allows {allowed}; add the "
+            "network there if it has devices"
         )
 
 
@@ -171,5 +171,5 @@ def _within(network: Network, other: Network) -> bool:
 def _content(path: str) -> str:
     try:
         return Path(path).read_text()
-    except OSError:  # without IPv6, say
+    except OSError:  # for example without IPv6
         return ""

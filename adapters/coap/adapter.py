@@ -1,8 +1,7 @@
-"""The network side: a consumer (Roffia 2016, II.B) whose devices follow the knowledge base.
+"""A consumer (Roffia 2016, II.B) that keeps devices in the state that the dataset gives for them.
 
-What is wanted of a resource is state, not an event: the newest payload is the only one worth sending, so
-nothing is queued. Each resource whose device has not acknowledged the wanted payload has one worker task;
-a resource at rest has none.
+A command sets a state, so only the newest payload of a resource is sent and nothing is queued. A resource has one
+worker task while its device has not acknowledged the wanted payload, and none otherwise.
 """
 
 from __future__ import annotations
@@ -40,13 +39,12 @@ _REFUSALS_REMEMBERED_MAX = 64
 
 @dataclass
 class CoapCounters:
-    """What the adapter has done since it was made.
+    """Counts since the adapter was made.
 
-    sent: attempts with a resolved address; acknowledged: attempts answered 2.xx; failed: all other attempts but those
-    outside; retried: attempts
-    that repeat a failed one; outside: attempts that were not made, since `coap.networks` does not have the device's
-    address; rejected_rows: rows that no command could be made of; unrecorded:
-    acknowledgements whose actuation the gateway refused to store.
+    sent: attempts with a resolved address; acknowledged: attempts answered with 2.xx; failed: other attempts, except
+    those outside; retried: attempts that repeat a failed one; outside: attempts that were not sent, because the
+    device's address is not in `coap.networks`; rejected_rows: rows that give no command; unrecorded: acknowledgements
+    whose actuation the gateway refused to store.
     """
 
     sent: int = 0
@@ -59,10 +57,10 @@ class CoapCounters:
 
 
 class CoapAdapter:
-    """Keeps every device that the subscription names in its wanted state, and records what each acknowledged.
+    """Keeps every device of the subscription in its wanted state, and records the acknowledgements.
 
-    now: the time of an acknowledgement, with a time zone; machine, monotonic: as of `Networks`. tried: set when the
-    first result has come.
+    now: returns the time of an acknowledgement, with a time zone; machine, monotonic: as for `Networks`. tried: set
+    after the first result.
     """
 
     def __init__(
@@ -90,10 +88,10 @@ class CoapAdapter:
     async def run(self) -> None:
         """Runs until cancelled, and leaves no task or socket behind.
 
-        Raises ConfigurationError when the query lacks a variable, a RequestError when the gateway refuses
-        it, and UpstreamError when the client was closed.
+        Raises ConfigurationError if the query lacks a variable, a RequestError if the gateway refuses it, and
+        UpstreamError if the client is closed.
         """
-        # The library says each retransmission at INFO, and that a device is away we say ourselves.
+        # The library logs each retransmission at INFO. The adapter logs unreachable devices itself.
         library = logging.getLogger(_LIBRARY_LOGGER)
         if library.level == logging.NOTSET:
             library.setLevel(logging.WARNING)
@@ -115,7 +113,7 @@ class CoapAdapter:
             raise failure
 
     def status(self) -> str:
-        """How it does, for people."""
+        """The adapter's health in one line."""
         if not self.tried.is_set():
             return "waiting for the first result of its query"
         away = sum(device.away for device in self._devices.values())
@@ -136,7 +134,7 @@ class CoapAdapter:
                 self.tried.set()
 
     def _apply(self, notification: Notification) -> None:
-        """Brings the wanted states up to date. Sequence 0 is the whole result: what it lacks is wanted no more."""
+        """Updates the wanted states. Sequence 0 is the whole result and replaces all of them."""
         touched: set[str] = set()
         if notification.sequence == 0:
             for resource in self._resources.values():
@@ -161,7 +159,7 @@ class CoapAdapter:
             self._settle(self._resources[uri])
 
     def _commands(self, bag: Bag, *, added: bool) -> list[Command]:
-        """The commands of the bag's rows. A row that is none is said when it comes, and once while it stays."""
+        """The commands of the bag's rows. A row that gives none is logged once as long as it stays."""
         commands = []
         for row in bag.bindings():
             try:
@@ -177,7 +175,7 @@ class CoapAdapter:
         return commands
 
     def _settle(self, resource: _Resource) -> None:
-        """Makes the resource's wanted command follow from its rows; starts, wakes or stops its worker."""
+        """Sets the wanted command of a resource from its rows; starts, wakes or stops its worker."""
         assert self._workers is not None
         before = resource.wanted
         resource.wanted = max(resource.commands, default=None)
@@ -200,7 +198,7 @@ class CoapAdapter:
             del self._resources[resource.uri]
 
     async def _deliver(self, resource: _Resource) -> None:
-        """Sends until the device has acknowledged what is wanted, or nothing is."""
+        """Sends until the device has acknowledged the wanted payload, or none is wanted."""
         failures = 0
         while resource.pending() is not None:
             resource.wake.clear()
@@ -228,7 +226,7 @@ class CoapAdapter:
             self._resources.pop(resource.uri, None)
 
     async def _attempt(self, resource: _Resource, *, repeated: bool) -> _Failure | None:
-        """One request for the newest wanted payload, and its record; None when that went well or is not needed."""
+        """One request with the newest wanted payload, and its record; None if it succeeded or is not needed."""
         async with resource.device.lock, self._slots:
             command = resource.pending()  # waiting may have taken a while
             if command is None:
@@ -278,18 +276,18 @@ class CoapAdapter:
             logger.info("coap device reachable again", device=answered.device.name)
             for resource in self._resources.values():
                 if resource.device is answered.device and resource is not answered:
-                    resource.wake.set()  # the device's other resources need not wait for their turn
+                    resource.wake.set()  # the device's other resources retry at once
 
     async def _put(self, resource: _Resource, command: Command) -> aiocoap.Code:
-        """The device's answer to one confirmable PUT. Raises UpstreamError when none came, and PayloadError, before
-        anything is sent, when the device's address is in none of the networks.
+        """The device's answer to one confirmable PUT.
 
-        The name is resolved here, once, and never by the library: what was checked is what is sent to, also when a
-        payload goes in blocks. The device's name still goes with the request (Uri-Host).
+        Raises UpstreamError if there is no answer, and PayloadError, before anything is sent, if the device's address
+        is in none of the networks. The name is resolved here, once, and not by the library, so that the request goes
+        to the address that was checked, also block by block. The device's name goes along as Uri-Host.
 
-        A context of its own per request: shutting it down ends the exchange with its retransmissions, the
-        name is resolved anew, and no idle device holds a socket. (A shared one keeps 64 sockets, drops the
-        oldest even in the middle of an exchange, and retransmits what was cancelled.)
+        Each request has a context of its own. Its shutdown ends the exchange with its retransmissions, and idle devices
+        hold no socket. A shared context keeps 64 sockets, drops the oldest even during an exchange, and retransmits
+        cancelled requests.
         """
         message = aiocoap.Message(
             code=aiocoap.PUT,
@@ -305,9 +303,9 @@ class CoapAdapter:
                 address = await self._networks.resolved(host, port, socket.SOCK_DGRAM)
                 resource.device.outside = ""
                 message.remote = aiocoap.message.UndecidedRemote("coap", aiocoap.util.hostportjoin(str(address), port))
-                resource.acknowledged = None  # whatever comes of the attempt, the device may have acted on it
+                resource.acknowledged = None  # from here on the device may have acted on the request
                 self.counters.sent += 1
-                # Connected here, where it can be cancelled; the library would do it in a task of its own.
+                # Connected here, where it can be cancelled; the library uses a separate task.
                 await context.find_remote_and_interface(message)
                 request = context.request(message, handle_blockwise=len(command.payload) > _BLOCK_BYTES)
                 return (await request.response).code
@@ -315,14 +313,14 @@ class CoapAdapter:
             raise
         except (aiocoap.error.TimeoutError, TimeoutError) as error:
             raise UpstreamError("no answer") from error
-        except Exception as error:  # whatever an answer does to the library concerns this device alone
+        except Exception as error:  # an answer that breaks the library concerns this device only
             raise UpstreamError(str(error.__cause__ or error) or type(error).__name__) from error
         finally:
             _close_socket(message)
             await context.shutdown()
 
     async def _record(self, command: Command, update: str) -> None:
-        """Stores what became of a command. The client waits for a gateway that is away or full; other refusals are
+        """Stores the outcome of a command. The client retries while the gateway is away or full; other refusals are
         final."""
         try:
             await self._client.update(update, cause=DeclaredCause("coap", command.resource))
@@ -337,15 +335,15 @@ class CoapAdapter:
 @dataclass(frozen=True, slots=True)
 class _Failure:
     refused: bool
-    """The device answered that it will not (4.xx), or is outside; asking again soon is no use."""
+    """The device answered 4.xx, or is outside of the networks; an early retry would fail too."""
     outside: Command | None = None
-    """What was not sent, since the device is outside of the networks."""
+    """The command that was not sent, because the device is outside of the networks."""
 
 
 @dataclass(eq=False)
 class _Device:
-    """One address. lock: one request at a time (NSTART, RFC 7252 section 4.7). away: it was said to be away; outside:
-    why nothing may be sent to it, as it was said."""
+    """One address. lock: one request at a time (NSTART, RFC 7252 section 4.7). away: logged as unreachable; outside:
+    the logged reason why nothing may be sent to it."""
 
     name: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -355,12 +353,12 @@ class _Device:
 
 @dataclass(eq=False)
 class _Resource:
-    """What is known of one resource.
+    """The state of one resource.
 
     commands: the rows that name it, each as often as it occurs; more than one is a conflict.
-    wanted: the command that holds now, the greatest of them, so that it depends on nothing but the result.
-    acknowledged: the payload that the device is known to have; None when it may have another.
-    refused: payloads whose refusal was said. outside: the command of which the actuation says that it is not sent.
+    wanted: the greatest of the commands, so that it depends on the result only.
+    acknowledged: the payload that the device has; None if it may have another.
+    refused: payloads whose refusal is logged. outside: the command that the actuation records as not sent.
     """
 
     uri: str
@@ -375,7 +373,7 @@ class _Resource:
     worker: asyncio.Task[None] | None = None
 
     def pending(self) -> Command | None:
-        """The wanted command, unless the device has its payload already."""
+        """The wanted command, unless the device already has its payload."""
         return None if _payload(self.wanted) == self.acknowledged else self.wanted
 
     def refusal_is_new(self, payload: bytes) -> bool:
@@ -388,7 +386,7 @@ class _Resource:
 
 
 class _Tuning(aiocoap.TransportTuning):  # type: ignore[misc]  # the library ships no types
-    """Confirmable, and retransmitted only while the payload is still the wanted one."""
+    """Confirmable; retransmitted only as long as the payload is the wanted one."""
 
     reliability = True
 
@@ -406,8 +404,8 @@ class _Tuning(aiocoap.TransportTuning):  # type: ignore[misc]  # the library shi
 def _close_socket(message: aiocoap.Message) -> None:
     """Closes the message's socket at once, if it has one.
 
-    Shutting the context down does it in steps, and what arrives between them (an answer that the network
-    doubled) ends as a traceback in the log. The library has no public way.
+    The shutdown of the context takes several steps. A packet that arrives in between, such as a duplicated answer,
+    would end as a traceback in the log. The library has no public way to do it.
     """
     transport: asyncio.DatagramTransport | None = getattr(message.remote, "_transport", None)
     if transport is not None:

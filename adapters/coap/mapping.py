@@ -1,4 +1,4 @@
-"""Rows of the subscription -> commands for devices -> the update that records what a device acknowledged.
+"""Rows of the subscription -> commands for devices -> updates that record acknowledgements.
 
 Pure: no network, no clock.
 """
@@ -43,8 +43,8 @@ _OPTION_BYTES_MAX = 255  # host, segments of the path, arguments (RFC 7252 secti
 class Command:
     """The state that a device should be in.
 
-    actuator: its IRI, as a term. resource: the normalised coap:// URI to PUT to. result: the payload, as
-    a literal term. Commands have an order, which decides when two are given for one resource.
+    actuator: its IRI, as a term. resource: the normalised coap:// URI to PUT to. result: the payload, as a literal
+    term. The order of commands decides between two commands for one resource.
     """
 
     actuator: Term
@@ -53,12 +53,12 @@ class Command:
 
     @property
     def payload(self) -> bytes:
-        """What is sent: the literal's text in UTF-8, without its datatype."""
+        """The literal's text in UTF-8, without its datatype."""
         return lexical(self.result).encode()
 
 
 def check_variables(variables: Sequence[str]) -> None:
-    """Raises ConfigurationError when the subscription lacks a variable that a command is made of."""
+    """Raises ConfigurationError if the subscription lacks a variable of a command."""
     missing = [f"?{name}" for name in VARIABLES if name not in variables]
     if missing:
         raise ConfigurationError(
@@ -68,7 +68,7 @@ def check_variables(variables: Sequence[str]) -> None:
 
 
 def command(row: Mapping[str, Term]) -> Command:
-    """The command that a row (variable -> term, unbound ones left out) asks for. Raises PayloadError."""
+    """The command of a row (variable -> term, without unbound ones). Raises PayloadError."""
     for name in VARIABLES:
         if name not in row:
             raise PayloadError(f"?{name} is unbound")
@@ -90,23 +90,23 @@ def command(row: Mapping[str, Term]) -> Command:
 def resource_uri(text: str) -> str:
     """A coap:// URI in normal form (RFC 7252 section 6.3), so that one resource has one spelling.
 
-    Raises PayloadError when it is another kind of URI or names no single device.
+    Raises PayloadError for other URIs and for URIs that do not name a single device.
     """
     try:
-        iri(text)  # refuses white space and control characters, which urlsplit would leave out in silence
+        iri(text)  # refuses white space and control characters, which urlsplit silently removes
         parts = urlsplit(text)
         host, port = parts.hostname or "", COAP_PORT if parts.port is None else parts.port
-        host.encode("idna")  # what resolving the name would do
+        host.encode("idna")  # as resolving the name does
     except ValueError as error:
         raise PayloadError(f"not a URI: {error}") from error
     if parts.scheme != "coap":
-        raise PayloadError(f"only coap:// URIs can be sent to: {text}")
+        raise PayloadError(f"only coap:// URIs are supported: {text}")
     if not host or not port:
         raise PayloadError(f"a coap:// URI needs a host and a port above 0: {text}")
     if parts.fragment or "@" in parts.netloc:
         raise PayloadError(f"a coap:// URI has neither fragment nor user name: {text}")
     if _is_multicast(host):
-        raise PayloadError(f"a group of devices cannot acknowledge: {text}")
+        raise PayloadError(f"a multicast address has no single device to acknowledge: {text}")
     netloc = f"[{host}]" if ":" in host else host
     if port != COAP_PORT:
         netloc += f":{port}"
@@ -114,29 +114,29 @@ def resource_uri(text: str) -> str:
     try:
         options = [option.encode() for option in aiocoap.Message(code=aiocoap.PUT, uri=normal).opt.option_list()]
     except (aiocoap.error.Error, ValueError) as error:
-        raise PayloadError(f"not a coap:// URI that can be sent to: {error}") from error
+        raise PayloadError(f"not a valid coap:// URI: {error}") from error
     if any(len(option) > _OPTION_BYTES_MAX for option in options):
         raise PayloadError(f"a part of the coap:// URI is longer than {_OPTION_BYTES_MAX} bytes")
     return normal
 
 
 def host_and_port(resource: str) -> tuple[str, int]:
-    """Whom a normalised resource URI names."""
+    """Host and port of a normalised resource URI."""
     parts = urlsplit(resource)
     assert parts.hostname is not None
     return parts.hostname, parts.port or COAP_PORT
 
 
 def device(resource: str) -> str:
-    """The device that a normalised resource URI names, as host or host:port."""
+    """The device of a normalised resource URI, as host or host:port."""
     return urlsplit(resource).netloc
 
 
 def actuation_update(acknowledged: Command, at: datetime) -> str:
     """SPARQL text that makes ``acknowledged`` the actuator's one live sosa:Actuation.
 
-    at: when the device's acknowledgement came; with a time zone. The earlier actuation is replaced as a
-    whole; the past is in the change log (design section 9). The text has the same shape each time.
+    at: time of the device's acknowledgement, with a time zone. The update replaces the earlier actuation as a whole;
+    the change log has the past (design section 9). The text always has the same shape.
     """
     assert at.tzinfo is not None
     time = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
@@ -152,9 +152,10 @@ def actuation_update(acknowledged: Command, at: datetime) -> str:
 
 
 def refusal_update(refused: Command) -> str:
-    """SPARQL text that says in the actuator's actuation that nothing is sent to its resource, and which setting would
-    allow it. What was acknowledged before stays. It tells no addresses: readers of the graph need not know the
-    networks of the gateway, nor what names are resolved to there.
+    """SPARQL text that records in the actuator's actuation why nothing is sent to its resource.
+
+    The reason names the setting. The last acknowledgement stays. The text has no addresses, so that readers of the
+    graph do not learn the networks of the gateway or what its names resolve to.
     """
     actuation = iri(lexical(refused.actuator) + "/actuation")
     reason = literal(f"the address of {refused.resource} is in none of the networks that coap.networks allows")

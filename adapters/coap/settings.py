@@ -11,24 +11,23 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the CoAP adapter finds out what its devices should be told, and how patiently it tells them.
+    """The query for commands, the networks of devices, and the time-outs of requests.
 
-    enabled: whether the adapter is started at all.
-    networks: what commands may be sent to, since whoever may write the graph names the devices: networks such as
-        ``192.168.7.0/24``, and ``private`` for the private networks that the machine is in, without loopback and the
-        addresses of a link alone. Of a name the resolved address counts.
+    enabled: whether the adapter is started.
+    networks: the networks that commands may go to, such as ``192.168.7.0/24``; ``private`` stands for the private
+        networks of the machine, without loopback and link-local addresses. Clients that may write the graph choose the
+        devices, so this list is the limit. For a name, its resolved address counts.
     query: a SPARQL SELECT with the variables ``?actuator`` (an IRI), ``?resource`` (a coap:// URI) and
         ``?payload`` (a literal); one row per device resource. The adapter sends each resource its payload.
-        That the three variables are there is checked with the first notification.
-    concurrency_max: requests under way at a time over all devices (one at a time per device, RFC 7252
-        section 4.7). Repeated attempts take at most half of them, so devices that are away never
-        hold up the others.
-    ack_timeout_s, retransmissions_max: RFC 7252 section 4.8. A request that is not acknowledged within
-        1 to 1.5 times the timeout is sent again, and the wait doubles. Below 1 s is against the RFC's
-        advice outside of tests. A state that is out of date is not retransmitted.
-    answer_timeout_s: when an attempt is given up, resolving the name and separate answers included.
-    retry_min_s, retry_max_s: the wait after the first failed attempt, and what its doubling grows to
-        (less up to half by chance). A device that refuses (4.xx) is asked again only after the longest wait.
+        The first notification is checked for the three variables.
+    concurrency_max: concurrent requests over all devices; each device gets one at a time (RFC 7252 section 4.7).
+        Retries use at most half of them, so that unreachable devices do not delay the others.
+    ack_timeout_s, retransmissions_max: RFC 7252 section 4.8. A request that is not acknowledged within 1 to 1.5 times
+        the time-out is sent again, and the wait doubles. The RFC advises against less than 1 s. An outdated state
+        is not retransmitted.
+    answer_timeout_s: time limit of an attempt, with name resolution and separate answers.
+    retry_min_s, retry_max_s: the wait after the first failed attempt doubles from the one to the other, less up to
+        half at random. After a refusal (4.xx) the adapter waits for retry_max_s.
     """
 
     enabled: bool = True

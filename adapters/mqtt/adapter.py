@@ -33,9 +33,9 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term
 
 UPDATE_CHARS_MAX = 256 * 1024
-"""SPARQL in one message to the gateway, well below what its socket takes, unless a single update is longer."""
+"""SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone."""
 WARNINGS_MAX = 1_000
-"""Pairs of topic and reason that are warned of; further ones are only counted."""
+"""Pairs of topic and reason in the log; further ones are only counted."""
 TOPIC_CHARS_SAID = 200
 
 logger = EventLogger(__name__)
@@ -65,7 +65,7 @@ class UpdatesClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One update of a batch. reading: what it writes; describes: it is the description of the reading's stream."""
+    """One update of a batch. reading: what it writes; describes: it describes the stream of the reading."""
 
     sparql: str
     reading: Reading
@@ -116,8 +116,8 @@ class MqttAdapter:
         counters, settings = self.counters, self._settings
         broker = f"broker {settings.host}:{settings.port}"
         if not self.subscribed.is_set():
-            return f"{broker} does not take us yet, trying again; {counters.committed:,} readings so far"
-        waiting = f", {len(self._inbox):,} wait for the gateway" if len(self._inbox) else ""
+            return f"{broker} is not connected, retrying; {counters.committed:,} readings so far"
+        waiting = f", {len(self._inbox):,} messages wait for the gateway" if len(self._inbox) else ""
         return f"{broker} connected, {counters.committed:,} readings committed{waiting}"
 
     async def _commit_readings(self) -> None:
@@ -158,7 +158,7 @@ class MqttAdapter:
         return readings
 
     def _may_write(self, reading: Reading) -> bool:
-        """A stream belongs to the topic and rule that it was first read from."""
+        """Whether the reading is of the topic and rule that its stream was first read from; they own it."""
         stream = reading.stream
         owner = self._owners.get(stream.iri)
         if owner is None and len(self._owners) < self._settings.streams_max:
@@ -166,12 +166,17 @@ class MqttAdapter:
         if owner is None:
             self._warn("*", f"more than {self._settings.streams_max} streams (mqtt.streams_max)")
         elif owner != stream:
-            self._warn(stream.topic, f"its stream {stream.iri} is that of topic {owner.topic} by {owner.rule}")
+            self._warn(
+                stream.topic,
+                f"its stream {stream.iri} belongs to topic {owner.topic} by {owner.rule}",
+            )
         return owner == stream
 
     async def _commit(self, steps: list[_Step]) -> None:
-        """Returns when each step has a final answer. What failed for now is sent again, and with it the later steps
-        of the same stream, so that a stream's newest reading is also its last.
+        """Returns when each step has a final answer.
+
+        A step that failed temporarily is sent again, together with the later steps of its stream, so that the last
+        update of a stream has its newest reading.
         """
         delay_s = BACKOFF_MIN_S
         said = False
@@ -206,7 +211,7 @@ class MqttAdapter:
                 delay_s = min(delay_s * 2, BACKOFF_MAX_S)
 
     def _warn(self, topic: str, reason: str, *, lost: bool = False) -> None:
-        """Once per topic and reason: a device that chatters nonsense does not fill the journal."""
+        """Logs once per topic and reason, so that a faulty device does not fill the journal."""
         if len(topic) > TOPIC_CHARS_SAID:
             topic = f"{topic[:TOPIC_CHARS_SAID]}…"
         key = (topic, reason)
@@ -221,7 +226,7 @@ class MqttAdapter:
 
 
 def _portions(steps: list[_Step]) -> Iterator[list[_Step]]:
-    """The steps in order, in lists whose texts together have at most `UPDATE_CHARS_MAX`, or that hold one step."""
+    """The steps in order, in lists of at most `UPDATE_CHARS_MAX` characters, or of one step."""
     portion: list[_Step] = []
     chars = 0
     for step in steps:

@@ -1,7 +1,7 @@
 """One connection to a broker: a paho client of its own, driven by the asyncio loop instead of a thread.
 
-MQTT 3.1.1, session kept by the broker, acknowledgements by hand. A broken connection is not mended; the adapter
-makes the next one.
+MQTT 3.1.1, a session that the broker keeps, manual acknowledgement. A broken connection stays broken; the inbox makes
+the next one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from paho.mqtt.reasoncodes import ReasonCode
 from lamplighter.adapters.mqtt.settings import MqttSettings
 
 CONNECT_TIMEOUT_S = 5.0
-PACKETS_PER_WAKEUP = 50  # one at a time halves the speed (twice the trips through the selector)
+PACKETS_PER_WAKEUP = 50  # one packet per wake-up halves the speed
 _CREDENTIALS = {"Bad user name or password", "Not authorized"}
 
 
 class End(NamedTuple):
     """Why a connection ended or could not be made.
 
-    kind: "away", the broker or the way to it; "refused", either side does not want the other; "paused", by us
-    because the gateway takes nothing.
+    kind: "away", the broker cannot be reached; "refused", one side rejected the other; "paused", closed by the adapter
+    because the gateway takes no readings.
     """
 
     kind: Literal["away", "refused", "paused"]
@@ -36,7 +36,7 @@ class End(NamedTuple):
 
 
 class Listener(Protocol):
-    """Who is told what happens on a connection, on the loop's thread."""
+    """Is called with the events of a connection, on the thread of the loop."""
 
     def on_connected(self, connection: Connection, session_present: bool) -> None: ...
 
@@ -46,7 +46,7 @@ class Listener(Protocol):
 
 
 class Connection:
-    """number: tells connections apart, because packet identifiers mean nothing on another one."""
+    """number: identifies the connection; a packet identifier is valid on one connection only."""
 
     def __init__(
         self, settings: MqttSettings, listener: Listener, *, number: int, password: str, tls: ssl.SSLContext | None
@@ -68,7 +68,7 @@ class Connection:
             reconnect_on_failure=False,  # else paho falls back to MQTT 3.1 in a blocking call
         )
         self._client.connect_timeout = CONNECT_TIMEOUT_S
-        self._client.disable_logger()  # it says as errors what we are told anyway and handle
+        self._client.disable_logger()  # it logs as errors what the callbacks report
         if settings.username:
             self._client.username_pw_set(settings.username, password or None)
         if tls is not None:
@@ -86,11 +86,11 @@ class Connection:
         try:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            await asyncio.wait([connecting])  # a thread cannot be cancelled, and this one ends by its timeout
-            connecting.exception()  # nobody is told of it any more, and asyncio would tell that nobody was
+            await asyncio.wait([connecting])  # a thread cannot be cancelled; this one has a time-out
+            connecting.exception()  # otherwise asyncio logs an exception that was never retrieved
             raise
         finally:
-            del connecting  # it holds the error, whose traceback holds this frame and paho's socket
+            del connecting  # its exception has a traceback that keeps this frame and paho's socket alive
         sock: Any = client.socket()
         if sock is None:
             raise ConnectionError("the broker closed the connection at once")
@@ -108,7 +108,7 @@ class Connection:
             client.loop_write()
 
     async def ended(self) -> End:
-        """Waits for the end of the connection, keeping it alive."""
+        """Keeps the connection alive and returns when it has ended."""
         opened = self._loop.time()
         while True:
             await asyncio.wait([self._ended], timeout=1.0)
@@ -118,7 +118,7 @@ class Connection:
             if not self._accepted and now - opened >= CONNECT_TIMEOUT_S:
                 return End("away", "no answer to CONNECT")
             if self._paused_at is not None and now - self._paused_at >= self._settings.keepalive_s / 2:
-                # Answers to our pings lie unread behind messages, so that the connection would end anyway, as lost.
+                # The answers to pings lie unread behind messages, so the connection would be lost anyway.
                 return End("paused", "the gateway does not take readings, the broker keeps them meanwhile")
             self._client.loop_misc()
 
@@ -127,7 +127,7 @@ class Connection:
         return self._accepted and not self._ended.done()
 
     def subscribe(self, filters: Sequence[str]) -> None:
-        """At QoS 1: with QoS 2 paho answers PUBREC before anything is committed, and a crash then loses it."""
+        """At QoS 1. With QoS 2 paho answers PUBREC before the commit, and a crash then loses the message."""
         self._filters = filters
         self._client.subscribe([(one, 1) for one in filters])
 
@@ -138,7 +138,7 @@ class Connection:
         self._client.ack(mid, qos)
 
     def pause(self) -> None:
-        """Stops reading; the broker's messages stay in the socket, and then with the broker."""
+        """Stops reading; messages stay in the socket, and behind it at the broker."""
         self._paused_at = self._loop.time()
         self._loop.remove_reader(self._client.socket())  # type: ignore[arg-type]
 
@@ -148,10 +148,10 @@ class Connection:
             return
         self._paused_at = None
         self._loop.add_reader(sock, self._read)
-        self._loop.call_soon(self._read)  # what TLS has decrypted already makes no socket readable
+        self._loop.call_soon(self._read)  # data that TLS has already decrypted does not make the socket readable
 
     def close(self) -> None:
-        """Sends what is queued and DISCONNECT, and closes the socket. May be called at any time, more than once."""
+        """Sends what is queued and DISCONNECT, and closes the socket. May be called at any time and repeatedly."""
         if self._client.socket() is None:
             return
         self._client.disconnect()
@@ -173,12 +173,12 @@ class Connection:
         encrypted = isinstance(sock, ssl.SSLSocket)
         packets = 0
         try:
-            # A TLS record is read to its end, since the selector does not see what is left of it.
+            # A TLS record is read to its end; the selector does not see the rest of it.
             while self._paused_at is None and (encrypted or packets < PACKETS_PER_WAKEUP):
                 if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS or not _readable(sock):
                     return
                 packets += 1
-        except Exception as error:  # a fault of ours in a callback: `ended` raises it where somebody listens
+        except Exception as error:  # a bug in a callback; `ended` raises it
             if self._ended.done():
                 raise
             self._ended.set_exception(error)
@@ -214,7 +214,7 @@ class Connection:
 
 
 def _readable(sock: Any) -> bool:
-    """Whether reading on would not wait; true also when it would end or fail, which paho then reports."""
+    """Whether reading would not block; also true at the end and after an error, which paho then reports."""
     if isinstance(sock, ssl.SSLSocket):
         return sock.pending() > 0
     try:

@@ -1,7 +1,7 @@
-"""From a topic and a payload to a reading, and from a reading to SPARQL 1.1 updates. Pure: no network, no clock.
+"""Topic and payload -> reading -> SPARQL 1.1 updates. Pure: no network, no clock.
 
-Observation model (design section 9, model "latest"): one live observation per stream in the default graph;
-each reading replaces its result and its result time. `description_update` says once what the stream is.
+Observation model (design section 9, model "latest"): each stream has one live observation in the default graph. A
+reading replaces its result and its result time. `description_update` describes the stream once.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ TEXT_CHARS_MAX = 8_192
 
 _TOPICS_CACHED = 4_096
 
-# What stands in an IRI besides captured levels: RFC 3986's characters, so that any store takes the result. A relative
-# template has no ";" and no "%": `_stream_path` separates with the one, captures are encoded with the other.
+# The characters of an IRI besides captured levels: those of RFC 3986, which every store accepts. A relative template
+# has neither ";", the separator of `_stream_path`, nor "%", which encodes captures.
 _RELATIVE = re.compile(r"[A-Za-z0-9._~/:@=+,-]+")
 _ABSOLUTE = re.compile(
     r"(?:https?://[A-Za-z0-9.-]+(?::[0-9]+)?/|urn:[A-Za-z0-9][A-Za-z0-9-]+:)"
@@ -73,10 +73,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One sensor observing one property of one feature of interest, and where its readings come from.
+    """One sensor that observes one property of one feature of interest, and the source of its readings.
 
-    All but `topic`, `label` and `rule` are IRIs as terms. Streams with the same `iri` that differ otherwise are
-    rival claims to one stream.
+    All members but `topic`, `label` and `rule` are IRIs as terms. If two streams have the same `iri` and differ
+    otherwise, they conflict.
     """
 
     iri: Term
@@ -93,7 +93,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """value: a typed literal, in the spelling in which it came; time: when the message arrived, xsd:dateTime."""
+    """value: a typed literal, spelled as in the payload; time: of the message's arrival, xsd:dateTime."""
 
     stream: Stream
     value: Term
@@ -102,7 +102,7 @@ class Reading:
 
 
 class RuleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A `[[stream]]` table as it is written; `mapping/street.toml` explains the keys."""
+    """A `[[stream]]` table of a mapping file; `mapping/street.toml` explains the keys."""
 
     topic: str
     property: str
@@ -121,10 +121,10 @@ class _FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class StreamRule:
-    """A checked rule: which topics it covers, and what it reads in their messages."""
+    """A checked rule: the topics that it covers, and what it reads from their messages."""
 
     def __init__(self, table: RuleTable, *, prefixes: dict[str, str], base_iri: str, name: str) -> None:
-        """name: file and number, for messages. Raises ConfigurationError naming it, the key and the cure."""
+        """name: file and number, for messages. Raises ConfigurationError, which names rule, key and cure."""
         self.name = name
         self.base_iri = base_iri
         self._made_of = name, base_iri, table, prefixes
@@ -159,9 +159,9 @@ class StreamRule:
         return hash((self.name, self.base_iri))
 
     def stream(self, topic: str) -> Stream | None:
-        """The stream that this rule makes of a topic, or None when it does not cover it.
+        """The stream of a topic, or None if the rule does not cover the topic.
 
-        Raises PayloadError when a level that goes into an IRI would not stand as one path segment.
+        Raises PayloadError if a level that goes into an IRI is no path segment.
         """
         levels = topic.split("/")
         if len(levels) != len(self.levels) or (topic.startswith("$") and not self.levels[0].startswith("$")):
@@ -195,7 +195,7 @@ class StreamRule:
     def value(self, payload: bytes) -> Term:
         """The value of a payload as a typed literal. Raises PayloadError; its reason never quotes the payload."""
         if len(payload) > PAYLOAD_BYTES_MAX:
-            raise PayloadError(f"payload over {PAYLOAD_BYTES_MAX} bytes")
+            raise PayloadError(f"payload has more than {PAYLOAD_BYTES_MAX} bytes")
         if not payload:
             raise PayloadError("payload is empty")
         try:
@@ -224,15 +224,15 @@ class Mapping:
     def __init__(self, rules: Sequence[StreamRule]) -> None:
         self.rules = tuple(rules)
         self.filters = tuple(_uncovered(rule.filter for rule in rules))
-        """What to subscribe to; a filter that another one covers is left out, lest messages come twice."""
+        """What to subscribe to. A filter that another one covers is left out, so that messages come once."""
         self._streams = lru_cache(maxsize=_TOPICS_CACHED)(self._streams_of)
 
     def readings(
         self, topic: str, payload: bytes, *, retained: bool, received: datetime
     ) -> list[Reading | PayloadError]:
-        """One reading for each rule that covers the topic; the rule's error stands in its place.
+        """One reading, or the error in its place, for each rule that covers the topic.
 
-        received: an aware datetime. Empty when no rule covers the topic.
+        received: an aware datetime. The list is empty if no rule covers the topic.
         """
         try:
             streams = self._streams(topic)
@@ -256,23 +256,23 @@ class Mapping:
         except UnicodeEncodeError as error:
             raise PayloadError("topic is not Unicode text") from error
         if not 0 < size <= TOPIC_BYTES_MAX:
-            raise PayloadError(f"topic is not of 1 to {TOPIC_BYTES_MAX} bytes of UTF-8")
+            raise PayloadError(f"topic does not have 1 to {TOPIC_BYTES_MAX} bytes of UTF-8")
         return tuple((rule, stream) for rule in self.rules if (stream := rule.stream(topic)) is not None)
 
 
 def load_mapping(folder: Path, base_iri: str) -> Mapping:
-    """The rules of all `*.toml` files of a folder, in the order of their names; none when there is no such folder.
+    """The rules of all `*.toml` files of a folder, in the order of their names; none if the folder does not exist.
 
-    base_iri: the gateway's, which relative templates continue, as in `http://gateway.example/`.
-    Raises ConfigurationError naming file, rule, key and cure.
+    base_iri: of the gateway, such as `http://gateway.example/`; relative templates continue it.
+    Raises ConfigurationError, which names file, rule, key and cure.
     """
     if not _ABSOLUTE.fullmatch(base_iri) or not base_iri.endswith(("/", ":", "#")):
-        raise ConfigurationError(f"base IRI {base_iri!r}: has to be an http(s) or urn IRI that ends in '/', ':' or '#'")
+        raise ConfigurationError(f"base IRI {base_iri!r}: write an http(s) or urn IRI that ends in '/', ':' or '#'")
     return Mapping([rule for path in sorted(folder.glob("*.toml")) for rule in _file_rules(path, base_iri)])
 
 
 def description_update(reading: Reading) -> str:
-    """INSERT DATA of everything about the reading's stream that does not change from reading to reading."""
+    """INSERT DATA of the properties of the reading's stream that no reading changes."""
     stream = reading.stream
     triples = [
         (stream.platform, RDF_TYPE, iri(PLATFORM)),
@@ -299,8 +299,8 @@ def description_update(reading: Reading) -> str:
 def reading_update(reading: Reading) -> str:
     """Replaces value and time of the stream's live observation.
 
-    A retained message says what the state is, not when it came about, and a broker repeats it: with the value that
-    is already there it changes nothing, and so gives no old state a new time.
+    A retained message has the state without the time of its change, and the broker repeats it. With the value that is
+    already stored it changes nothing, so that an old state gets no new time.
     """
     observation = reading.stream.observation
     unless_known = (
@@ -319,14 +319,14 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule]:
     try:
         table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _FileTable)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        raise ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it") from error
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{path}: {error}; a file has [prefixes] and [[stream]] tables") from error
     for prefix, address in table.prefixes.items():
         if not _ABSOLUTE.fullmatch(address):
-            raise ConfigurationError(f"{path}: prefixes: {prefix} = {address!r}: has to be a full http(s) or urn IRI")
+            raise ConfigurationError(f"{path}: prefixes: {prefix} = {address!r}: write a full http(s) or urn IRI")
         if PREFIXES.get(prefix, address) != address:
-            raise ConfigurationError(f"{path}: prefixes: {prefix} is {PREFIXES[prefix]} already; choose another name")
+            raise ConfigurationError(f"{path}: prefixes: {prefix} already is {PREFIXES[prefix]}; choose another name")
     prefixes = PREFIXES | table.prefixes
     for number, entry in enumerate(table.stream, 1):
         name = f"{path}: stream {number}"
@@ -345,18 +345,18 @@ def _pattern_levels(pattern: str) -> tuple[str, ...]:
         if level != "+" and level not in captures and re.search(r"[+#{}\x00]", level):
             raise ValueError(f"level {level!r}: write a name, + or {{name}} for a whole level ('#' is not supported)")
     if not pattern or len(pattern.encode()) > TOPIC_BYTES_MAX:
-        raise ValueError(f"has to have 1 to {TOPIC_BYTES_MAX} bytes")
+        raise ValueError(f"write 1 to {TOPIC_BYTES_MAX} bytes")
     if len(set(captures)) < len(captures):
         raise ValueError("captures a name twice; give each level a name of its own")
     if levels[0] == "$share":
-        raise ValueError("shared subscriptions would tear a sensor's readings apart; leave out '$share/<group>/'")
+        raise ValueError("shared subscriptions would split the readings of a sensor; leave out '$share/<group>/'")
     return levels
 
 
 def _member_path(path: str) -> tuple[str, ...]:
     names = tuple(path.split("."))
     if "" in names:
-        raise ValueError("has to be names with single dots between them, as in 'battery.level'")
+        raise ValueError("write names with single dots between them, such as 'battery.level'")
     return names
 
 
@@ -386,15 +386,15 @@ def _iri_template(template: str, names: set[str]) -> str:
     _check_names(template, names)
     sample = _CAPTURE.sub("x", template)
     if _STARTS_ABSOLUTE.match(template):
-        start = _CAPTURE.sub("{", template)  # a capture must not choose host or namespace
+        start = _CAPTURE.sub("{", template)  # a capture must not choose the host or the namespace
         if not _ABSOLUTE.fullmatch(sample) or not _ABSOLUTE.match(start):
-            raise ValueError("is not a full IRI with its captures behind the host (or behind 'urn:<namespace>:')")
+            raise ValueError("write a full IRI with its captures behind the host (or behind 'urn:<namespace>:')")
     else:
         segments = sample.split("/")
         if not _RELATIVE.fullmatch(sample) or ":" in segments[0] or {"", ".", ".."} & set(segments):
             raise ValueError(
-                "has to be a path such as 'post/{post}' of letters, digits and . _ ~ - : @ = + , "
-                "without a slash in front or behind, or a full http(s) or urn IRI"
+                "write a path such as 'post/{post}' of letters, digits and . _ ~ - : @ = + , "
+                "without a slash at the start or the end, or a full http(s) or urn IRI"
             )
     return template
 
@@ -425,7 +425,7 @@ def _uncovered(filters: Iterator[str]) -> list[str]:
 
 
 class _JsonNumber(str):
-    """A JSON number in its spelling, which tells integer, decimal and double apart."""
+    """A JSON number as spelled; the spelling distinguishes integer, decimal and double."""
 
 
 def _json_member(text: str, path: tuple[str, ...]) -> Any:
@@ -448,7 +448,7 @@ def _json_member(text: str, path: tuple[str, ...]) -> Any:
 def _number_term(found: str | bool) -> Term:
     text = "" if isinstance(found, bool) else found.strip()
     if len(text) > NUMBER_CHARS_MAX:
-        raise PayloadError(f"a number of more than {NUMBER_CHARS_MAX} characters")
+        raise PayloadError(f"the number has more than {NUMBER_CHARS_MAX} characters")
     if _INTEGER.fullmatch(text):
         return literal(text, datatype=XSD + "integer")
     if _DECIMAL.fullmatch(text):
@@ -469,11 +469,11 @@ def _text_term(found: str | bool) -> Term:
     if isinstance(found, bool | _JsonNumber):
         raise PayloadError("not a text")
     try:
-        found.encode()  # JSON can spell half a surrogate pair, which no store takes
+        found.encode()  # JSON can escape half a surrogate pair, which no store accepts
     except UnicodeEncodeError as error:
         raise PayloadError("not Unicode text") from error
     if len(found) > TEXT_CHARS_MAX:
-        raise PayloadError(f"a text of more than {TEXT_CHARS_MAX} characters")
+        raise PayloadError(f"the text has more than {TEXT_CHARS_MAX} characters")
     return literal(found)
 
 

@@ -11,19 +11,19 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which broker is read, and how much is held at once. What is subscribed follows from the mapping rules.
+    """The broker, and how many messages are held at once. The mapping rules determine the subscriptions.
 
-    host: name or address of the broker; empty means that none is configured and the adapter is not started.
-    client_id: names the session that the broker keeps for us while we are away (its queue of readings), so it
-        stays the same from one start to the next and differs between gateways on one broker. Empty: made of the
-        name of the machine.
-    password_file: holds the password on its first line; read at start. Only with username.
-    tls, ca_file: encrypt; the broker's certificate is checked against ca_file, or the system's authorities if empty.
-    keepalive_s: after 1.5 times this long without a sign of life each side takes the other for gone.
+    host: name or address of the broker. Empty: the adapter is not started.
+    client_id: names the session that the broker keeps while the adapter is away, with its queue of readings. It must be
+        stable across restarts and unique among the gateways of a broker. Empty: derived from the host name.
+    password_file: file with the password on its first line; read at the start. Used with username only.
+    tls, ca_file: encryption. The broker's certificate is checked against ca_file, or against the authorities of the
+        system if ca_file is empty.
+    keepalive_s: each side gives up the other after 1.5 times this long without a packet.
     batch_max: messages whose updates go to the gateway as one batch.
-    queue_max: messages that wait for the gateway. Beyond it the socket is not read, and the broker's queue fills
+    queue_max: messages that wait for the gateway. With a full queue the socket is not read, and the broker queues
         instead (mosquitto: `max_queued_messages`).
-    streams_max: streams that one run takes on; further ones are refused. Each lives in the gateway's store for good.
+    streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
     """
 
     host: str = ""

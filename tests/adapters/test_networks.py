@@ -158,7 +158,7 @@ def test_every_spelling_of_a_refused_address_is_refused(host: str) -> None:
     with pytest.raises((PayloadError, UpstreamError)) as told:
         resolved(networks, host)
     if isinstance(told.value, PayloadError):
-        assert "coap.networks allows 192.168.7.0/24; list the network there" in str(told.value)
+        assert "coap.networks allows 192.168.7.0/24; add the network there" in str(told.value)
 
 
 @pytest.mark.parametrize(("listed", "expected"), [("192.168.7.0/24", "192.168.7.9"), ("127.0.0.0/8", "127.0.0.1")])

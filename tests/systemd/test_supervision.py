@@ -177,7 +177,7 @@ def test_an_adapter_is_ready_though_its_broker_is_away(tmp_path: Path) -> None:
         with PlayedSystemd(other, watchdog_s=6) as adapter:
             adapter.start("-m", "lamplighter.gateway.service.adapter_process", "mqtt")
             adapter.heard("WATCHDOG=1")
-            assert f"broker 127.0.0.1:{broker} does not take us yet" in adapter.heard("READY=1")
+            assert f"broker 127.0.0.1:{broker} is not connected" in adapter.heard("READY=1")
             (mapping / "street.toml").write_text(rule.replace("street", "road"))
             assert adapter.process is not None
             adapter.process.send_signal(signal.SIGHUP)
