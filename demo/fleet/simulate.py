@@ -30,7 +30,16 @@ from lamplighter.cloud_sync.answers import SnapshotSeal
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.demo.fleet.simulated_gateway import Plan, SimulatedGateway
 from lamplighter.demo.fleet.truth import Fate, SegmentTruth, Truth
-from lamplighter.engine.change_log import VERSION, Graphs, Part, Record, Seal, SegmentName, encode, seal_name
+from lamplighter.engine.change_log import (
+    VERSION,
+    GraphChanges,
+    Record,
+    Seal,
+    SegmentName,
+    SnapshotPart,
+    encode,
+    seal_name,
+)
 from lamplighter.engine.errors import ConfigurationError
 
 _LEVEL = 3  # a third of the time of what a gateway uses, for a tenth more bytes
@@ -201,14 +210,15 @@ class _Writer:
         graphs = tuple(sorted({quad.g for quad in quads if quad.g is not None}))
         first = msgspec.structs.replace(
             head,
-            snapshot=Part(0, state=msgspec.Raw(b"{}")),
-            graphs=Graphs(created=graphs) if graphs else None,
+            snapshot=SnapshotPart(0, state=msgspec.Raw(b"{}")),
+            graphs=GraphChanges(created=graphs) if graphs else None,
         )
         parts = [quads[begin : begin + _SNAPSHOT_QUADS] for begin in range(0, len(quads), _SNAPSHOT_QUADS)]
         middle = [
-            msgspec.structs.replace(head, snapshot=Part(number), a=tuple(part)) for number, part in enumerate(parts, 1)
+            msgspec.structs.replace(head, snapshot=SnapshotPart(number), a=tuple(part))
+            for number, part in enumerate(parts, 1)
         ]
-        last = msgspec.structs.replace(head, snapshot=Part(len(parts) + 1, last=True, quads=len(quads)))
+        last = msgspec.structs.replace(head, snapshot=SnapshotPart(len(parts) + 1, last=True, quads=len(quads)))
         data = _compressed([encode(line) for line in (first, *middle, last)])
         folder, name = self._shipped / "snapshots", SegmentName(record.epoch, record.seq)
         seal = SnapshotSeal(

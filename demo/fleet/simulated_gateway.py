@@ -18,7 +18,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from lamplighter.demo.fleet.truth import LampTruth, StateTruth, StreamTruth, Truth
-from lamplighter.engine.change_log import VERSION, Cause, Gap, Graphs, Record, Timer
+from lamplighter.engine.change_log import VERSION, Cause, Gap, GraphChanges, Record, Timer
 from lamplighter.engine.terms import XSD, Quad, Term, iri, lexical, literal
 from lamplighter.ontology import vocabulary as v
 
@@ -348,7 +348,7 @@ class SimulatedGateway:
             )
             stream.newest.append(new_)
             gone = stream.newest.pop(0) if len(stream.newest) > LIVE_EVENTS else ()
-            graphs = Graphs(created=(graph,), dropped=(gone[0].g,) if gone and gone[0].g else ())
+            graphs = GraphChanges(created=(graph,), dropped=(gone[0].g,) if gone and gone[0].g else ())
             yield self._commit(cause, gone, new_, graphs=graphs)
 
     # --- the machine --------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ class SimulatedGateway:
         removed: Iterable[Quad],
         asserted: Iterable[Quad],
         *,
-        graphs: Graphs | None = None,
+        graphs: GraphChanges | None = None,
         request: str | None = None,
     ) -> Record:
         quads, wanted = self._quads, dict.fromkeys(asserted)

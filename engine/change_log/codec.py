@@ -50,7 +50,7 @@ class Cause(msgspec.Struct, frozen=True):
     seq: Count | None = None
 
 
-class Graphs(msgspec.Struct, frozen=True, omit_defaults=True):
+class GraphChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Named graphs that came into being or ceased to be."""
 
     created: tuple[Term, ...] = ()
@@ -101,7 +101,7 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     visible: tuple[Term | None, ...] | None = None
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class SnapshotPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a line of a snapshot is: number 0 begins it, the last one closes it; between them are the quads, in `a`.
 
     state: the rest of what the gateway knew at that record, in the gateway's own form, on line 0, where the graphs
@@ -135,7 +135,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: Cause | None = None
     request: str | None = None
     client: str | None = None
-    graphs: Graphs | None = None
+    graphs: GraphChanges | None = None
     d: tuple[Quad, ...] = ()
     a: tuple[Quad, ...] = ()
     k: tuple[Quad, ...] = ()
@@ -144,12 +144,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     gap: Gap | None = None
     subscribe: Followed | None = None
     unsubscribe: str | None = None
-    snapshot: Part | None = None
+    snapshot: SnapshotPart | None = None
     synced: Count | None = None
 
     @property
     def delta(self) -> QuadDelta:
-        graphs = self.graphs or Graphs()
+        graphs = self.graphs or GraphChanges()
         return QuadDelta(self.d, self.a, self.k, graphs.created, graphs.dropped)
 
 

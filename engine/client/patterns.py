@@ -21,7 +21,7 @@ from lamplighter.engine.client.oauth import Credentials, OAuth
 from lamplighter.engine.client.profile import load_profile
 from lamplighter.engine.client.results import Triple
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
-from lamplighter.engine.protocol.jsap import Graphs, HttpAddress, Jsap
+from lamplighter.engine.protocol.jsap import GraphNames, HttpAddress, Jsap
 from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.terms import Bag, Term
 
@@ -83,7 +83,7 @@ class GenericClient:
         entry = self.profile.update(name)
         graphs = self.profile.graphs_of(entry)
         if any(part.names_dataset() for part in parts(text)):
-            graphs = Graphs()  # the text wins: both together are an error (SPARQL 1.1 Protocol, 2.2.3)
+            graphs = GraphNames()  # the text wins: both together are an error (SPARQL 1.1 Protocol, 2.2.3)
         told = {"delay": entry.delay, "at": entry.at, "missed": entry.missed}
         endpoint = await self._endpoint(self.profile.update_address(name), "update")
         return await endpoint.update(

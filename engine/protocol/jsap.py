@@ -85,7 +85,7 @@ class Sparql11SeProtocol(_Settings, frozen=True):
     available_protocols: dict[str, Channel] = msgspec.field(name="availableProtocols", default={})
 
 
-class Graphs(_Settings, frozen=True):
+class GraphNames(_Settings, frozen=True):
     """``graphs``: IRIs of the graphs that queries (default, named) and updates (using) are about."""
 
     default: tuple[str, ...] = msgspec.field(name="default-graph-uri", default=())
@@ -94,7 +94,7 @@ class Graphs(_Settings, frozen=True):
     using_named: tuple[str, ...] = msgspec.field(name="using-named-graph-uri", default=())
 
 
-class OAuth(msgspec.Struct, frozen=True):
+class OAuthMember(msgspec.Struct, frozen=True):
     """``oauth``: where clients register and get their tokens. Credentials are not read from profiles: the Java client
     writes them there encrypted, and others would have them lie about."""
 
@@ -121,7 +121,7 @@ class _Entry(_Settings, frozen=True):
     host: str | None = None
     sparql11protocol: Sparql11Protocol = Sparql11Protocol()
     sparql11seprotocol: Sparql11SeProtocol = Sparql11SeProtocol()
-    graphs: Graphs = Graphs()
+    graphs: GraphNames = GraphNames()
 
 
 class Query(_Entry, frozen=True):
@@ -139,7 +139,7 @@ class Update(_Entry, frozen=True):
     missed: Missed | None = None
 
 
-class Aggregator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AggregatorMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Query -> updates. added, removed: the update to run for each such binding.
 
     first_results: whether the first results count as added when the application runs for the first time.
@@ -152,7 +152,7 @@ class Aggregator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Lamplighter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    aggregators: dict[str, Aggregator] = {}
+    aggregators: dict[str, AggregatorMember] = {}
 
 
 class HttpAddress(msgspec.Struct, frozen=True):
@@ -166,15 +166,15 @@ class Jsap(msgspec.Struct, frozen=True):
     """An application profile. extended: what it holds for the application itself."""
 
     host: str | None = None
-    oauth: OAuth = OAuth()
+    oauth: OAuthMember = OAuthMember()
     sparql11protocol: Sparql11Protocol = Sparql11Protocol()
     sparql11seprotocol: Sparql11SeProtocol = Sparql11SeProtocol()
-    graphs: Graphs = Graphs()
+    graphs: GraphNames = GraphNames()
     namespaces: dict[str, str] = {}
     updates: dict[str, Update] = {}
     queries: dict[str, Query] = {}
     extended: dict[str, Any] = {}
-    aggregators: dict[str, Aggregator] = {}
+    aggregators: dict[str, AggregatorMember] = {}
 
     # --- texts ---
 
@@ -283,7 +283,7 @@ class Jsap(msgspec.Struct, frozen=True):
         """Whether a client of that query is to come again when its connection breaks; it is unless told otherwise."""
         return over(self.sparql11seprotocol, self.query(name).sparql11seprotocol).reconnect is not False
 
-    def graphs_of(self, entry: _Entry) -> Graphs:
+    def graphs_of(self, entry: _Entry) -> GraphNames:
         """The graphs that an update or query is about."""
         return over(self.graphs, entry.graphs)
 
@@ -375,7 +375,7 @@ def _check_aggregators(found: Jsap) -> None:
             raise JsapError(f"{place}: it needs a member added or removed, else it does nothing")
 
 
-def _check_graphs(graphs: Graphs, place: str) -> None:
+def _check_graphs(graphs: GraphNames, place: str) -> None:
     for name, value in msgspec.to_builtins(graphs).items():
         for graph in value:
             _check_iri(graph, f"{place}.{name}")

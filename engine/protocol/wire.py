@@ -113,7 +113,7 @@ class UnsubscribeRequest(msgspec.Struct, frozen=True):
     authorization: Any = None
 
 
-class _Message(msgspec.Struct, frozen=True):
+class _WireMessage(msgspec.Struct, frozen=True):
     """A message, whose members are not read yet."""
 
     subscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -169,7 +169,7 @@ COMMAS_MAX = 1_000_000
 BESIDES_BYTES_MAX = 128 * 1024
 """What a request has besides its text, as JSON: to build it holds the loop, and takes up to 60 times its size."""
 
-_read_message = msgspec.json.Decoder(_Message).decode
+_read_message = msgspec.json.Decoder(_WireMessage).decode
 _read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _read_text = msgspec.json.Decoder(_Text).decode
 _read_texts = msgspec.json.Decoder(list[_Text]).decode

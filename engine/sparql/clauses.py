@@ -17,7 +17,7 @@ from lamplighter.engine.terms import Term
 _DECLARATION = {"PREFIX": 3, "BASE": 2}  # tokens of each
 
 
-class Part(NamedTuple):
+class RequestPart(NamedTuple):
     """One operation with the declarations before it. start, end: its place in the text; body: its tokens."""
 
     start: int
@@ -50,7 +50,7 @@ class Part(NamedTuple):
         return braces[-1] if self.is_modify and len(braces) > 1 else None
 
 
-def parts(text: str) -> list[Part]:
+def parts(text: str) -> list[RequestPart]:
     """The operations of an update, or the query as the only part."""
     found, result, position = list(tokens(text)), [], 0
     while position < len(found):
@@ -63,7 +63,7 @@ def parts(text: str) -> list[Part]:
             depth += {"{": 1, "}": -1}.get(found[position].text, 0)
             position += 1
         if position > start:
-            result.append(Part(found[start].start, found[position - 1].end, found[begin:position]))
+            result.append(RequestPart(found[start].start, found[position - 1].end, found[begin:position]))
         position += 1
     return result
 

@@ -84,7 +84,7 @@ Resolve = Callable[[str], Term]
 def read_select(found: Sequence[Token], resolve: Resolve) -> Select:
     """The algebra of a SELECT query, given its tokens after the declarations. Raises UnknownSyntaxError."""
     try:
-        return _Reader(found, resolve).query()
+        return _Parser(found, resolve).query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
 
@@ -93,7 +93,7 @@ def read_select(found: Sequence[Token], resolve: Resolve) -> Select:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _PathStep:
     part: Part
 
 
@@ -123,12 +123,12 @@ class _Negated:
     pass
 
 
-_Path = _Step | _Inverse | _Sequence | _Alternative | _Repeated | _Negated
+_Path = _PathStep | _Inverse | _Sequence | _Alternative | _Repeated | _Negated
 
 
 def _steps(path: _Path) -> Iterator[Part | None]:
     match path:
-        case _Step(step):
+        case _PathStep(step):
             yield step
         case _Inverse(inner) | _Repeated(inner, _):
             yield from _steps(inner)
@@ -199,7 +199,7 @@ class UpdateReader:
     """Reads the parts of an update request. Constants are numbered across the whole request."""
 
     def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
-        self._reader = _Reader(found, resolve)
+        self._reader = _Parser(found, resolve)
 
     def group(self, first: int, graph: Part | None) -> Node:
         """The WHERE whose opening brace is token number first. graph: the graph that serves as default graph."""
@@ -220,7 +220,7 @@ class UpdateReader:
         return self._reader.term()
 
 
-class _Reader:
+class _Parser:
     """A recursive-descent parser over tokens. position: the index of the next token.
 
     It is one class because its methods follow the productions of the grammar and share position and graph.
@@ -572,10 +572,10 @@ class _Reader:
         if not self.paths:
             if self._text == "a":
                 self.position += 1
-                return _Step(RDF_TYPE)
-            return _Step(self.term())
+                return _PathStep(RDF_TYPE)
+            return _PathStep(self.term())
         if self.found[self.position].kind == "variable":
-            return _Step(self._variable())
+            return _PathStep(self._variable())
         return self._alternative()
 
     def _alternative(self) -> _Path:
@@ -617,8 +617,8 @@ class _Reader:
             return _Negated()
         if self._text == "a":
             self.position += 1
-            return _Step(RDF_TYPE)
-        return _Step(self.term())
+            return _PathStep(RDF_TYPE)
+        return _PathStep(self.term())
 
     def _follow(
         self,
@@ -635,7 +635,7 @@ class _Reader:
         anchored: another step of the same path follows a predicate, so that no node is joined to itself alone.
         """
         match path:
-            case _Step(step):
+            case _PathStep(step):
                 emit(s, step, o)
             case _Inverse(inverse):
                 self._follow(o, inverse, s, emit, nodes, graph, anchored)

@@ -54,10 +54,10 @@ _FIRST_BATCH_QUADS = 64
 _SHOWN_CHARACTERS_MAX = 200
 
 BATCH_ROWS = 1000
-"""Rows of a result between two calls of a `Select`'s check."""
+"""Rows of a result between two calls of a `SelectRun`'s check."""
 
 
-class Select(Protocol):
+class SelectRun(Protocol):
     """Runs a query. check: called repeatedly while the result is read; an error that it raises ends the query."""
 
     def __call__(self, check: Callable[[], None] = ...) -> Bag: ...
@@ -121,7 +121,7 @@ class QuadStore:
         self.term_bytes_max = term_bytes_max
         self._path = path
         self.retire = retire
-        self.around_select: Callable[[str, Select], Bag] = lambda text, select: select()
+        self.around_select: Callable[[str, SelectRun], Bag] = lambda text, select: select()
         """Wraps each `select`: called with its text and the function that runs it. Used for measurements."""
         self._native = ox.Store() if path is None else _opened(path)
         self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
-from lamplighter.engine.change_log import Graphs, Part, Record, decode, encode, segment_name
+from lamplighter.engine.change_log import GraphChanges, Record, SnapshotPart, decode, encode, segment_name
 from lamplighter.engine.change_log.frames import Content, frame_lines
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term
@@ -81,11 +81,16 @@ def write(out: BinaryIO, head: Record, graphs: Iterable[Term], state: bytes, bat
 
     with compressor.stream_writer(out, closefd=False) as stream:
         names = tuple(graphs)
-        stream.write(line(snapshot=Part(0, state=msgspec.Raw(state)), graphs=Graphs(created=names) if names else None))
+        stream.write(
+            line(
+                snapshot=SnapshotPart(0, state=msgspec.Raw(state)),
+                graphs=GraphChanges(created=names) if names else None,
+            )
+        )
         for number, quads in enumerate(chain.from_iterable(map(_in_lines, batches)), 1):
             count += len(quads)
-            stream.write(line(snapshot=Part(number), a=quads))
-        stream.write(line(snapshot=Part(number + 1, last=True, quads=count)))
+            stream.write(line(snapshot=SnapshotPart(number), a=quads))
+        stream.write(line(snapshot=SnapshotPart(number + 1, last=True, quads=count)))
 
 
 def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:

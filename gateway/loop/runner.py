@@ -62,7 +62,7 @@ from lamplighter.engine.protocol import Results, Resume, is_long
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.clock_function import query_at
 from lamplighter.engine.sparql.requests import QueryOutline, query_outline
-from lamplighter.engine.store.quad_store import Select
+from lamplighter.engine.store.quad_store import SelectRun
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, check_access, resolved
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
@@ -1068,7 +1068,7 @@ class Runner:
 
     # --- what evaluations cost ---
 
-    def _measured(self, text: str, select: Select) -> Bag:
+    def _measured(self, text: str, select: SelectRun) -> Bag:
         """Runs a SELECT of the engine's, after it was done in a fork if it is risky; takes the time of those that a
         commit makes necessary. Raises LimitExceededError, and TooMuchWork when a commit is followed."""
         if os.getpid() != self._process:
@@ -1092,7 +1092,7 @@ class Runner:
             self._too_slow[text] = evaluation.ms
         return result
 
-    def _try_here(self, select: Select) -> None:
+    def _try_here(self, select: SelectRun) -> None:
         if not self._following and not self._slices.elsewhere:
             self._slices.begin(LONG)  # the loop is not to wait for a fork
         try:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from lamplighter.engine.change_log import VERSION, Cause, Gap, Graphs, Record, Timer
+from lamplighter.engine.change_log import VERSION, Cause, Gap, GraphChanges, Record, Timer
 from lamplighter.engine.terms import XSD, Quad, Term, iri, literal
 from lamplighter.ontology import vocabulary as v
 
@@ -57,7 +57,7 @@ class _Log:
         graphs = {quad.g for quad in self.quads if quad.g}
         self.quads = self.quads.difference(removed).union(added)
         now = {quad.g for quad in self.quads if quad.g}
-        changed = Graphs(tuple(sorted(now - graphs)), tuple(sorted(graphs - now)))
+        changed = GraphChanges(tuple(sorted(now - graphs)), tuple(sorted(graphs - now)))
         return self.record("commit", cause=cause, d=removed, a=added, k=kept, graphs=changed if now != graphs else None)
 
 

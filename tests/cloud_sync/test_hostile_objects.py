@@ -26,7 +26,7 @@ from lamplighter.cloud_sync.fleet.collection import landing
 from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally, Turn
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import gaps_of_epoch
-from lamplighter.engine.change_log import SUFFIX, Graphs, encode
+from lamplighter.engine.change_log import SUFFIX, GraphChanges, encode
 from lamplighter.engine.change_log import Gap as Lost
 from lamplighter.engine.errors import UpstreamError
 from tests.cloud_sync import odd_gateway
@@ -260,7 +260,7 @@ def test_a_line_with_a_million_quads_is_judged_in_little_memory(folder: Path) ->
     bad["k"] = [*bad["k"][:-1], ["<s>", "<p>", 5, None]]
     data, seal = sealed([line(bad)], good("gw-2")[1] | {"last": 1, "count": 1})
     Hostile("", data, seal).put(folder / "source/gw-2", 1)
-    wide = replace(record("gw-3", 1, 1), graphs=Graphs(created=("<g>",) * 3_000_000))
+    wide = replace(record("gw-3", 1, 1), graphs=GraphChanges(created=("<g>",) * 3_000_000))
     written([encode(wide)], wide, None).put(folder / "source/gw-3")
     del quads, bad, wide
     tracemalloc.start()

@@ -18,11 +18,11 @@ from lamplighter.engine.change_log import (
     SUFFIX,
     Cause,
     Gap,
-    Graphs,
-    Part,
+    GraphChanges,
     Record,
     Seal,
     SegmentName,
+    SnapshotPart,
     encode,
     seal_name,
 )
@@ -114,9 +114,9 @@ def snapshot(gateway: str, epoch: int, sequence: int, quads: int = 3) -> bytes:
     head = msgspec.structs.replace(record(gateway, epoch, sequence), type="snapshot", a=(), cause=None)
     batch = tuple((f"<http://e/{number}>", "<http://e/p>", '"1"', _GRAPH) for number in range(quads))
     parts = [
-        {"snapshot": Part(0, state=msgspec.Raw(b"{}")), "graphs": Graphs(created=(_GRAPH,))},
-        {"snapshot": Part(1), "a": batch},
-        {"snapshot": Part(2, last=True, quads=quads)},
+        {"snapshot": SnapshotPart(0, state=msgspec.Raw(b"{}")), "graphs": GraphChanges(created=(_GRAPH,))},
+        {"snapshot": SnapshotPart(1), "a": batch},
+        {"snapshot": SnapshotPart(2, last=True, quads=quads)},
     ]
     return zstandard.ZstdCompressor().compress(b"".join(encode(msgspec.structs.replace(head, **one)) for one in parts))
 

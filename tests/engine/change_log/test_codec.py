@@ -3,7 +3,7 @@ import json
 import google_crc32c
 import pytest
 
-from lamplighter.engine.change_log import Cause, Graphs, Record, Timer, decode, encode
+from lamplighter.engine.change_log import Cause, GraphChanges, Record, Timer, decode, encode
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Quad
 
@@ -19,7 +19,7 @@ RECORD = Record(
     boottime_us=81234567,
     cause=Cause("mqtt", "street/1"),
     request="r",
-    graphs=Graphs(created=("<a:g>",)),
+    graphs=GraphChanges(created=("<a:g>",)),
     d=(Quad("<a:s>", "<a:p>", '"é\\n\\"\U0001f600"', None),),
     a=(Quad("_:b", "<a:p>", '"1"@en', "<a:g>"),),
 )

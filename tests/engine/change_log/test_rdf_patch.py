@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamplighter.engine import Engine
-from lamplighter.engine.change_log import Cause, Graphs, Record, Timer
+from lamplighter.engine.change_log import Cause, GraphChanges, Record, Timer
 from lamplighter.engine.change_log.rdf_patch import patch_id, patches
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.terms import Quad
@@ -14,7 +14,7 @@ S, P = "<http://e/s>", "<http://e/p>"
 
 
 def record(sequence: int, delta: QuadDelta = QuadDelta(), kind: str = "commit", **members: object) -> Record:  # noqa: B008
-    graphs = Graphs(delta.created, delta.dropped) if delta.created or delta.dropped else None
+    graphs = GraphChanges(delta.created, delta.dropped) if delta.created or delta.dropped else None
     return Record(
         v=1,
         type=kind,

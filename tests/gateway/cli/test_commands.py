@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lamplighter.engine.change_log import Cause, Followed, Gap, Graphs, Record, Timer
+from lamplighter.engine.change_log import Cause, Followed, Gap, GraphChanges, Record, Timer
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.cli.commands import _Names
 from lamplighter.gateway.log.reader import segments
@@ -243,7 +243,7 @@ def test_quads_are_shown_short() -> None:
             Quad("_:b", "<http://e/p>", '"\u202e\x9b"'),
             Quad("_:b", "<http://e/p>", f'"{"x" * 500}"'),
         ),
-        graphs=Graphs(("<http://here/g>",), ("<http://e/h>",)),
+        graphs=GraphChanges(("<http://here/g>",), ("<http://e/h>",)),
     ) == [
         "- graph <http://e/h>",
         "+ :post/1 a sosa:Sensor",
