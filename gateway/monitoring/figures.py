@@ -1,6 +1,6 @@
-"""What is told of the gateway's state: its health, its figures since the start, and who waits for what.
+"""The gateway's state: its health, its figures since the start, and the subscriptions.
 
-The runner counts, and this module tells; nothing here changes what it looks at.
+The runner counts; this module only reads.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Counters:
 
 @dataclass
 class Peaks:
-    """The most there was at once since the start. waiting: requests; subscriptions: of clients; sockets: those of the
-    WebSocket gate."""
+    """The largest numbers at one time since the start. waiting: requests; subscriptions: of clients; sockets: those of
+    the WebSocket gate."""
 
     waiting: int = 0
     subscriptions: int = 0
@@ -69,7 +69,7 @@ class Peaks:
 
 @dataclass
 class HttpCounters:
-    """What the HTTP gate was asked. errors: answers by their code."""
+    """Counts of the HTTP gate. errors: answers by their code."""
 
     requests: int = 0
     errors: Counter[str] = field(default_factory=Counter)
@@ -77,8 +77,8 @@ class HttpCounters:
 
 @dataclass
 class WebsocketCounters:
-    """What the WebSocket gate was told, and said. sockets: those that are open; disconnected: those that were closed
-    because they were too slow; errors: by their code."""
+    """Counts of the WebSocket gate. sockets: open ones; disconnected: closed because they were too slow; errors: by
+    their code."""
 
     sockets: int = 0
     messages: int = 0
@@ -90,21 +90,21 @@ class WebsocketCounters:
 
 @dataclass
 class Health:
-    """Whether all is well, and if not, why. problems stay until the next start."""
+    """The health, and the reasons if it is bad. problems stay until the next start."""
 
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Evaluation:
-    """A query that is evaluated again and again. ms: processor time of the last one; overruns: how many in a row."""
+    """A query that is evaluated repeatedly. ms: processor time of the last evaluation; overruns: consecutive ones."""
 
     ms: float = 0.0
     overruns: int = 0
 
 
 class Evaluations:
-    """What evaluations of queries cost last, by the query, of so many that were evaluated last.
+    """The cost of the last evaluation of each query, for the most recently evaluated ones.
 
     Known by a digest of the text: a text has up to 16 MiB, and a query is remembered longer than it is subscribed to.
     """
@@ -114,7 +114,7 @@ class Evaluations:
         self._found: OrderedDict[bytes, Evaluation] = OrderedDict()
 
     def of(self, text: str) -> Evaluation:
-        """To be written to; a new one for a query that is not known."""
+        """The entry to update; a new one for an unknown query."""
         key = _digest(text)
         evaluation = self._found.get(key)
         if evaluation is None:
@@ -137,7 +137,7 @@ def _digest(text: str) -> bytes:
 
 
 class Subscriber(Protocol):
-    """Who a subscription belongs to. client: for people; since: when it began or was resumed."""
+    """The owner of a subscription. client: text for people; since: when it began or was resumed."""
 
     client: str
     since: datetime | None
@@ -147,7 +147,7 @@ S = TypeVar("S", bound=Subscriber)
 
 
 class Audited(Protocol):
-    """What compares index and store (`gateway.loop.upkeep`). rounds: how often all of it was."""
+    """The audit of index and store (`gateway.loop.upkeep`). rounds: complete ones."""
 
     findings: int
 
@@ -157,11 +157,11 @@ class Audited(Protocol):
 
 @dataclass(frozen=True)
 class Parts(Generic[S]):
-    """What the figures are read from; all of it is the runner's.
+    """The runner's data that the figures are read from.
 
     sinks: by the engine's spuid; aggregators: the same, to the application and its aggregator's name; evaluations: by
-    the query's text; waiting: requests that wait; queue_max: how many may; quotas: by the setting, what the client uses
-    that uses most.
+    the query's text; waiting: requests that wait; queue_max: how many may; quotas: by the setting, the largest use of
+    one client.
     """
 
     clock: Clock
@@ -181,9 +181,9 @@ class Parts(Generic[S]):
 
 
 class Figures(Generic[S]):
-    """Tells of the parts of one gateway, and keeps what the gates count.
+    """Reads the figures of one gateway, and keeps the counts of its gates.
 
-    addresses: where the gates are to be found; secure: whether they ask who calls. Both are known when they are served.
+    addresses: of the gates; secure: whether they require authentication. Both are set when the gates are open.
     """
 
     def __init__(self, counters: Counters, peaks: Peaks, timings: Timings, health: Health, parts: Parts[S]) -> None:
@@ -202,7 +202,7 @@ class Figures(Generic[S]):
         self.secure = False
 
     def status(self) -> dict[str, Any]:
-        """What `GET /health` says."""
+        """The answer of `GET /health`."""
         parts = self._parts
         log, keeper = parts.log, parts.log_keeper
         state, problems = self._state()
@@ -239,18 +239,18 @@ class Figures(Generic[S]):
         return "damaged" if self._health.problems else "refusing" if now else "ok", self._health.problems + now
 
     def sockets(self, count: int) -> None:
-        """The WebSocket gate has so many open sockets now."""
+        """Sets the number of open sockets of the WebSocket gate."""
         self.websocket.sockets = count
         self._peaks.sockets = max(self._peaks.sockets, count)
 
     def sync(self) -> Status | None:
-        """How far the change log has been shipped when the shipper was at work last; None if it never was."""
+        """The progress of shipping at the last run of the shipper; None if it never ran."""
         data = self._parts.log.data
         return read_status(data) if (data / STATUS).exists() else None
 
     def monitoring(self) -> dict[str, Any]:
-        """What `GET /figures` says: the figures of SEPA's beans (protocol 5.4) that there is something to say for here,
-        a member for each bean. Times are in milliseconds, and everything is since the start."""
+        """The answer of `GET /figures`: the figures of SEPA's beans (protocol 5.4) that apply here, a member for each
+        bean. Times are in milliseconds, and everything is since the start."""
         parts, counters, peaks, timings = self._parts, self._counters, self._peaks, self.timings
         up_time = timedelta(microseconds=parts.clock.boottime_us() - self._started_us)
         requests = counters.updates + counters.queries + counters.subscribes + counters.unsubscribes
@@ -314,10 +314,9 @@ class Figures(Generic[S]):
         }
 
     def subscriptions(self) -> dict[str, Any]:
-        """The oldest subscriptions, those of the applications too, for people and programs to look at; total: how
-        many there are.
+        """The oldest subscriptions, those of the applications too; total: of all.
 
-        subscribers: how many of those that are listed share the query. evaluation_ms: processor time that the
+        subscribers: how many listed subscriptions share the query. evaluation_ms: processor time that the
         store took for it last, None for those that it does not evaluate.
         """
         parts = self._parts

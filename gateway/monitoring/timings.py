@@ -1,4 +1,4 @@
-"""How long things took: least, most, average, and how they are spread, since the start."""
+"""Durations since the start: minimum, maximum, average and distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUNDS_S = (
     *(0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of the buckets; what took longer is in one more."""
+"""Upper bounds of the buckets; longer durations are in one more."""
 
 
 HELD_S_MAX = 0.25
@@ -31,8 +31,7 @@ Work = str | Callable[..., object]
 
 
 class Timing:
-    """Durations of one kind of work, in seconds. buckets: how many there were up to each bound and over the one
-    before it."""
+    """Durations of one kind of work, in seconds. buckets: how many are up to each bound and above the previous one."""
 
     __slots__ = ("buckets", "last", "least", "most", "total")
 
@@ -56,7 +55,7 @@ class Timing:
         return sum(self.buckets)
 
     def members(self) -> dict[str, Any]:
-        """As JSON has it, in milliseconds; None where nothing was measured."""
+        """For JSON, in milliseconds; None where nothing was measured."""
         count = self.count
         if not count:
             return {"count": 0, "current": None, "min": None, "average": None, "max": None}
@@ -65,10 +64,10 @@ class Timing:
 
 
 class Holds(Timing):
-    """How long the event loop was held, by one piece of work at a time.
+    """How long single pieces of work blocked the event loop.
 
     busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
-    no limit can shorten. busiest_work: which piece of work that was.
+    no limit can shorten. busiest_work: the name of that work.
     """
 
     __slots__ = ("busiest", "busiest_work")
@@ -80,7 +79,7 @@ class Holds(Timing):
 
     @staticmethod
     def now() -> tuple[float, float]:
-        """The time of both clocks, to be given to `ended`."""
+        """The time of both clocks, for `ended`."""
         return perf_counter(), thread_time()
 
     def ended(self, begun: tuple[float, float], work: Work) -> None:
@@ -89,11 +88,11 @@ class Holds(Timing):
 
     @staticmethod
     def now_waiting() -> tuple[float, float]:
-        """The same, to be given to `waited`."""
+        """The same, for `waited`."""
         return perf_counter(), process_time()
 
     def waited(self, begun: tuple[float, float], work: Work) -> None:
-        """Counts a wait of the loop for another thread, while no third thread had anything to do."""
+        """Counts a wait of the loop for another thread, while no third thread was running."""
         self._took(begun[0], process_time() - begun[1], work)
 
     def _took(self, begun: float, busy: float, work: Work) -> None:
@@ -121,14 +120,14 @@ def _name(work: Work) -> str:
 
 @dataclass
 class Timings:
-    """What the gateway measures of its own work.
+    """Durations of the gateway's own work.
 
     store_query: an ad-hoc query, from its turn until the first byte of its result. store_update: the evaluation of an
     update and the append of its record. spu_manager: matching a commit with all subscriptions. sync: the disk, once
     for all updates of a group. update_processing: an update, from its arrival until its answer and its notifications
     may leave; waiting, trial and sync are in it. http: a request, from its headers until its answer was handed over.
-    loop_held: how long a step of the engine, a slice of a long one, or reading a message or a query kept everything
-    else waiting at a time.
+    loop_held: how long a step of the engine, a slice of a long one, or reading a message or a query blocked the event
+    loop.
     """
 
     store_query: Timing = field(default_factory=Timing)

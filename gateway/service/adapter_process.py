@@ -38,21 +38,21 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
 logger = EventLogger(__name__)
 
 NOBODY = Supervisor({})
-"""For processes that nobody supervises."""
+"""For processes without a supervisor."""
 MQTT_PASSWORD = "lamplighter.mqtt-password"
-"""The credential that is the password where no file is named."""
+"""The credential with the password where no file is named."""
 FIRST_STEP_S = 60.0
-"""How long a service that starts waits for the gateway; then it is ready all the same, and says what it waits for."""
+"""How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for."""
 STATUS_S = 10.0
-"""How often the line for people is written, unless the watchdog asks for more."""
+"""Interval of the status text, unless the watchdog needs a shorter one."""
 
 
-# --- what they are told ---------------------------------------------------------------------------------------
+# --- configuration --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AdapterConfiguration:
-    """What an adapter is made of. folder: where mapping/ is; url: where it subscribes."""
+    """The configuration of an adapter. folder: where mapping/ is; url: where it subscribes."""
 
     mqtt: MqttSettings
     coap: CoapSettings
@@ -85,23 +85,23 @@ def with_password(settings: MqttSettings, service: Supervisor) -> MqttSettings:
     return msgspec.structs.replace(settings, password_file=str(credential))
 
 
-# --- what they run by -----------------------------------------------------------------------------------------
+# --- running --------------------------------------------------------------------------------------------------
 
 
 class Adapter(Protocol):
-    """One of the adapters. tried: set when its peer has taken its subscription, or was found to be away."""
+    """One of the adapters. tried: set when its peer has accepted its subscription or is unreachable."""
 
     tried: asyncio.Event
 
     async def run(self) -> None: ...
 
     def status(self) -> str:
-        """How it does, for people."""
+        """Its status, for people."""
         ...
 
 
 class _NotWantedError(ConfigurationError):
-    """The settings are good, and ask for no such adapter."""
+    """The settings are valid, but do not enable this adapter."""
 
 
 Reread = Callable[[], AdapterConfiguration]
@@ -113,7 +113,7 @@ AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], C
 async def run_mqtt(
     configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
 ) -> None:
-    """The MQTT adapter, until cancelled, or as a service until the settings do not want it any more."""
+    """The MQTT adapter, until cancelled, or as a service until the settings disable it."""
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 
@@ -136,7 +136,7 @@ async def run_mqtt(
 async def run_coap(
     configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
 ) -> None:
-    """The CoAP adapter, until cancelled, or as a service until the settings do not want it any more."""
+    """The CoAP adapter, until cancelled, or as a service until the settings disable it."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
 
     def part(now: AdapterConfiguration) -> CoapSettings:
@@ -160,7 +160,7 @@ async def _run(
     service: Supervisor,
     reread: Reread | None,
 ) -> None:
-    """part: what of a configuration the adapter is made of. The others: see `AdapterService`."""
+    """part: the part of a configuration that the adapter uses. The others: see `AdapterService`."""
     if not service.active or reread is None:
         await make(part(configuration), None).run()
         return
@@ -169,13 +169,13 @@ async def _run(
 
 
 def turn_s(service: Supervisor) -> float:
-    """Seconds between two signs of life: a third of the limit, so that one may be late."""
+    """Seconds between two watchdog signals: a third of the limit, so that one may be late."""
     return STATUS_S if service.watchdog_s is None else min(STATUS_S, service.watchdog_s / 3)
 
 
 @asynccontextmanager
 async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
-    """Has SIGHUP set an event; without this it ends the process, as the end of its terminal should."""
+    """Makes SIGHUP set an event. Otherwise it ends the process, as the end of its terminal should."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, asked.set)
     try:
@@ -185,10 +185,11 @@ async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
 
 
 class AdapterService:
-    """An adapter as a service, which is made anew when its part of the configuration has changed, and ends when it is
-    not wanted any more.
+    """An adapter as a service. It restarts when its part of the configuration has changed, and stops when it is
+    disabled.
 
-    part: what of a configuration it is made of; make: makes it, and is told the part before, None at the start.
+    part: reads its part of the configuration; make: makes it, with the new part and the previous one, None at the
+    start.
     """
 
     def __init__(
@@ -206,8 +207,7 @@ class AdapterService:
         self._answered = False
 
     async def run(self, part: Any) -> None:
-        """Until cancelled, until the adapter ends, or until the settings want none. part: what it is made of at
-        first."""
+        """Runs until cancelled, until the adapter ends, or until the settings disable it. part: the first one."""
         hangup = asyncio.Event()
         before = None
         async with on_hangup(hangup):
@@ -224,7 +224,7 @@ class AdapterService:
                 before, part = part, changed
 
     async def _changed(self, hangup: asyncio.Event, part: Any, tasks: list[asyncio.Future[Any]]) -> Any:
-        """Waits for another configuration; None if that wants no such adapter. Raises what ends a task."""
+        """Waits for another configuration; None if it disables the adapter. Raises the error that ends a task."""
         while True:
             asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
             try:
@@ -254,7 +254,7 @@ class AdapterService:
             self._service.ready("configuration read again")
 
     async def _live(self, adapter: Adapter) -> None:
-        """Its loop turns and its tasks have not ended; that its peers are away is said, and is no reason to die."""
+        """Feeds the watchdog while the loop runs. Unreachable peers are reported, and do not stop the adapter."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._first_step(adapter), name="first step")
             while True:
@@ -263,7 +263,7 @@ class AdapterService:
                 await asyncio.sleep(turn_s(self._service))
 
     async def _first_step(self, adapter: Adapter) -> None:
-        """Ready when both peers were met, or were waited for long enough: whoever started it does not wait for more."""
+        """Reports ready when both peers are reached, or after `FIRST_STEP_S`, so that a start does not wait longer."""
         meeting = asyncio.ensure_future(self._meet(adapter))
         try:
             await asyncio.wait([meeting], timeout=FIRST_STEP_S)
@@ -275,7 +275,7 @@ class AdapterService:
             meeting.cancel()
 
     async def _meet(self, adapter: Adapter) -> None:
-        """Until both peers are met; what a gateway that is away was asked is asked when it is back."""
+        """Waits until both peers are reached; a query to an unreachable gateway is sent when it is back."""
         await self._client.ask("ASK {}")
         self._answered = True
         await adapter.tried.wait()
@@ -285,12 +285,12 @@ class AdapterService:
         return f"{'' if there else 'waiting for the gateway; '}{adapter.status()}"
 
 
-# --- the processes --------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def background(work: object, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Runs a coroutine beside the body; sets `stop` when it ends early, and then raises what ended it."""
+    """Runs a coroutine beside the body; sets `stop` when it ends early, and then raises its error."""
     assert asyncio.iscoroutine(work)
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda _: stop.set())
@@ -323,10 +323,10 @@ def stop_on_signals() -> asyncio.Event:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Has SIGINT and SIGTERM end the process at once, as where nothing catches them; afterwards they are as before.
+    """Makes SIGINT and SIGTERM end the process at once, by their default action; afterwards restores the handlers.
 
-    For work that is begun anew after a power cut as well, in which the loop does not turn: what `stop_on_signals` sets
-    would be looked at when it is over, which may be minutes.
+    For crash-safe work that blocks the event loop, where the event of `stop_on_signals` could be read only minutes
+    later.
     """
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -334,11 +334,11 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-            signal.siginterrupt(number, False)  # as asyncio has it
+            signal.siginterrupt(number, False)  # as asyncio sets it
 
 
 def serve(work: AdapterProcess, configuration: AdapterConfiguration, reread: Reread) -> None:
-    """Runs an adapter until it ends or is told to. Raises ConfigurationError."""
+    """Runs an adapter until it ends or is stopped. Raises ConfigurationError."""
 
     async def run() -> None:
         stop = stop_on_signals()

@@ -52,15 +52,15 @@ logger = EventLogger(__name__)
 _M_ARENA_MAX = -8  # malloc.h
 _TLS_BYTES = 64 * 1024
 _OWN_FILES = 256
-"""Files that the process has open beside its connections, with room: log, store, readers, adapters."""
+"""Open files of the process besides its connections, with reserve: log, store, readers, adapters."""
 _COLLECTED_AFTER = 10_000
-"""Objects more than before, of those that may be part of a cycle: a few MB."""
+"""Additional container objects between two collections: a few MB."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that is read before anything starts. folder: where mapping/ and apps/ are; unread: which file of it
-    this process may not read, and so could not check, empty if there is none."""
+    """Everything that is read before anything starts. folder: where mapping/ and apps/ are; unread: the file that this
+    process may not read and so did not check, empty if there is none."""
 
     settings: Settings
     folder: Path
@@ -86,7 +86,7 @@ class Configuration:
 
 
 def allow_files(settings: Settings) -> None:
-    """Has as many files as the connections of both gates need; 1024 are usual, and fewer than that."""
+    """Raises the limit of open files for the connections of both gates; the usual limit of 1024 is too low."""
     wanted = settings.http.connections_max + settings.websocket.connections_max + 2 * HANDSHAKES_MAX + _OWN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -97,27 +97,27 @@ def allow_files(settings: Settings) -> None:
 
 
 def share_heap() -> None:
-    """Has all threads use one heap (glibc, mallopt(3)): what a thread has freed serves the others, and a process that
-    works in threads now and then does not grow by a heap for each of them."""
+    """Makes all threads use one heap (glibc, mallopt(3)): memory that one thread frees serves the others, and
+    occasional threads do not add a heap each."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
 
 
 def small_tls_buffers() -> None:
-    """Has connections with TLS read 64 KiB at once: asyncio allocates for each what it may read, 256 KiB by itself,
-    though it says nothing."""
+    """Makes connections with TLS read 64 KiB at once: asyncio allocates the read buffer of each connection, by default
+    256 KiB, also for idle ones."""
     asyncio.sslproto.SSLProtocol.max_size = _TLS_BYTES
 
 
 def collect_rarely() -> None:
-    """Has the garbage collector leave alone what there is at the start, and look for cycles less often.
+    """Exempts the objects of the start from garbage collection, and makes it less frequent.
 
-    Called when all is loaded. A full collection looks at every object and stops everything: 120 ms with 1,000 sockets,
-    after each 20,000 notifications or so, of which it finds none to be garbage. Measured with 1,000 subscribers: the
-    last of them hears after 25 ms in place of 32, and at p99 after 40 in place of 200.
+    Called when all is loaded. A full collection visits every object and blocks the process: 120 ms with 1,000 sockets,
+    about every 20,000 notifications, without finding garbage. Measured with 1,000 subscribers: the last one is notified
+    after 25 ms instead of 32, and at p99 after 40 instead of 200.
 
-    So cycles must hold next to nothing: some hundred thousand of their objects may wait, whatever they refer to.
+    So cycles must not refer to much memory: some hundred thousand of their objects may wait.
     Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the test is
     tests/gateway/service/test_garbage.py).
     """
@@ -139,9 +139,8 @@ async def run_gateway(
     """The gateway process, until `stop`; with its adapters in it when asked for.
 
     ready: called once everything is served; reread: reads the configuration again; unheard: entered for the recovery,
-    during which the loop does not turn, so that it would hear of nothing.
-    Raises ConfigurationError when it cannot start, ChangeLogError when
-    the disk gives up.
+    which blocks the event loop and its signal handlers. Raises ConfigurationError when it cannot start, ChangeLogError
+    when the disk fails.
     """
     settings = configuration.settings
     with unheard():
@@ -192,7 +191,7 @@ async def run_gateway(
 
 
 def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
-    """What a gateway is made of, as the last run left it. It takes as long as there is log behind the newest snapshot.
+    """The parts of a gateway, in the state of the last run. The time depends on the log behind the newest snapshot.
 
     Raises ConfigurationError, ChangeLogError.
     """
@@ -202,7 +201,7 @@ def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Prote
 def _recovered_once(
     configuration: Configuration, service: Supervisor, doubt: Doubt
 ) -> tuple[Protection, Runner, Recovery]:
-    """doubt: what tries before have taught. Raises NotApplied too."""
+    """doubt: the findings of earlier tries. Raises NotApplied too."""
     settings = configuration.settings
     clock = MachineClock(settings.gateway.clock_trusted)
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
@@ -219,7 +218,7 @@ def _recovered_once(
         recovery = runner.recover(service.recovering)
         logger.info("recovered", records=recovery.records, epoch=log.epoch, sequence=log.sequence)
     except BaseException:
-        with suppress(Exception):  # the dataset may be what cannot be written
+        with suppress(Exception):  # the dataset may be unwritable
             runner.close(orderly=False)
         raise
     return protection, runner, recovery
@@ -246,4 +245,4 @@ async def _run_adapters(configuration: Configuration, url: str) -> None:
             group.create_task(run_mqtt(configuration.for_adapters(url)))
         if configuration.settings.coap.enabled:
             group.create_task(run_coap(configuration.for_adapters(url)))
-        group.create_task(asyncio.Event().wait())  # with neither, there is still nothing to do
+        group.create_task(asyncio.Event().wait())  # without either, there is nothing to do

@@ -1,4 +1,4 @@
-"""What of a changed configuration a running gateway takes up, and what waits for a restart."""
+"""Which changes of the configuration a running gateway applies, and which need a restart."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LIVE: dict[str, frozenset[str]] = {
         }
     ),
 }
-"""Keys, by their tables, that hold from the next request on."""
+"""Keys, by table, that take effect with the next request."""
 _ELSEWHERE = ("mqtt", "coap", "sync")
-"""Tables of other processes; those take them up themselves."""
+"""Tables of other processes, which reload them themselves."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """settings: those that hold now; applied, waiting: names of keys such as ``limits.evaluation_ms_max``."""
+    """settings: the current ones; applied, waiting: names of keys such as ``limits.evaluation_ms_max``."""
 
     settings: Settings
     applied: list[str]
@@ -51,7 +51,7 @@ class Change:
 
 
 def change(before: Settings, after: Settings, *, adapters: bool = False) -> Change:
-    """What leads from one configuration to another without a restart.
+    """The change from one configuration to another without a restart.
 
     adapters: whether they run in the gateway's process; their tables wait for a restart then.
     """

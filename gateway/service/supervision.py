@@ -1,7 +1,7 @@
-"""Services under systemd: ready after a first step from end to end, alive while steps get through, reloaded on SIGHUP.
+"""Services under systemd: readiness after a first end-to-end query, watchdog, reload on SIGHUP.
 
-What feeds the watchdog is a step through the engine's own queue, released with its group as everything is. A gateway
-whose loop turns while nothing is done is as dead as one that was stopped, and is restarted like that.
+A step through the engine's own queue, released with its group like any other, feeds the watchdog. So the watchdog also
+restarts a gateway whose event loop runs but whose queue is stalled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Reread = Callable[[], Settings]
 
 
 class GatewayService:
-    """The gateway as a service, once its gates are open."""
+    """The gateway as a service, after its gates are open."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GatewayService:
             group.create_task(self._reload(hangup), name="reload")
 
     async def _first_step(self) -> None:
-        """A query from end to end: by a socket that this gateway serves, through its queue, and back."""
+        """An end-to-end query: by a socket of this gateway, through its queue, and back."""
         while True:
             try:
                 return await asyncio.to_thread(_asked, self._addresses)
@@ -122,7 +122,7 @@ def _asked(addresses: Addresses) -> None:
 
 
 def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
-    """What `systemctl status` shows of a gateway. figures: as of `GET /health`; rate: updates a second."""
+    """The status text of a gateway in `systemctl status`. figures: as of `GET /health`; rate: updates a second."""
     synced = {
         "fsync": "log synced",
         "interval": "log synced now and then",
@@ -134,5 +134,5 @@ def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
         return f"{does}{synced}"
     problems = figures["problems"]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    # What refuses updates now is last, and tells more than what was wrong at the start.
+    # The last problem is the one that refuses updates now; it matters more than those of the start.
     return f"{problems[-1]}{more}; {does.rstrip(', ')}"

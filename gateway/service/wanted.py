@@ -2,10 +2,10 @@
 
 `python -m lamplighter.gateway.service.wanted mqtt|coap|sync`.
 
-Exit code 0 if they do, `NOT_WANTED` if not; also 0 if nobody can tell: the process itself says what is wrong with its
-settings. Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would
-leave the process out for good then and call that well, so the units have it left out for `NOT_WANTED` alone.
-Loads next to nothing, since it runs at each start.
+Exit code 0 if they do, `NOT_WANTED` if not. Also 0 for unreadable settings: the process itself then reports the error.
+Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would then skip the
+process for good without an error, so the units skip it only for `NOT_WANTED`. The module imports little, since it runs
+at each start.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _QUESTIONS = {
     "coap": ("enabled", True, "coap.enabled is false"),
     "sync": ("destination", "", "sync.destination is empty: nothing is to be shipped"),
 }
-"""Key of the table, its default, and what is said when it is empty or false."""
+"""Key of the table, its default, and the message when it is empty or false."""
 
 
 def reason_against(name: str, config: Path) -> str:
-    """Why the process is not wanted; empty if it is. config: `lamplighter.toml`."""
+    """Why the process is not enabled; empty if it is. config: `lamplighter.toml`."""
     key, default, reason = _QUESTIONS[name]
     try:
         document: dict[str, Any] = tomllib.loads(config.read_text())

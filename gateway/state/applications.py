@@ -1,10 +1,9 @@
 """Applications declared in JSAP files: aggregators that run inside the gateway (Roffia 2016, II.B and II.D).
 
-An aggregator is a query whose notifications run updates. Each trigger (aggregator, commit) has its
-reaction exactly once (design 4.11): the reaction's record names the sequence of its trigger, reactions are
-written right behind their trigger and before anything else, and so recovery has to look only at the last
-trigger in the log to find what is missing. That an application began, or ended, is a record too; what
-happened before it began is none of its business.
+An aggregator is a query whose notifications run updates. Each trigger (aggregator, commit) has its reaction exactly
+once (design 4.11). The reaction's record names the sequence of its trigger, and reactions are written directly behind
+their trigger. So recovery only has to check the last trigger in the log for missing reactions. The begin and the end of
+an application are records too; it does not react to earlier commits.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from lamplighter.engine.terms import Bag, iri
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 
 KIND = "application"
-"""The cause of every record that an application brought about."""
+"""The cause of every record of an application."""
 
 REACTIONS_MAX = 1000
-"""Reactions of an application that one request may lead to, directly or through others; then it is stopped."""
+"""Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped."""
 
 
 @dataclass(frozen=True)
 class Application:
-    """A JSAP file. digest: tells one version of it from another."""
+    """A JSAP file. digest: identifies its version."""
 
     name: str
     digest: str
@@ -43,7 +42,7 @@ class Application:
 
     @property
     def began(self) -> Cause:
-        """The cause of the record that says that this version began."""
+        """The cause of the record with which this version begins."""
         return Cause(KIND, f"{self.name}@{self.digest}")
 
 
@@ -62,7 +61,7 @@ class Trigger:
         return Cause(KIND, f"{self.application.name}/{self.aggregator}/{self.member}", self.sequence)
 
     def reaction(self) -> Reaction:
-        """What is to be done. Raises JsapError, ForcedBindingError."""
+        """The update requests of a trigger. Raises JsapError, ForcedBindingError."""
         profile = self.application.profile
         aggregator = profile.aggregators[self.aggregator]
         name = aggregator.added if self.member == "added" else aggregator.removed
@@ -93,7 +92,7 @@ def load_applications(folder: Path) -> list[Application]:
     """
     applications = []
     for path in sorted(folder.glob("*.jsap")):
-        loader = Loader(network=False)  # a gateway has to start without one
+        loader = Loader(network=False)  # a gateway may have no applications
         try:
             found = profile(loader.tree(path))
             for aggregator in found.aggregators.values():
@@ -106,7 +105,7 @@ def load_applications(folder: Path) -> list[Application]:
 
 
 def _check_times(profile: Jsap) -> None:
-    """Raises JsapError for an update whose delay or time would be refused each time."""
+    """Raises JsapError for an update whose delay or time would always be refused."""
     for name, update in profile.updates.items():
         try:
             if update.delay is not None:
@@ -120,8 +119,7 @@ def _check_times(profile: Jsap) -> None:
 def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
     """(aggregator, text of its query) for each aggregator, in the order of the file.
 
-    The graphs that the profile names stand in the text, as they do in the updates: so they go along into the change
-    log.
+    The graphs that the profile names are in the text, as in the updates, so that the change log has them.
     """
     for name, aggregator in application.profile.aggregators.items():
         graphs = application.profile.graphs_of(application.profile.query(aggregator.query))
@@ -130,7 +128,7 @@ def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
 
 
 def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:
-    """The triggers in one notification of an aggregator: what left before what came."""
+    """The triggers in one notification of an aggregator: removed rows before added ones."""
     declared = application.profile.aggregators[aggregator]
     for member, update, rows in (("removed", declared.removed, removed), ("added", declared.added, added)):
         if update is not None and rows:
@@ -138,7 +136,7 @@ def triggers(application: Application, aggregator: str, sequence: int, added: Ba
 
 
 class Register:
-    """Which applications, in which version, have begun and not ended, as the change log tells."""
+    """The running applications and their versions, from the change log."""
 
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
@@ -164,5 +162,5 @@ class Register:
         return dict(self._digests)
 
     def restore(self, digests: dict[str, str]) -> None:
-        """Takes over what a snapshot says."""
+        """Restores the content of a snapshot."""
         self._digests = dict(digests)

@@ -1,14 +1,14 @@
 """Delayed updates (Roffia 2016, II.C): timers are records of the change log, APScheduler executes them.
 
-The pending ones are rebuilt from the log, so there is no second database; a timer goes only with the record of its
-effect. APScheduler has one job, for the time when the next one is due. A delay lasts its real time: it is measured on
-CLOCK_BOOTTIME, which is also the clock that APScheduler reads. ``at`` waits until the clock is trusted; when the wall
-clock is stepped, the job is set again.
+The pending ones are rebuilt from the log, so there is no second database; only the record of its effect ends a timer.
+APScheduler has one job, for the time when the next one is due. A delay lasts its real time: it is measured on
+CLOCK_BOOTTIME, which APScheduler reads too. ``at`` waits until the clock is trusted; when the wall clock is stepped,
+the job is set again.
 
-What a delay has left is carried from one boot of the machine to the next when the first record of the next one
-comes, and not touched again. The time that the machine was off counts if the wall clock was trusted on both sides
-and was not stepped in between; else only the time that it was up. So a delay is never early, and the log has
-to know of the clocks: where nothing else is written, `DelayedUpdates.news` says that a record is due.
+The first record after a boot of the machine fixes how much of each delay is left. The time that the machine was off
+counts if the wall clock was trusted before and after and was not stepped in between. Otherwise only the time that it
+was up counts, so a delay is never too short. For this the log needs the clocks: where nothing else is written,
+`DelayedUpdates.news` says that a record is due.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from lamplighter.gateway.state.quotas import Usage
 logger = EventLogger(__name__)
 
 CLOCK = "clock"
-"""The cause of a record that only tells the log of the clocks; its id is what `DelayedUpdates.news` said."""
+"""The cause of a record that only logs the clocks; its id is the reason from `DelayedUpdates.news`."""
 LISTED_MAX = 1000
 """Delayed updates that are listed at once, in a few milliseconds."""
 STEP_US = 2_000_000
-"""What the wall clock may move against CLOCK_BOOTTIME, by leap seconds and corrections; by more, it was stepped."""
+"""Drift of the wall clock against CLOCK_BOOTTIME, by leap seconds and corrections; a larger one is a step."""
 SILENCE_US = 15 * 60 * 1_000_000
-"""How much of a machine's uptime may be unknown to the log while a delay is pending."""
+"""Uptime that the log may miss while a delay is pending."""
 LOOK_US = 1_000_000
-"""The clocks of one record in that time are compared; so it costs an update nothing."""
+"""The clocks are compared at one record in that time, so the check costs an update nothing."""
 
 _DUE_AT_ONCE_MAX = 1000
 _BEGIN_AT_ONCE_MAX = 100
-"""Jobs that may be under way: APScheduler counts one that only looks for a pass of the loop longer than it takes."""
+"""Jobs that may run: APScheduler counts a job for one pass of the loop longer than it runs."""
 _RETRY_S = 1.0
 _LOOK_S = 1.0
 _LOOK_AGAIN = timedelta(days=1)
@@ -98,7 +98,7 @@ def at_moment(text: str) -> datetime:
         )
     if match["zone"] is None:
         raise MalformedRequestError(f"at: {text!r} names no time zone; put a Z behind it for UTC")
-    midnight = "T24:" in text  # the end of a day
+    midnight = "T24:" in text  # 24:00 is the end of a day
     try:
         parsed: datetime = isodate.parse_datetime(text.replace("T24:", "T00:"))
         return (parsed + timedelta(days=midnight)).astimezone(UTC)
@@ -120,8 +120,8 @@ def missed_policy(text: str | None) -> Missed | None:
 class Pending:
     """A delayed update that has not happened yet.
 
-    number: its place among all that came; due_us: on the CLOCK_BOOTTIME of the boot that the log tells of last,
-    below zero for what was due before that, None for `at`, which is a wall-clock time.
+    number: its place in the order of arrival; due_us: on the CLOCK_BOOTTIME of the last boot in the log, negative if it
+    was due before that boot, None for `at`, which is a wall-clock time.
     """
 
     record: Record
@@ -148,7 +148,7 @@ class Pending:
 
 
 class Miss(NamedTuple):
-    """That a delayed update was due before the gateway started. late_s: how long ago that is now."""
+    """A delayed update that was due before the gateway started. late_s: how late it is now."""
 
     due: str
     late_s: float
@@ -159,11 +159,11 @@ _NAME_CHARACTERS_MAX = 200
 
 
 class BootState(msgspec.Struct):
-    """What the log tells of one boot of the machine.
+    """What the log has of one boot of the machine.
 
     uptime_us, trusted: CLOCK_BOOTTIME of its last record, and whether the wall clock was trusted then; offset_us: wall
-    clock (since 1970) less CLOCK_BOOTTIME, when that was last looked at and could be trusted; steady_since_us: since
-    when it has been that, except for small corrections; looked_us: when the last look was.
+    clock (since 1970) less CLOCK_BOOTTIME, at the last check with a trusted clock; steady_since_us: the start of that
+    offset, except for small corrections; looked_us: the time of the last check.
     """
 
     boot: str
@@ -175,13 +175,13 @@ class BootState(msgspec.Struct):
 
 
 class DelayedState(msgspec.Struct, frozen=True):
-    """What `DelayedUpdates` has learned from the log. pending: record and due time of each, in order."""
+    """The state of `DelayedUpdates`. pending: record and due time of each, in order."""
 
     pending: tuple[tuple[Record, _Microseconds | None], ...] = ()
     boot: BootState | None = None
 
     def check(self) -> None:
-        """Raises ValueError for what no gateway can have learned, with the place: a file may say anything."""
+        """Raises ValueError with the place of an impossible value, since a file may contain anything."""
         names: set[str] = set()
         for number, (record, due_us) in enumerate(self.pending):
             try:
@@ -227,9 +227,9 @@ def checked_moment(member: str, text: str) -> datetime:
 
 
 class DelayedUpdates:
-    """The pending delayed updates, in memory, as the change log tells them.
+    """The pending delayed updates in memory, from the change log.
 
-    Use: `restore` what a snapshot has, `follow` the records behind it, `rebase`, and `follow` what is written then.
+    Use: `restore` a snapshot, `follow` the records behind it, `rebase`, then `follow` each new record.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -242,15 +242,15 @@ class DelayedUpdates:
         self._by_wall: list[tuple[int, int, str]] = []
         self._numbered = 0
         self._told: BootState | None = None
-        self._unrecorded = False  # whether the log does not tell of this boot yet
+        self._unrecorded = False  # whether the log has no record of this boot yet
         self._start_us: int | None = None
         self._start_wall_us: int | None = None  # by the first trusted clock
         self._numbered_at_start = 0
 
-    # --- what the log tells ---
+    # --- from the log ---
 
     def follow(self, record: Record) -> None:
-        """Takes note of a record: of a timer, a cancellation, the commit of one that fired, and of its clocks."""
+        """Follows a record: a timer, a cancellation, the commit of one that fired, and its clocks."""
         cause, told = record.cause, self._told
         if told is None or record.boot != told.boot:
             told = self._carry(record.boot, record.boottime_us, _offset_us(record) if record.trusted else None)
@@ -296,19 +296,19 @@ class DelayedUpdates:
             del entries[bisect_left(entries, entry)]
 
     def _place(self, pending: Pending) -> tuple[list[tuple[int, int, str]], tuple[int, int, str]]:
-        """Where a pending one is filed, and how."""
+        """The list of a pending one, and its entry there."""
         if pending.at is not None:
             return self._by_wall, (since_1970_us(pending.at), pending.number, pending.timer.id)
         assert pending.due_us is not None
         return self._by_boottime, (pending.due_us, pending.number, pending.timer.id)
 
     def _carry(self, boot: str, uptime_us: int, offset_us: int | None) -> BootState:
-        """Carries the delays over to the next boot, whose clocks these are; offset_us: None if not to be trusted."""
+        """Carries the delays over to the next boot, with its clocks; offset_us: None if not trusted."""
         told = self._told
         self._told = BootState(boot, uptime_us, offset_us is not None, offset_us, looked_us=uptime_us)
         if told is None:
             return self._told
-        off_us = 0  # between the last record and the start of the machine, as far as the wall clock tells
+        off_us = 0  # between the last record and the start of the machine, by the wall clock
         if offset_us is not None and told.trusted and told.offset_us is not None:
             off_us = max(0, offset_us - (told.offset_us + told.uptime_us))
         for name, pending in self._pending.items():
@@ -320,7 +320,7 @@ class DelayedUpdates:
         return self._told
 
     def rebase(self) -> None:
-        """Between the replay and the first record that is written: gives all their due time in this boot."""
+        """Sets all due times for this boot. Called between the replay and the first new record."""
         now_us = self._clock.boottime_us()
         if self._told is not None and self._told.boot != self._clock.boot:
             trusted = self._clock.trusted()
@@ -335,9 +335,9 @@ class DelayedUpdates:
         self._trusted()
 
     def news(self) -> str | None:
-        """Why the log should be told of the clocks now, by a record whose cause is CLOCK; None if it need not be.
+        """Why the clocks should be logged now, by a record whose cause is CLOCK; None if they need not be.
 
-        Only while a delay is pending, since that is who wants to know.
+        Only while a delay is pending, since only delays need them.
         """
         told = self._told
         if not self._by_boottime or told is None:
@@ -354,7 +354,7 @@ class DelayedUpdates:
         return "running" if now_us - told.uptime_us >= SILENCE_US else None
 
     def state(self) -> DelayedState:
-        """What was learned so far, for a snapshot. Nobody may change it."""
+        """The state, for a snapshot. Must not be modified."""
         told = self._told
         if told is not None:
             told = msgspec.structs.replace(told)
@@ -363,7 +363,7 @@ class DelayedUpdates:
         return DelayedState(tuple((pending.record, pending.due_us) for pending in self._pending.values()), told)
 
     def restore(self, state: DelayedState) -> None:
-        """Takes up what `state` gave. Only before anything is followed."""
+        """Restores what `state` returned. Only before anything is followed."""
         assert self._told is None
         self._told = None if state.boot is None else msgspec.structs.replace(state.boot)
         for record, due_us in state.pending:
@@ -380,13 +380,13 @@ class DelayedUpdates:
     def _trusted(self) -> bool:
         trusted = self._clock.trusted()
         if trusted and self._start_wall_us is None and self._start_us is not None:
-            # By CLOCK_BOOTTIME from now on: whether one was missed does not change when somebody steps the clock.
+            # By CLOCK_BOOTTIME, so that a step of the wall clock does not change whether one was missed.
             running_us = self._clock.boottime_us() - self._start_us
             self._start_wall_us = since_1970_us(self._clock.wall()) - running_us
         return trusted
 
     def _waits(self) -> Iterator[tuple[int, int, str]]:
-        """(microseconds until it is due, number, name), the earliest first, of those whose time can be told."""
+        """(microseconds until it is due, number, name), the earliest first, of those whose due time is known."""
         now_us = self._clock.boottime_us()
         by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
         if not self._trusted() or not self._by_wall:
@@ -395,7 +395,7 @@ class DelayedUpdates:
         return heapq.merge(by_boottime, ((at_us - wall_us, number, name) for at_us, number, name in self._by_wall))
 
     def due(self, claimed: set[str], limit: int) -> list[Pending]:
-        """Those that are due and not claimed, earliest first, and of what is due together what was asked for first."""
+        """Those that are due and not claimed, earliest first; of equal due times the first requested."""
         found: list[Pending] = []
         for wait_us, _, name in self._waits():
             if wait_us > 0 or len(found) == limit:
@@ -405,13 +405,13 @@ class DelayedUpdates:
         return found
 
     def next_in(self, claimed: set[str]) -> timedelta | None:
-        """How long until the next one that is not claimed, by what is known now; None when nothing is waited for."""
+        """Time until the next unclaimed one is due, as far as known; None when there is none."""
         return next(
             (timedelta(microseconds=wait_us) for wait_us, _, name in self._waits() if name not in claimed), None
         )
 
     def missed(self, name: str) -> Miss | None:
-        """Whether a pending one was due before the gateway started, which is then said and done by its policy."""
+        """Whether a pending one was due before the gateway started; its policy then decides, and it is logged."""
         pending = self._pending.get(name)
         if pending is None or pending.number >= self._numbered_at_start:
             return None
@@ -431,18 +431,19 @@ class DelayedUpdates:
         return iso(self._clock.wall() + timedelta(microseconds=pending.due_us - self._clock.boottime_us()))
 
     def of(self, client: str, name: str) -> Pending | None:
-        """A delayed update of that client; somebody else's is none."""
+        """A delayed update of that client; another client's is not found."""
         pending = self._pending.get(name)
         return pending if pending is not None and pending.timer.client == client else None
 
     def names_of(self, client: str) -> list[str]:
-        """The ids of that client's."""
+        """The ids of that client's delayed updates."""
         return [name for name, pending in self._pending.items() if pending.timer.client == client]
 
     def table(self, client: str | None = None) -> list[dict[str, Any]]:
-        """What `GET /delayed` shows, the earliest first, and then those that wait for a trusted clock.
+        """The answer of `GET /delayed`: the earliest first, then those that wait for a trusted clock.
 
-        client: whose they are, everybody's without. in_s: seconds until it is due, None if the clock cannot tell.
+        client: only of that client; without it, of all. in_s: seconds until it is due, None while the clock is not
+        trusted.
         """
 
         def wanted(entry: tuple[int, int, str]) -> bool:
@@ -459,7 +460,7 @@ class DelayedUpdates:
 
 
 def text_bytes(timer: Timer) -> int:
-    """What the text of a delayed update counts for."""
+    """Bytes of a delayed update that count in the quota."""
     return len(timer.update.encode())
 
 
@@ -514,8 +515,7 @@ class _BootTime(tzinfo):
 class Scheduler:
     """APScheduler over the pending delayed updates: one job, which is due when the next of them is.
 
-    fire: makes one happen, and returns when that is durable; note: writes the record that `DelayedUpdates.news`
-    asks for.
+    fire: executes one, and returns when it is durable; note: writes the record that `DelayedUpdates.news` requests.
     """
 
     def __init__(
@@ -532,11 +532,11 @@ class Scheduler:
         self._claimed: set[str] = set()
         self._boottime = _BootTime(clock)
         self._scheduler = AsyncIOScheduler(timezone=self._boottime)
-        self._armed_us: int | None = None  # for which boot time the job is there
+        self._armed_us: int | None = None  # the boot time for which the job is set
         self._firing: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Runs until cancelled; looks once a second whether the wall clock was stepped, or something is late."""
+        """Runs until cancelled; checks each second whether the wall clock was stepped or an update is late."""
         async with asyncio.TaskGroup() as self._firing:
             self._scheduler.start()
             try:
@@ -549,7 +549,7 @@ class Scheduler:
                         stepped_s = (now[0] - before[0]).total_seconds()
                         logger.info("clock changed", stepped_s=round(stepped_s, 3), trusted=now[1])
                     before = now
-                    # The loop's timers stand still while the machine is suspended, and `at` follows the wall clock.
+                    # The loop's timers stop while the machine is suspended, and `at` follows the wall clock.
                     self.rearm()
                     if self._note is not None and self._updates.news() is not None:
                         try:
@@ -566,13 +566,13 @@ class Scheduler:
 
     @property
     def _busy(self) -> bool:
-        """Whether enough is under way, so that no more is claimed until half of it is done."""
+        """Whether enough updates run, so that no more are claimed until half of them are done."""
         return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
     def rearm(self) -> None:
-        """To be called after timers came or went, or the clocks changed.
+        """Sets the job again. Called after timers were added or removed, or the clocks changed.
 
-        A job that is due too early does no harm: it looks, and is set again.
+        A job that runs too early does no harm: it checks, and is set again.
         """
         wait = None if self._busy else self._updates.next_in(self._claimed)
         if wait is None:
@@ -592,7 +592,7 @@ class Scheduler:
             )
 
     async def _begin_due(self) -> None:
-        """Begins each delayed update that is due, claimed until it has happened. A job of APScheduler."""
+        """Starts each delayed update that is due, claimed until it has ended. A job of APScheduler."""
         assert self._firing is not None
         self._armed_us = None
         if not self._busy:

@@ -1,7 +1,7 @@
-"""What the gateway knows besides the dataset, all of it told by records.
+"""The gateway's state besides the dataset, all of it from records.
 
-`Knowledge.follow` is the one road for a record. A running gateway follows each record that it appends, recovery those
-behind the snapshot, and history those up to the place that is asked for. So all three know the same at a record.
+`Knowledge.follow` is the only way to apply a record. A running gateway follows each record that it appends, recovery
+those behind the snapshot, and history those up to the requested place. So all three have the same state at a record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def known(head: Record) -> Known:
-    """What the first record of a snapshot says besides the dataset. Raises ValueError, which names the place."""
+    """The state in the first record of a snapshot. Raises ValueError, which names the place."""
     assert head.snapshot is not None
     found = msgspec.json.decode(head.snapshot.state, type=Known)
     found.delayed.check()
@@ -40,18 +40,18 @@ def known(head: Record) -> Known:
 
 
 class Subscriptions(Protocol):
-    """The resumable subscriptions. They need an engine, so each kind of follower has its own."""
+    """The resumable subscriptions. They need an engine, so each kind of follower has its own class."""
 
     def follow(self, record: Record) -> None:
-        """Takes in a record, before its delta is matched."""
+        """Follows a record, before its delta is matched."""
         ...
 
     def restore(self, retained: Sequence[Retained], boot: str) -> None:
-        """Takes up what a snapshot has. boot: of the machine that wrote it."""
+        """Restores the content of a snapshot. boot: of the machine that wrote it."""
         ...
 
     def state(self) -> list[Retained]:
-        """As a snapshot has them."""
+        """The subscriptions, for a snapshot."""
         ...
 
 
@@ -65,14 +65,14 @@ class Knowledge:
         self._subscriptions = subscriptions
 
     def follow(self, record: Record) -> None:
-        """Takes in the next record. For a commit: before its delta is matched."""
+        """Follows the next record. For a commit: before its delta is matched."""
         self.delayed.follow(record)
         self.register.follow(record)
         self.request_ids.follow(record)
         self._subscriptions.follow(record)
 
     def restore(self, head: Record) -> None:
-        """Takes up what the first record of a snapshot has. The engine must have the dataset already."""
+        """Restores the first record of a snapshot. The engine must have the dataset already."""
         state = known(head)
         self.delayed.restore(state.delayed)
         self.request_ids.restore(state.requests)
@@ -80,7 +80,7 @@ class Knowledge:
         self._subscriptions.restore(state.resumable, head.boot)
 
     def state(self) -> Known:
-        """As a snapshot has it."""
+        """The state, for a snapshot."""
         return Known(
             self.delayed.state(), self.request_ids.state(), self.register.digests(), self._subscriptions.state()
         )

@@ -1,8 +1,8 @@
-"""Quotas: what one client may use of what all share, so that its excess is its own trouble and nobody else's.
+"""Quotas: limits of one client on shared resources, so that its excess affects no other client.
 
-A client is a registered one, whatever it is connected by. Connections are also counted for the other users of the
-machine, by user, and in plain mode, where clients have no names, by address. The gateway's own user and root are not
-counted, nor is loopback in plain mode: adapters, commands and the operator come from there.
+A client is a registered one, on any connection. Connections are also counted for the other users of the machine, by
+user, and in plain mode, where clients have no names, by address. The gateway's own user and root are not counted, nor
+is loopback in plain mode: adapters, commands and the operator connect from there.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lamplighter.gateway.security.rates import network
 from lamplighter.gateway.settings import QuotaSettings
 
 Quotas = Callable[[], QuotaSettings]
-"""Those that hold now."""
+"""The current quotas."""
 
 
 class Usage:
-    """How much each client uses of one thing. Clients that use nothing take no room."""
+    """The use of one resource by each client. Clients that use nothing take no memory."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable, int] = {}
 
     def add(self, client: Hashable, amount: int = 1) -> None:
-        """amount: below zero for what is given back."""
+        """amount: negative to release."""
         now = self._of.get(client, 0) + amount
         if now:
             self._of[client] = now
@@ -40,16 +40,16 @@ class Usage:
         return self._of.get(client, 0)
 
     def most(self) -> int:
-        """What the client uses that uses most."""
+        """The largest use of one client."""
         return max(self._of.values(), default=0)
 
     def __len__(self) -> int:
-        """How many clients use something."""
+        """The number of clients that use it."""
         return len(self._of)
 
 
 def check(used: int, more: int, quota: str, most: int, what: str) -> None:
-    """Raises LimitExceededError when a client would use more than its quota. quota: the setting; what: of what."""
+    """Raises LimitExceededError when a client would exceed its quota. quota: the setting; what: the resource."""
     if used + more > most:
         raise LimitExceededError(
             f"{what} of this client would be more than quotas.{quota} = {most}; end some, or have the operator raise it"
@@ -57,7 +57,7 @@ def check(used: int, more: int, quota: str, most: int, what: str) -> None:
 
 
 class Held:
-    """What one connection counts for, until it ends: at once for where it comes from, and later for who uses it."""
+    """The counts of one connection until it ends: at once for its origin, later for its client."""
 
     def __init__(self, usage: Usage, quotas: Quotas) -> None:
         self._usage = usage
@@ -66,20 +66,20 @@ class Held:
         self._ended = False
 
     def by(self, key: Hashable) -> None:
-        """It is that one's too. Raises LimitExceededError when that one has enough; then it is not."""
-        if key in self._keys or self._ended:  # its last request may have its turn later
+        """Counts it for another name. Raises LimitExceededError at its quota; then it is not counted."""
+        if key in self._keys or self._ended:  # its last request may run later
             return
         check(self._usage.of(key), 1, "connections_max", self._quotas().connections_max, "the connections")
         self._keys.add(key)
         self._usage.add(key)
 
     def by_caller(self, caller: Caller) -> None:
-        """It is a registered client's too. Raises LimitExceededError."""
+        """Counts it for a registered client. Raises LimitExceededError."""
         if caller.registered:
             self.by(("client", caller.name))
 
     def by_origin(self, connected: Socket, address: str, *, plain: bool) -> None:
-        """It comes from there. plain: without TLS, so that nobody will say who he is. Raises LimitExceededError."""
+        """Counts it for its origin. plain: without TLS, and so without authentication. Raises LimitExceededError."""
         if connected.family == AF_UNIX:
             process = peer(connected)
             if process is not None and process.user not in (0, os.geteuid()):
@@ -88,7 +88,7 @@ class Held:
             self.by(("address", network(address)))
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Releases all counts of the connection."""
         self._ended = True
         for key in self._keys:
             self._usage.add(key, -1)

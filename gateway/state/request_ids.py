@@ -1,4 +1,4 @@
-"""Request ids: what a retry is answered, so that it has no second effect. Those of a client end with it."""
+"""Request ids: the answers to retries, so that a retry has no second effect. They are removed with their client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from lamplighter.engine.change_log import Record
 
 REQUEST_IDS_MAX = 50_000
-"""Request ids that are remembered; the client that has the most of them loses its oldest for a new one."""
+"""Request ids that are remembered; for a new one, the client with the most of them loses its oldest."""
 REQUEST_ID_CHARACTERS_MAX = 200
-"""Of one, since so many are remembered."""
+"""Characters of one, since many are remembered."""
 REMOVED = "removed"
-"""The kind of cause of what happens because a client was removed; its id is the client."""
+"""The kind of cause of records that follow the removal of a client; its id is the client."""
 
 RequestKey = tuple[str, str]
-"""The client that gave a request id, "" where clients have no names, and the id."""
+"""The client of a request id, "" where clients have no names, and the id."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Accepted:
 
 
 class RequestIds:
-    """The last ones, as the change log tells of them. So many that one client's flood takes only its own."""
+    """The most recent ones, from the change log. A flood of one client displaces only its own."""
 
     def __init__(self) -> None:
         self._accepted: dict[str, OrderedDict[str, Accepted]] = {}
@@ -38,7 +38,7 @@ class RequestIds:
         return self._count
 
     def get(self, key: RequestKey | None) -> Accepted | None:
-        """What the first request of that key was answered, None if it is the first."""
+        """The answer to the first request of that key, None if it is the first."""
         mine = None if key is None else self._accepted.get(key[0])
         return None if mine is None or key is None else mine.get(key[1])
 
@@ -48,13 +48,13 @@ class RequestIds:
         self._count += request not in mine
         mine[request] = accepted
         if self._count > REQUEST_IDS_MAX:
-            # By the name where several have as many, so that a replay of the log forgets the same.
+            # By name where several have as many, so that a replay of the log forgets the same ones.
             most = max(self._accepted, key=lambda name: (len(self._accepted[name]), name))
             self._accepted[most].popitem(last=False)
             self._count -= 1
 
     def forget(self, client: str) -> bool:
-        """Forgets those of a client that was removed; whether it had any."""
+        """Forgets those of a removed client; returns whether it had any."""
         mine = self._accepted.pop(client, None)
         if mine is None:
             return False
@@ -62,15 +62,15 @@ class RequestIds:
         return True
 
     def clients(self) -> list[str]:
-        """Whose ids are remembered."""
+        """The clients whose ids are remembered."""
         return list(self._accepted)
 
     def most(self) -> int:
-        """How many of them the client has that has the most."""
+        """The largest number of one client."""
         return max(map(len, self._accepted.values()), default=0)
 
     def follow(self, record: Record) -> None:
-        """Takes note of a record: of its request, if it has one with an id, and of a client that was removed."""
+        """Follows a record: its request id, if it has one, and the removal of a client."""
         if record.cause is not None and record.cause.kind == REMOVED:
             self.forget(record.cause.id)
         if record.request is not None:
@@ -86,6 +86,6 @@ class RequestIds:
         ]
 
     def restore(self, state: Iterable[tuple[str, int, str | None, str]]) -> None:
-        """Takes up what `state` gave."""
+        """Restores what `state` returned."""
         for request, sequence, delayed, client in state:
             self.remember((client, request), Accepted(sequence, delayed))

@@ -1,12 +1,12 @@
-"""Resumable subscriptions: those that outlive the connection of their client, and the gateway's process.
+"""Resumable subscriptions: they outlive the connection of their client and the gateway's process.
 
-Their notifications are numbered when they come about: number k is the k-th change since the subscription began. So the
-replay of the change log gives the same numbers and contents, and a client that says which one it has last gets the
-next ones exactly as they were, or is told that it begins anew. The newest ones are retained, those that were sent too,
-since nobody knows what of that a broken connection delivered. Pure: clocks and connections are passed in.
+Their notifications are numbered when they are computed: number k is the k-th change since the subscription began. So a
+replay of the change log gives the same numbers and contents. A client that names the last one it has receives the next
+ones unchanged, or a reset. The newest ones are retained, also those that were sent, since it is unknown what a broken
+connection delivered. Pure: clocks and connections are passed in.
 
-That a subscription began and ended is in the change log, and so are the commits that gave it its notifications;
-who is attached is not: after a start of the gateway nobody is.
+The change log has the begin and the end of each subscription, and the commits that caused its notifications. It does
+not have the attached clients: after a start of the gateway none is attached.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.quotas import Quotas, Usage
 
 Sink = TypeVar("Sink")
-"""Where a client is told; compared by identity."""
+"""The sink of a client; compared by identity."""
 
 _ENTRY_BYTES = 64
-"""What a retained notification takes beside its results."""
+"""Bytes of a retained notification besides its results."""
 _ATTACHED_WEIGHT = 8
-"""Whose client is there needs what is retained for what was on its way at most, whose client is away for all."""
+"""An attached client needs retained notifications only for those in transit; an absent one needs all."""
 SPUID = "sepa://subscription/"
 _SHOWN = len(SPUID) + 8
 _BY_ORDER = ("LIMIT", "OFFSET", "SAMPLE", "GROUP_CONCAT", "SUM", "AVG", "MIN", "MAX")
-"""What may depend on the order of solutions in the store, which is another one in another process."""
+"""Keywords whose result may depend on the order of solutions, which differs between processes."""
 
 
 class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,7 +53,7 @@ class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Delivered(NamedTuple, Generic[Sink]):
-    """A notification has its number. sink: who is to be told, if somebody is there."""
+    """A numbered notification. sink: its client, if one is attached."""
 
     spuid: str
     sequence: int
@@ -61,8 +61,8 @@ class Delivered(NamedTuple, Generic[Sink]):
 
 
 class Attached(NamedTuple, Generic[Sink]):
-    """A client goes on. sequence: the newest notification; missed: those from which it goes on up to that one, as
-    messages that are made as they are asked for; bytes: what these keep; displaced: who was attached before."""
+    """A client resumes. sequence: the newest notification; missed: those that it missed up to that one, as messages
+    that are built on request; bytes: their memory; displaced: the client that was attached before."""
 
     sequence: int
     missed: Iterator[bytes]
@@ -71,15 +71,15 @@ class Attached(NamedTuple, Generic[Sink]):
 
 
 class Reset(NamedTuple):
-    """A client cannot go on. reason: in words, for the client; outdated: it is the owner's, whose state is not what it
-    was or could have been any more, so it is of use only to another connection of the owner that is attached."""
+    """A client cannot resume. reason: text for the client; outdated: the request is the owner's, but its state is lost,
+    so the subscription is of use only to another attached connection of the owner."""
 
     reason: str
     outdated: bool = False
 
 
 class _Kept(Generic[Sink]):
-    """handle: the engine's name for it. told: the last notification that a client which is away may have seen."""
+    """handle: the engine's name for it. told: the last notification that an absent client may have seen."""
 
     __slots__ = ("away_since_us", "bytes", "followed", "handle", "retained", "sequence", "sink", "told")
 
@@ -95,19 +95,19 @@ class _Kept(Generic[Sink]):
 
     @property
     def forgotten(self) -> int:
-        """The newest notification that is not retained any more."""
+        """The newest notification that is no longer retained."""
         return self.sequence - len(self.retained)
 
 
 class ResumableSubscriptions(Generic[Sink]):
-    """The resumable subscriptions by spuid, and what is retained of each."""
+    """The resumable subscriptions by spuid, with their retained notifications."""
 
     def __init__(self, settings: ResumeSettings, quotas: Quotas = QuotaSettings) -> None:
-        """quotas: those that hold now."""
+        """quotas: the current ones."""
         self._settings = settings
         self._quotas = quotas
         self.usage, self.usage_bytes = Usage(), Usage()
-        """By client, where clients have names: how many it has, and the bytes that are retained for them."""
+        """By client, where clients have names: the number of subscriptions, and the bytes retained for them."""
         self._kept: dict[str, _Kept[Sink]] = {}
         self._by_handle: dict[str, _Kept[Sink]] = {}
         self._bytes = 0
@@ -119,7 +119,7 @@ class ResumableSubscriptions(Generic[Sink]):
         return spuid in self._kept
 
     def granted(self, keep: str) -> tuple[int, str]:
-        """For how long a subscription is kept whose client asks for ``keep``: in microseconds and as ISO 8601 duration.
+        """How long a subscription is kept if its client asks for ``keep``: in microseconds and as ISO 8601 duration.
 
         Raises MalformedRequestError.
         """
@@ -137,7 +137,7 @@ class ResumableSubscriptions(Generic[Sink]):
         if len(self._kept) >= self._settings.subscriptions_max:
             raise LimitExceededError(f"resume.subscriptions_max = {self._settings.subscriptions_max} is reached")
 
-    # --- as the change log tells ---
+    # --- from the change log ---
 
     def begin(self, followed: Followed, handle: str, sink: Sink | None = None) -> None:
         """A subscription begins. handle: the spuid that the engine knows it by; sink: none during a replay."""
@@ -171,18 +171,18 @@ class ResumableSubscriptions(Generic[Sink]):
     def end_all(self) -> list[tuple[str, str]]:
         """All end: their spuids and handles.
 
-        For starts at which clients may have seen notifications that the log does not have, because it is not synced
-        before each of them leaves and the machine was restarted, or because part of it was lost. They begin anew.
+        For starts after which clients may have seen notifications that the log does not have: the machine was restarted
+        without fsync before each notification, or part of the log was lost. The clients receive a reset.
         """
         return [(spuid, self.end(spuid) or "") for spuid in list(self._kept)]
 
-    # --- clients that come and go ---
+    # --- attached clients ---
 
     def attach(self, asked: Followed, sequence: int, sink: Sink) -> Attached[Sink] | Reset:
-        """A client wants to go on behind the notification of that sequence.
+        """A client asks to resume after the notification of that sequence.
 
-        asked: the spuid, query and graphs that it gives, its identity, and what it may see now; the keep stays as it
-        was. What it has already need not be retained any longer.
+        asked: the spuid, query and graphs of the request, its identity, and the graphs that it may see now; the keep
+        does not change. Notifications that the client has are no longer retained.
         """
         found = self.resumable(asked, sequence)
         if isinstance(found, Reset):
@@ -196,7 +196,7 @@ class ResumableSubscriptions(Generic[Sink]):
         return Attached(found.sequence, missed, found.bytes, displaced)
 
     def resumable(self, asked: Followed, sequence: int) -> _Kept[Sink] | Reset:
-        """What `attach` would find; nothing is changed by asking."""
+        """The result that `attach` would have, without a change."""
         kept = self._kept.get(asked.spuid)
         if kept is None or kept.followed.identity != asked.identity:
             return Reset("no subscription of this client has that spuid; it may have ended, or been away for too long")
@@ -220,7 +220,7 @@ class ResumableSubscriptions(Generic[Sink]):
         return kept is not None and kept.sink is sink
 
     def may_end(self, spuid: str, sink: Sink, identity: str | None) -> bool:
-        """Whether a client may end it, whose it is: on the connection that is attached, or on any while none is."""
+        """Whether its client may end it: on the attached connection, or on any while none is attached."""
         kept = self._kept.get(spuid)
         return kept is not None and kept.followed.identity == identity and kept.sink in (sink, None)
 
@@ -234,7 +234,8 @@ class ResumableSubscriptions(Generic[Sink]):
         return None if kept is None else kept.followed.spuid
 
     def of_client(self, identity: str, visible: Graphs | None) -> list[str]:
-        """The spuids of a client's subscriptions that see other graphs than these. visible: None for no such client."""
+        """The spuids of a client's subscriptions that see other graphs than these. visible: None if the client was
+        removed."""
         return [
             spuid
             for spuid, kept in self._kept.items()
@@ -242,17 +243,17 @@ class ResumableSubscriptions(Generic[Sink]):
         ]
 
     def attachments(self) -> list[tuple[str, Sink | None]]:
-        """Of each its handle, and who is attached."""
+        """The handle of each, and its attached client."""
         return [(handle, kept.sink) for handle, kept in self._by_handle.items()]
 
     def detach(self, spuid: str, sink: Sink, now_us: int) -> None:
-        """The client's connection went away. now_us: CLOCK_BOOTTIME. Nothing happens if another one is attached."""
+        """The client's connection was closed. now_us: CLOCK_BOOTTIME. No effect if another one is attached."""
         kept = self._kept.get(spuid)
         if kept is not None and kept.sink is sink:
             self._leave(kept, now_us)
 
     def detach_all(self, now_us: int) -> None:
-        """At a start, after the replay: from now on their clients are away."""
+        """After the replay of a start: the absence of all clients begins."""
         for kept in self._kept.values():
             self._leave(kept, now_us)
 
@@ -260,7 +261,7 @@ class ResumableSubscriptions(Generic[Sink]):
         kept.sink, kept.away_since_us, kept.told = None, now_us, kept.sequence
 
     def expired(self, now_us: int) -> list[str]:
-        """Those that are to be ended: their clients were away for too long, or could not go on any more."""
+        """Those that have to end: their clients were away for too long, or could not resume any more."""
         return [
             spuid
             for spuid, kept in self._kept.items()
@@ -268,7 +269,7 @@ class ResumableSubscriptions(Generic[Sink]):
             and (now_us - kept.away_since_us >= kept.followed.keep_us or kept.forgotten > kept.told)
         ]
 
-    # --- what is retained ---
+    # --- retained notifications ---
 
     def _grow(self, kept: _Kept[Sink], size: int) -> None:
         self._count(kept, size)
@@ -281,7 +282,7 @@ class ResumableSubscriptions(Generic[Sink]):
             self._halve_largest(self._kept.values())
 
     def _halve_largest(self, those: Iterable[_Kept[Sink]]) -> None:
-        """Half of the largest at once, so that it is not looked for each time."""
+        """Drops half of the largest at once, so that it is not searched each time."""
         largest = max(those, key=lambda other: other.bytes * (1 if other.sink is None else _ATTACHED_WEIGHT))
         half = largest.bytes // 2
         while largest.bytes > half:
@@ -291,7 +292,7 @@ class ResumableSubscriptions(Generic[Sink]):
         self._count(kept, -len(kept.retained.popleft()) - _ENTRY_BYTES)
 
     def _count(self, kept: _Kept[Sink], size: int) -> None:
-        """size: below zero for what is retained no longer."""
+        """size: negative to release."""
         kept.bytes += size
         self._bytes += size
         if kept.followed.identity is not None:
@@ -308,14 +309,14 @@ class ResumableSubscriptions(Generic[Sink]):
     # --- snapshots ---
 
     def state(self) -> list[Retained]:
-        """What a snapshot has to hold."""
+        """The content of a snapshot."""
         return [
             Retained(kept.followed, kept.sequence, tuple(members.decode() for members in kept.retained))
             for kept in self._kept.values()
         ]
 
     def restore(self, state: Retained, handle: str) -> None:
-        """Takes one of a snapshot's subscriptions back, with nobody attached; handle: as in `begin`."""
+        """Restores a subscription from a snapshot, with no client attached; handle: as in `begin`."""
         self.begin(state.followed, handle)
         kept = self._by_handle[handle]
         kept.sequence = state.sequence
@@ -341,18 +342,18 @@ def check_repeatable(sparql: str) -> None:
 def outlives_process(sparql: str) -> bool:
     """Whether another process of the gateway would compute the same result for the same dataset.
 
-    Where not (LIMIT, and aggregates that may depend on the order of solutions), a subscription outlives its connection
-    only: a start of the gateway passes over it, so that its client begins anew. Keywords decide, so some are passed
-    over in vain.
+    Where not (LIMIT, and aggregates that may depend on the order of solutions), a subscription outlives only its
+    connection: a start of the gateway skips it, and its client receives a reset. Keywords decide, so some are skipped
+    without need.
     """
     return not any(token.is_word(*_BY_ORDER) for token in tokens(sparql))
 
 
 def shown(spuid: str) -> str:
-    """As much of a spuid as others may see; the whole of it is what lets a client resume."""
+    """The public part of a spuid; the whole spuid allows a client to resume."""
     return spuid[:_SHOWN] + "…"
 
 
 def digits(spuid: str) -> str:
-    """The same for a line of the log, whose field SUBSCRIPTION is looked for by it."""
+    """The same for the field SUBSCRIPTION of a log line."""
     return spuid[len(SPUID) : _SHOWN]

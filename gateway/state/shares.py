@@ -1,4 +1,4 @@
-"""Shares: what waits for the clients that have a name, over all of their connections."""
+"""Shares: the bytes that wait for each named client, over all of its connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Waiting(Protocol):
-    """What waits to be sent on one connection (`gateway.gates.outbox`)."""
+    """The outbox of one connection (`gateway.gates.outbox`)."""
 
     share: Share | None
 
@@ -22,7 +22,7 @@ class Waiting(Protocol):
 
 
 class Share:
-    """The outboxes of one client, which have a limit together. bytes_max: as it is now."""
+    """The outboxes of one client, with a common limit. bytes_max: the current one."""
 
     def __init__(self, client: str, bytes_max: Callable[[], int]) -> None:
         self.client = client
@@ -30,28 +30,28 @@ class Share:
         self.outboxes: set[Waiting] = set()
 
     def grown(self, outbox: Waiting) -> None:
-        """Ends the connection of the largest when all together have too much. One below the mean is not looked at any
-        further, so a client that reads what it is sent costs nothing."""
+        """Closes the connection of the largest when all together exceed the limit. One below the mean is not checked
+        further, so a client that keeps up costs nothing."""
         bytes_max = self._bytes_max()
         if outbox.waiting_bytes * len(self.outboxes) <= bytes_max or self.waiting_bytes() <= bytes_max:
             return
         largest = max(self.outboxes, key=lambda one: one.waiting_bytes)
-        if len(largest) > 1 or largest is not outbox:  # one message alone may be as large as it is
+        if len(largest) > 1 or largest is not outbox:  # a single message may exceed the limit
             largest.overflow()
 
     def waiting_bytes(self) -> int:
-        """What waits in all of them."""
+        """The bytes that wait in all of them."""
         return sum(one.waiting_bytes for one in self.outboxes)
 
 
 class Shares:
-    """The shares of all clients that have outboxes now, by their names."""
+    """The shares of all clients with outboxes, by their names."""
 
     def __init__(self) -> None:
         self._of: dict[str, Share] = {}
 
     def join(self, client: str, outbox: Waiting, bytes_max: Callable[[], int]) -> None:
-        """It is one of that client's, and of no other's. bytes_max: of all of them, as it is now."""
+        """Adds an outbox of that client, and of no other. bytes_max: the current limit of all of them."""
         if outbox.share is not None and outbox.share.client == client:
             return
         self.leave(outbox)
@@ -67,5 +67,5 @@ class Shares:
                 del self._of[share.client]
 
     def most(self) -> int:
-        """What waits for the client for which most waits."""
+        """The largest number of bytes that wait for one client."""
         return max((share.waiting_bytes() for share in self._of.values()), default=0)
