@@ -26,7 +26,7 @@ MODULES = (
     f"{_FLEET}.tables.compact",
     "lamplighter.demo.fleet",
 )
-"""Modules with an `add_commands(subparsers)`; a command's function is its default `run`, and returns the exit code."""
+"""Modules with an `add_commands(subparsers)`. A command's default `run` is a function that returns the exit code."""
 _DEMO = "lamplighter.demo"
 _CLOUD = frozenset(
     ("deltalake", "fsspec", "jinja2", "matplotlib", "numpy", "paramiko", "py4j", "pyarrow", "pyspark", "s3fs")
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         try:
             module = import_module(name)
         except ModuleNotFoundError as error:
-            if error.name != _DEMO:  # which an installation on a gateway does not have
+            if error.name != _DEMO:  # an installation on a gateway has no demo
                 raise
         else:
             module.add_commands(commands)
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Exit code 2: it could not be done, and stderr says why and what cures it."""
+    """Runs one command. Exit code 2: failure; stderr has the reason and the remedy."""
     arguments = parser().parse_args(argv)
     run: Callable[[Any], int] = arguments.run
     try:
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _first_lines(error: Exception) -> str:
-    """What Spark says, without the stack of its machine, which goes into a file."""
+    """Spark's message without the JVM's stack trace, which is written to a file."""
     text = str(error)
     log = Path(tempfile.gettempdir()) / f"lamplighter-fleet-{os.getpid()}.log"
     log.write_text(text)

@@ -1,4 +1,4 @@
-"""The Spark session. Where it runs and with how much is said by spark-submit, by `--master` and `--conf`, not here."""
+"""The Spark session. spark-submit, or `--master` and `--conf`, set where it runs and its resources."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ JAVA_MIN = 17
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Spark's own INT96 is not what others read as a time.
+    # Other programs do not read Spark's default INT96 as a time.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "true",
-    # A manifest names the files of a batch; these would only stand beside them.
+    # Not needed: a manifest names the files of a batch.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.ansi.enabled": "true",
 }
-"""What the tables rely on; set on any session, also on one that was there before."""
+"""Settings that the tables require. They are set on every session, including an existing one."""
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
 DEFAULTS = {
     "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-    # Nobody minds pauses, and this one takes less of the processor.
+    # Pauses do not matter here, and this collector takes less processor time.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    # HotSpot never compiles a method above 8000 bytes of code; Spark's own limit would have such ones interpreted.
+    # HotSpot does not compile methods above 8000 bytes. Spark's default would let larger ones be interpreted.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # Room for the generated classes of silver and of all jobs (Spark's own limit is 100), so that a session that goes
-    # on need not compile them anew.
+    # Room for the generated classes of silver and of all jobs (Spark's default is 100), so that a long session does not
+    # compile them again.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
-    # What `tables.by_gateway` has put together is joined by gateway and stream as it is, not shuffled once more.
+    # Frames that `tables.by_gateway` has partitioned are joined by gateway and stream without another shuffle.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
-"""What suits one machine, where nobody says otherwise."""
+"""Defaults for one machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What every command that runs Spark takes."""
+    """Arguments of every command that runs Spark."""
     group = parser.add_argument_group("Spark (leave these out under spark-submit)")
     group.add_argument(
         "--master", metavar="URL", help="such as local[2] or spark://host:7077 (default: Spark's configuration)"
@@ -78,16 +78,16 @@ def of_arguments(arguments: argparse.Namespace, name: str) -> SparkSession:
 
 
 def session(name: str, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
-    """The active session if there is one (a notebook's, a cluster's), else a new one.
+    """The active session, if there is one (of a notebook or a cluster), otherwise a new one.
 
-    Raises ConfigurationError when Java is not installed or Spark does not start; ImportError without Spark.
+    Raises ConfigurationError if Java is not installed or Spark does not start; ImportError without PySpark.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is None:
-        # Python workers, where there are any, have to be of the same Python.
+        # Python workers, if any, must run the same Python.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(f"lamplighter {name}")
         if master is not None:
@@ -104,7 +104,7 @@ def session(name: str, master: str | None = None, settings: dict[str, str] | Non
             active = builder.getOrCreate()
         except (PySparkException, import_module("py4j.protocol").Py4JError) as error:
             said = next(iter(str(error).strip().splitlines()[1:2]), str(error))
-            raise ConfigurationError(f"Spark does not start: {said}; look at --master and --conf") from error
+            raise ConfigurationError(f"Spark does not start: {said}; check --master and --conf") from error
         active.sparkContext.setLogLevel("ERROR")
     else:
         for key, value in SETTINGS.items():
@@ -118,7 +118,7 @@ def _under_spark_submit() -> bool:
 
 
 def _check_java() -> None:
-    """Raises ConfigurationError unless there is a Java that Spark runs on."""
+    """Raises ConfigurationError without a Java version that Spark supports."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else "java"
     cure = "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME to one"
@@ -134,12 +134,12 @@ def _check_java() -> None:
 
 
 def _unless_set(defaults: dict[str, str]) -> dict[str, str]:
-    """Those that neither spark-submit nor a configuration file sets."""
+    """The defaults that neither spark-submit nor a configuration file overrides."""
     from pyspark import SparkConf
     from pyspark.context import SparkContext
 
     if SparkContext._jvm is None and SparkContext._gateway is None:
-        # Reading the configuration needs the JVM; under spark-submit it is there already.
+        # Reading the configuration needs the JVM, which spark-submit has started.
         return {} if _under_spark_submit() else defaults
     conf = SparkConf()
     return {key: value for key, value in defaults.items() if not conf.contains(key)}

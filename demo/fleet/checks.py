@@ -1,4 +1,4 @@
-"""What the demo says of itself: the lake and the jobs' results beside what really happened, which they never saw."""
+"""Checks of the demo: the lake and the jobs' results compared with ground truth, which the pipeline never reads."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LAST_RECORD_S = 60.0
-"""Of a lamp that is on at the very end this is known up to the last record, and temperatures come once a minute."""
+"""Tolerance for a lamp that is on at the end: the tables end with the last record, and records come once a minute."""
 _COMMIT_MS = 5.0
 _SURE = timedelta(hours=6)
-"""A sensor that is read every half hour at least is dead after ten times that."""
+"""A silence after which a sensor must be found dead. Sensors are read at least every half hour."""
 _STATES = 4
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the table: what was expected and what was found, as people read it."""
+    """One row of the table: expected and found values as text."""
 
     name: str
     expected: str
@@ -38,7 +38,7 @@ class Check:
 
 
 def same(name: str, expected: Any, found: Any) -> Check:
-    """Both as numbers, or as collections that are told by their size and their first difference."""
+    """Compares numbers, or collections, which are shown by their size and first difference."""
     if isinstance(expected, int) and isinstance(found, int):
         return Check(name, f"{expected:,}", f"{found:,}", expected == found)
     both = Counter(expected), Counter(found)
@@ -51,7 +51,7 @@ def same(name: str, expected: Any, found: Any) -> Check:
 
 
 def missing(truth: Truth) -> list[tuple[str, int, int, int]]:
-    """Records of a gateway that never come: gw, epoch, first, last, in unbroken rows."""
+    """Ranges of a gateway's records that never arrive: gw, epoch, first, last."""
     found: list[tuple[str, int, int, int]] = []
     for segment in truth.segments:
         name = segment_name(segment.name)
@@ -66,7 +66,7 @@ def missing(truth: Truth) -> list[tuple[str, int, int, int]]:
 
 
 def gaps(truths: Iterable[Truth], reported: Iterable[Gap]) -> Check:
-    """Of what nobody has, all but the last records of an epoch can be known to be missing."""
+    """Compares gaps. The last missing records of an epoch cannot be detected."""
     expected = []
     for truth in truths:
         ends = {segment_name(segment.name).epoch: segment.last for segment in truth.segments}  # type: ignore[union-attr]
@@ -91,11 +91,11 @@ class Checks:
         self._truths = {truth.gw: truth for truth in truths}
         self._real = {gateway.name: gateway for gateway in real}
         self._results = results
-        # Of the others, what happened in the missing records is no longer to be known.
+        # For gateways with missing records, the events in those are unknown.
         self._whole = {gw: truth for gw, truth in self._truths.items() if not missing(truth)}
 
     def all(self) -> list[Check]:
-        """Every check that Spark's tables take part in."""
+        """All checks that need Spark's tables."""
         return [
             *self._records(),
             *self._readings(),
@@ -159,7 +159,7 @@ class Checks:
         ]
 
     def _hours(self) -> Check:
-        """Of gateways whose clock was right all the time; the others' times are repaired by the jobs."""
+        """Checks gateways whose clock was always right. The jobs repair the times of the others."""
         right = {gw: truth for gw, truth in self._whole.items() if not truth.untrusted}
         expected = [
             (gw, stream.property, stream.feature, hour, int(count))
@@ -188,7 +188,7 @@ class Checks:
         return Check("anomalies that were made", f"{len(expected):,}", text, not lacking)
 
     def _dead(self) -> Check:
-        """Those that have been dead for longer than it takes to be sure have to be found, and none that are alive."""
+        """Sensors that have been dead for long enough must be found, and no living ones."""
         end = max(state.ts for truth in self._truths.values() for state in truth.states)
         broken, long_ago = set(), set()
         for gw, truth in self._truths.items():
@@ -212,7 +212,7 @@ class Checks:
             .agg(F.sum("on_s").alias("on_s"), F.sum("unknown").alias("unknown"))
         )
         found = {(row["gw"], row["actuator"]): row for row in rows.collect()}
-        # Of a lamp that was on while its gateway lost history, the job says that nobody can know.
+        # The job reports the time of a lamp as unknown if its gateway lost history while it was on.
         expected = {
             (gw, name): lamp.on_us / 1e6
             for gw, truth in self._whole.items()
@@ -229,7 +229,7 @@ class Checks:
         )
 
     def _reactions(self) -> Check:
-        """The truth counts from the sensor, the tables from the commit, which is some milliseconds later."""
+        """Ground truth counts from the sensor, the tables from the commit, which is some milliseconds later."""
         expected = sorted(us / 1000 for truth in self._whole.values() for us in truth.reactions_us)
         rows = self._results["reactions"].where("acknowledged_ms IS NOT NULL AND value = 'ON'").collect()
         found = sorted(float(row["acknowledged_ms"]) for row in rows if row["gw"] in self._whole)
@@ -283,7 +283,7 @@ class Checks:
 
 
 def table(checks: Sequence[Check]) -> str:
-    """The checks in columns."""
+    """The checks as aligned columns."""
     rows = [
         ("check", "expected", "found", ""),
         *((one.name, one.expected, one.found, "ok" if one.ok else "FAIL") for one in checks),

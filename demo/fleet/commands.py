@@ -1,4 +1,4 @@
-"""The story of the demo, step by step."""
+"""`lamplighter-fleet demo`: the steps of the demo."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_commands(commands: Any) -> None:
 
 
 class Story:
-    """Tells on the terminal what is being done, and how long it took."""
+    """Prints the steps with their durations."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -63,7 +63,7 @@ class Story:
 
     @contextlib.contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """One step; lines told meanwhile are indented below it."""
+        """One step. Lines within the block are indented below it."""
         self._step += 1
         began = time.monotonic()
         self.tell(f"[{self._step}/{self._steps}] {what}", indent=0)
@@ -77,7 +77,7 @@ class Story:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.gateways < 1 or arguments.days <= 0:
-        raise ConfigurationError("--gateways and --days have to be above 0")
+        raise ConfigurationError("--gateways and --days must be greater than 0")
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="lamplighter-fleet-"))
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty; name a new folder")
@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     story = Story(9)
     story.tell(f"everything is in {folder}", indent=0)
     with contextlib.ExitStack() as open_:
-        # Spark takes seconds to start, in which other things can be done.
+        # Spark takes seconds to start. The other steps run meanwhile.
         starting = open_.enter_context(ThreadPoolExecutor(1)).submit(session.of_arguments, arguments, "demo")
         with story.step("an S3 server (SeaweedFS) on loopback"):
             bucket = open_.enter_context(store(folder / "s3"))
@@ -110,7 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _live(story: Story, arguments: argparse.Namespace, folder: Path, real: list[RealGateway]) -> list[Truth]:
-    """The simulated gateways live for days, and the real ones for as long as that takes."""
+    """Simulates days of gateways, while the real ones receive readings."""
     with story.step(f"{arguments.gateways} simulated gateways, {arguments.days:g} days of their lives"):
         plan = Plan(arguments.days, posts=4, interval_s=60)
         orders = [
@@ -165,15 +165,15 @@ def _ship(story: Story, bucket: Store, folder: Path, real: list[RealGateway]) ->
 
 
 def _put(bucket: Store, folder: Path, again: frozenset[str] = frozenset()) -> tuple[int, int]:
-    """Writes segments and snapshots, each before its seal; how many objects and bytes.
+    """Writes segments and snapshots, each before its seal. Returns the numbers of objects and bytes.
 
-    again: segments that are there already, damaged; as a shipper does, they get another name.
+    again: segments whose damaged copies are at the destination. They get another name, as from a shipper.
     """
     destination = bucket.open()
 
     def put(gateway: Path) -> tuple[int, int]:
         size = count = 0
-        # `1-...-...json` is the seal of `1-...-....ndjson.zst`, and has to come after it.
+        # `1-...-...json` is the seal of `1-...-....ndjson.zst`, and must be written after it.
         for path in sorted(
             gateway.rglob("*.*"), key=lambda path: (path.name.partition(".")[0], path.suffix == ".json")
         ):
@@ -193,8 +193,8 @@ def _put(bucket: Store, folder: Path, again: frozenset[str] = frozenset()) -> tu
 
 
 def _collect(story: Story, bucket: Store, lake: Path, real: list[RealGateway]) -> int:
-    """Returns how many objects are in quarantine."""
-    with story.step("the collector checks and lands what is in S3"):
+    """Returns the number of objects in quarantine."""
+    with story.step("the collector checks and lands the objects in S3"):
         quarantined = _collect_round(story, bucket, lake)
         for gateway in real:
             story.tell(f"{gateway.name}: {gateway.ship()}")
@@ -213,7 +213,7 @@ def _collect_round(story: Story, bucket: Store, lake: Path) -> int:
     for reason in sorted({one.reason.partition(":")[0] for one in found})[:3]:
         story.tell(f"in quarantine: {reason}")
     said = sum(gap.said for gap in gaps)
-    story.tell(f"gaps: {len(gaps) - said} of records that are not here, {said} that gateways say are lost")
+    story.tell(f"gaps: {len(gaps) - said} of missing records, {said} of records that gateways report as lost")
     return len(found)
 
 
@@ -239,7 +239,7 @@ def _tables(
     with story.step("Spark: segments into bronze, bronze into silver"):
         await_end(ingest(spark, lake, say=story.tell))
         Silver(spark, lake, story.tell).update()
-    with story.step("late segments, and whole copies of the damaged ones, arrive and are taken in"):
+    with story.step("late segments, and good copies of the damaged ones, arrive and are ingested"):
         damaged = frozenset(
             f"{truth.gw}/{segment.name.partition('.')[0]}"
             for truth in truths
@@ -256,7 +256,7 @@ def _tables(
         sys.stdout.flush()
         results = write_results(found, tuple(RESULTS), out)
         story.tell(write_report(found, results, out))
-    with story.step("what is in the lake beside what really happened"):
+    with story.step("the lake compared with ground truth"):
         with contextlib.closing(Manifest(Path(lake.path()))) as manifest:
             reported = gaps(truths, manifest.gaps())
         confirmed = sum("0 segments with 0 records wait" in gateway.ship() for gateway in real)

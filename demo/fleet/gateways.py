@@ -1,6 +1,6 @@
-"""Real gateways: `lamplighter run` in processes of their own, with readings that come in over HTTP.
+"""Real gateways: `lamplighter run` as processes, with readings over HTTP.
 
-What they were told, and the dataset that they then say they have, is what the lake is checked against.
+The lake is checked against the readings sent to them and the datasets that they return.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EVERYTHING = "SELECT ?s ?p ?o ?g { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } }
 
 @dataclass
 class RealGateway:
-    """readings: by stream, as they were told; dataset: sorted N-Quads lines, as it answered in the end."""
+    """readings: by stream, as sent; dataset: the final dataset as sorted N-Quads lines."""
 
     folder: Path
     model: str
@@ -47,7 +47,7 @@ class RealGateway:
         return (self.folder / "data" / "identity").read_text().strip()
 
     def describe(self) -> None:
-        """Tells the gateway of its sensors."""
+        """Sends the descriptions of the sensors."""
         for sensor in _SENSORS:
             stream, observation = _iri("stream", sensor), _iri("observation", sensor)
             whose = observation if self.model == "latest" else stream
@@ -64,7 +64,7 @@ class RealGateway:
             self._update("INSERT DATA { " + " ".join(quad.to_nquads() for quad in quads) + " }")
 
     def read(self, number: int, chance: random.Random) -> None:
-        """One reading of one of its sensors."""
+        """Sends one reading of one of the sensors."""
         sensor = _SENSORS[number % len(_SENSORS)]
         degrees = round(20 + chance.gauss(0, 2), 1)
         value = literal(f"{degrees:g}", datatype=f"{XSD}decimal")
@@ -91,7 +91,7 @@ class RealGateway:
         self.readings.setdefault(_iri("stream", sensor)[1:-1], []).append(degrees)
 
     def finish(self) -> None:
-        """Asks for the dataset, waits until everything is sealed, and ends the process."""
+        """Reads the dataset, waits until all segments are sealed, and stops the process."""
         answer = json.loads(self._post("query", "application/sparql-query", _EVERYTHING))
         for binding in answer["results"]["bindings"]:
             terms = {name: term_from_json(term) for name, term in binding.items()}
@@ -106,7 +106,7 @@ class RealGateway:
         self.process.wait()
 
     def ship(self) -> str:
-        """Runs the shipper once, as a process of its own as on a gateway; what it says."""
+        """Runs the shipper once, as its own process. Returns its output."""
         command = [
             sys.executable,
             "-m",
@@ -147,7 +147,7 @@ def _iri(kind: str, name: str) -> str:
 
 @contextlib.contextmanager
 def running(folder: Path, store: Store, models: tuple[str, ...]) -> Iterator[list[RealGateway]]:
-    """Gateways on free ports, one for each observation model, that ship to the store; ended when left."""
+    """Runs gateways on free ports, one per observation model, that ship to the store."""
     with contextlib.ExitStack() as ending:
         started = []
         for number, model in enumerate(models, 1):
@@ -156,9 +156,9 @@ def running(folder: Path, store: Store, models: tuple[str, ...]) -> Iterator[lis
             config: dict[str, dict[str, Any]] = {
                 "http": {"port": 0},
                 "websocket": {"port": 0},
-                # Else the demo would wait for an hour.
+                # The default would make the demo wait for an hour.
                 "log": {"segment_s_max": 2},
-                # Their readings are of today, and those of the simulated ones are not: one time line cannot show both.
+                # Their readings are of today, unlike the simulated ones. One time axis cannot show both.
                 "gateway": {"clock_trusted": "never"},
                 "sync": {"destination": store.url, "options_file": str(store.options_file)},
             }
@@ -180,13 +180,13 @@ def running(folder: Path, store: Store, models: tuple[str, ...]) -> Iterator[lis
 
 
 def _urls(process: subprocess.Popen[str], home: Path) -> dict[str, str]:
-    """What the gateway prints once it serves."""
+    """The addresses that the gateway prints when it is ready."""
     assert process.stdout is not None
     urls: dict[str, str] = {}
     while "health" not in urls:
         line = process.stdout.readline()
         if not line:
-            raise UpstreamError(f"the gateway did not start; {home / 'gateway.log'} says why")
+            raise UpstreamError(f"the gateway did not start; see {home / 'gateway.log'}")
         name, _, url = line.strip().partition(" ")
         if url.strip().startswith(("http", "ws")):
             urls[name] = url.strip()

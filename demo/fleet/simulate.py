@@ -1,11 +1,11 @@
-"""`lamplighter-fleet simulate`: segments, seals and snapshots as a fleet of gateways would ship them, and the truth.
+"""`lamplighter-fleet simulate`: segments, seals and snapshots as a fleet would ship them, with ground truth.
 
 ::
 
-    DEST/shipped/<gw>/<epoch>-<first>-<last>.ndjson.zst    what a shipper puts into its destination, with seals
+    DEST/shipped/<gw>/<epoch>-<first>-<last>.ndjson.zst    objects as a shipper writes them, with seals
     DEST/shipped/<gw>/snapshots/<epoch>-<seq>.ndjson.zst
-    DEST/late/<gw>/...                                     what arrives later, whole copies of the damaged ones too
-    DEST/truth/<gw>.json                                   what really happened (`demo.fleet.truth`)
+    DEST/late/<gw>/...                                     objects that arrive later, and good copies of damaged ones
+    DEST/truth/<gw>.json                                   ground truth (`demo.fleet.truth`)
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from lamplighter.engine.change_log import (
 )
 from lamplighter.engine.errors import ConfigurationError
 
-_LEVEL = 3  # a third of the time of what a gateway uses, for a tenth more bytes
+_LEVEL = 3  # a third of the time of a gateway's level, for a tenth more bytes
 _SNAPSHOT_QUADS = 1000
 _PROGRESS_S = 1.0
 
 
 @dataclass(frozen=True)
 class Mishaps:
-    """Shares of segments, 0 to 1, that arrive late, once more, damaged or never."""
+    """Shares of segments, 0 to 1, that arrive late, twice, damaged or never."""
 
     late: float = 0.0
     duplicated: float = 0.0
@@ -59,7 +59,7 @@ class Mishaps:
 
 @dataclass(frozen=True)
 class Order:
-    """A gateway to be simulated. records: in a segment; snapshots: one behind so many segments."""
+    """A gateway to simulate. records: per segment; snapshots: number of segments per snapshot."""
 
     number: int
     seed: int
@@ -71,7 +71,7 @@ class Order:
 
 
 def simulate(order: Order) -> Truth:
-    """Writes what one gateway ships, and what is true of it."""
+    """Writes the objects of one gateway, and its ground truth."""
     gateway = SimulatedGateway(order.number, order.seed, order.plan)
     writer = _Writer(order, gateway)
     for record in gateway.records():
@@ -115,7 +115,7 @@ class _Writer:
             self._snapshot(record)
 
     def end(self) -> None:
-        """What is left becomes a segment."""
+        """Writes the remaining records as a segment."""
         self._seal()
         if self._last is not None:
             self._snapshot(self._last)
@@ -143,7 +143,7 @@ class _Writer:
         self._before = truth, lines
         self._gateway.truth.segments.append(truth)
         self._sealed += 1
-        # A gap is followed by a snapshot, from which on everything is known again.
+        # A snapshot follows a gap. From there on the dataset is known again.
         self._due = self._due or truth.fate == "missing" or self._sealed % self._order.snapshots == 0
 
     def _fate(self) -> Fate:
@@ -160,11 +160,11 @@ class _Writer:
         return "shipped"
 
     def _resend(self, truth: SegmentTruth, lines: list[bytes]) -> None:
-        """Half of the segment before and half of this one, sealed once more."""
+        """A sealed segment with half of the previous segment and half of this one."""
         assert self._before is not None and self._last is not None
         before, earlier = self._before
         if "missing" in (before.fate, truth.fate):
-            return  # else it would not be
+            return  # a copy would have the missing records
         head, tail = earlier[len(earlier) // 2 :], lines[: max(1, len(lines) // 2)]
         name = SegmentName(self._last.epoch, before.last - len(head) + 1, truth.first + len(tail) - 1)
         data = _compressed([*head, *tail])
@@ -193,7 +193,7 @@ class _Writer:
         )
 
     def _snapshot(self, record: Record) -> None:
-        """The dataset behind a record, with the lines that `gateway.log.snapshots` writes."""
+        """The dataset after a record, in the lines that `gateway.log.snapshots` writes."""
         self._due = False
         head = Record(
             v=VERSION,
@@ -240,7 +240,7 @@ def _compressed(lines: list[bytes]) -> bytes:
 
 
 def _put(folder: Path, name: SegmentName, data: bytes, seal: Seal) -> None:
-    """The segment first, its seal last, as the shipper does."""
+    """Writes the segment, then its seal, as the shipper does."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / str(name)).write_bytes(data)
     (folder / seal_name(name)).write_bytes(msgspec.json.encode(seal) + b"\n")
@@ -250,7 +250,7 @@ def _put(folder: Path, name: SegmentName, data: bytes, seal: Seal) -> None:
 
 
 def fleet(orders: list[Order], processes: int) -> Iterator[Truth]:
-    """Simulates gateways, several at a time; their truths as they are done."""
+    """Simulates gateways in parallel, and yields their truths as they finish."""
     if not orders:
         return
     (orders[0].destination / "truth").mkdir(parents=True, exist_ok=True)
@@ -306,9 +306,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(f"{destination} is not empty; name a new folder")
     shares = {name: getattr(arguments, name) for name in ("late", "duplicated", "damaged", "missing")}
     if any(not 0 <= share <= 1 for share in (*shares.values(), arguments.events)):
-        raise ConfigurationError("a share is a number from 0 to 1")
+        raise ConfigurationError("shares (--late, --duplicated, --damaged, --missing, --events) must be from 0 to 1")
     if min(arguments.gateways, arguments.days, arguments.posts, arguments.interval, arguments.records) <= 0:
-        raise ConfigurationError("--gateways, --days, --posts, --interval and --records have to be above 0")
+        raise ConfigurationError("--gateways, --days, --posts, --interval and --records must be greater than 0")
     plan = Plan(arguments.days, posts=arguments.posts, interval_s=arguments.interval, event_share=arguments.events)
     orders = [
         Order(number, arguments.seed, plan, destination, records=arguments.records, mishaps=Mishaps(**shares))

@@ -1,8 +1,7 @@
 """One simulated gateway: posts with sensors and lamps under smart lighting -> the records that a gateway would log.
 
-A world of events (readings, reactions, timers, acknowledgements, reboots) is played in order of time against a set of
-quads; the records are what changed in it. What happened is noted in `Truth` as it happens in the world, not taken from
-the records. The same seed gives the same gateway.
+Events (readings, reactions, timers, acknowledgements, reboots) are played in order of time against a set of quads; the
+records are its changes. `Truth` records the events themselves, not the records. The same seed gives the same gateway.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OFF_UPDATE = "DELETE { ?lamp lighting:hasStatus ?before } INSERT { ?lamp lighti
 
 @dataclass(frozen=True)
 class Plan:
-    """What every gateway of a fleet is like. interval_s: of temperatures; gap_share: of those that lose an epoch."""
+    """Parameters of all gateways. interval_s: of temperatures; gap_share: share of gateways that lose an epoch."""
 
     days: float
     posts: int = 4
@@ -53,7 +52,7 @@ class Plan:
 
 @dataclass
 class _Stream:
-    """A sensor, and what its readings are made of. newest: (observation, graph, its quads) of those that are live."""
+    """A sensor with the parts of its readings. newest: (observation, graph, quads) of the live readings."""
 
     post: str
     kind: str
@@ -90,7 +89,7 @@ class SimulatedGateway:
         self._streams: list[_Stream] = []
         self._status: dict[str, str] = {}
         self._presence: dict[str, tuple[str, str]] = {}  # post -> value and time of its live reading
-        self._answered: dict[str, tuple[str, int] | None] = {}  # lamp -> what it last acknowledged, and when
+        self._answered: dict[str, tuple[str, int] | None] = {}  # lamp -> its last acknowledgement, and when
         self._wanted_since: dict[str, int] = {}
         self._actuations: dict[str, tuple[Quad, ...]] = {}
         self._down_until = 0
@@ -100,7 +99,7 @@ class SimulatedGateway:
     # --- the world ---------------------------------------------------------------------------------------
 
     def records(self) -> Iterator[Record]:
-        """The change log, from its first record on."""
+        """The change log from its first record."""
         yield from self._install()
         for stream in self._streams:
             self._schedule(stream)
@@ -150,7 +149,7 @@ class SimulatedGateway:
             )
 
     def _install(self) -> Iterator[Record]:
-        """The commit of a person who says which lamps there are, and where; then the streams' descriptions."""
+        """The commit that describes the lamps and their places; then the descriptions of streams."""
         latitude, longitude = self._random.uniform(43.5, 45.5), self._random.uniform(9.5, 12.3)
         quads = []
         for number in range(1, self._plan.posts + 1):
@@ -173,7 +172,7 @@ class SimulatedGateway:
         yield from self._describe()
 
     def _describe(self) -> Iterator[Record]:
-        """What the MQTT adapter says of each stream when it starts."""
+        """The stream descriptions that the MQTT adapter sends when it starts."""
         for stream in self._streams:
             post, unit = _iri(stream.truth.feature), stream.truth.unit
             whose = stream.observation if self.model == "latest" else stream.iri
@@ -223,7 +222,7 @@ class SimulatedGateway:
                 degrees += 30
             if self._speaks(stream):
                 if odd:
-                    # The record that the reading is going to be.
+                    # The record of this reading, which comes next.
                     self.truth.anomalies.append([lexical(stream.iri), self._epoch, self._seq + 1, round(degrees, 1)])
                 yield from self._reading(stream, _decimal(degrees, 1))
 
@@ -256,7 +255,7 @@ class SimulatedGateway:
         return act
 
     def _seen(self, stream: _Stream, value: str) -> Iterator[Record]:
-        """A reading of presence, and what smart lighting makes of it."""
+        """A reading of presence, and the reaction of smart lighting."""
         if not self._speaks(stream):
             return
         reading_us = self._now
@@ -280,7 +279,7 @@ class SimulatedGateway:
             if self._presence[post] == known:
                 yield from self._switch(post, "OFF", cause, None)
             else:
-                yield self._commit(cause, (), ())  # somebody came; that it fired is recorded all the same
+                yield self._commit(cause, (), ())  # new presence: the timer fires without a change
 
         self._at(self._now + OFF_DELAY_US, fire)
 
@@ -362,7 +361,7 @@ class SimulatedGateway:
     def _reboot(self, lost: bool) -> Callable[[], Iterator[Record]]:
         def up() -> Iterator[Record]:
             self._boot, self._booted_us = self._new_boot(), self._now - 20 * SECOND
-            # No clock of its own: it goes on from about where it stopped, until the network says better.
+            # Without a hardware clock, the time continues from about where it stopped, until it is synchronised.
             self._skew_us = -outage - self._random.randrange(0, 1800 * SECOND)
             self._trusted = False
             self.truth.boots += 1
@@ -380,9 +379,9 @@ class SimulatedGateway:
         outage = int(self._random.uniform(30, 120) * SECOND)
 
         def down() -> Iterator[Record]:
-            if self._down_until <= self._now:  # not twice at the same time
+            if self._down_until <= self._now:  # not down already
                 self._down_until = self._now + outage
-                # What falls due meanwhile happens then.
+                # Events during the down-time happen at its end.
                 self._heap = [(max(at, self._down_until), order, act) for at, order, act in self._heap]
                 heapq.heapify(self._heap)
                 self._at(self._down_until - 1, up)
@@ -397,7 +396,7 @@ class SimulatedGateway:
         return self._now + self._skew_us
 
     def _wall_term(self) -> Term:
-        # In the store's canonical spelling, which has no zeros at its end.
+        # In the store's canonical form, without trailing zeros.
         text = _text(self._wall()).removesuffix("Z").rstrip("0").removesuffix(".")
         return literal(f"{text}Z", datatype=f"{XSD}dateTime")
 
@@ -443,7 +442,7 @@ class SimulatedGateway:
         )
 
     def snapshot_quads(self) -> list[Quad]:
-        """The dataset as it stands."""
+        """The current dataset."""
         return sorted(self._quads, key=Quad.to_nquads)
 
     def _note_state(self) -> None:
@@ -463,7 +462,7 @@ def nquads_hash(quads: Iterable[Quad]) -> str:
 
 
 def nquads_lines_hash(lines: Iterable[str]) -> str:
-    """The same of the lines themselves, without their ends."""
+    """SHA-256 of sorted N-Quads lines, which have no newlines."""
     return hashlib.sha256("".join(sorted(line + "\n" for line in lines)).encode()).hexdigest()
 
 
@@ -474,6 +473,6 @@ def _text(us: int) -> str:
 
 
 def _decimal(value: float, digits: int) -> Term:
-    """An xsd:decimal in the store's canonical spelling: 20.50 is 20.5, and 20.0 is 20."""
+    """An xsd:decimal in the store's canonical form: 20.50 is 20.5, and 20.0 is 20."""
     text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
     return literal("0" if text == "-0" else text, datatype=f"{XSD}decimal")

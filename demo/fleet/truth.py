@@ -1,4 +1,4 @@
-"""What really happened in a simulated fleet: small files beside the segments, which the pipeline never reads."""
+"""Ground truth of a simulated fleet: small files beside the segments, which the pipeline never reads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Fate = Literal["shipped", "late", "damaged", "missing"]
 
 
 class StreamTruth(msgspec.Struct):
-    """A stream and its readings. sum, low, high: of numbers; trues: readings that were true.
+    """A stream and its readings. sum, low, high: of numbers; trues: number of true readings.
 
-    hours: hour of the result time, as `2026-06-01T13`, -> readings, sum. dead_since: when the sensor broke for good;
-    silent: from when to when nothing came of it.
+    hours: hour of the result time, such as `2026-06-01T13`, -> readings, sum. dead_since: when the sensor broke;
+    silent: periods without readings.
     """
 
     sensor: str
@@ -30,7 +30,7 @@ class StreamTruth(msgspec.Struct):
     hours: dict[str, list[float]] = {}
 
     def note(self, hour: str, text: str, number: bool) -> None:
-        """One more reading."""
+        """Adds a reading."""
         self.readings += 1
         counted = self.hours.setdefault(hour, [0, 0.0])
         counted[0] += 1
@@ -45,7 +45,7 @@ class StreamTruth(msgspec.Struct):
 
 
 class LampTruth(msgspec.Struct):
-    """on_us: time between acknowledged ON and OFF, by a clock that nobody steps."""
+    """on_us: time between acknowledged ON and OFF, by a monotonic clock."""
 
     commands: int = 0
     acknowledged: int = 0
@@ -53,7 +53,7 @@ class LampTruth(msgspec.Struct):
 
 
 class StateTruth(msgspec.Struct, array_like=True):
-    """The dataset behind a record. sha256: of its sorted N-Quads lines."""
+    """The dataset after a record. sha256: of its sorted N-Quads lines."""
 
     epoch: int
     seq: int
@@ -63,7 +63,7 @@ class StateTruth(msgspec.Struct, array_like=True):
 
 
 class SegmentTruth(msgspec.Struct):
-    """A sealed segment. fate: whether it is among what was shipped at once; readings: in it."""
+    """A sealed segment. fate: whether it was shipped in time, late, damaged or not at all; readings: their number."""
 
     name: str
     first: int
@@ -71,11 +71,11 @@ class SegmentTruth(msgspec.Struct):
     readings: int
     fate: Fate = "shipped"
     resent: str | None = None
-    """The name of another segment that has some of its records once more."""
+    """The name of another segment that repeats some of its records."""
 
 
 class Truth(msgspec.Struct):
-    """Of one gateway. reactions_us: from a reading of presence to the lamp's acknowledgement that it is on;
+    """Ground truth of one gateway. reactions_us: from a reading of presence to the lamp's acknowledgement of ON;
     anomalies: stream, epoch, sequence, value."""
 
     gw: str
@@ -96,10 +96,10 @@ class Truth(msgspec.Struct):
 
     @property
     def readings(self) -> int:
-        """In all its streams."""
+        """The number of readings in all streams."""
         return sum(stream.readings for stream in self.streams.values())
 
 
 def read_truth(data: bytes) -> Truth:
-    """The truth of a gateway from its file."""
+    """The truth of a gateway, from the content of its file."""
     return msgspec.json.decode(data, type=Truth)

@@ -1,4 +1,4 @@
-"""Puts the demo together: broker, gateway with adapters, street, story."""
+"""Runs the demo: broker, gateway with adapters, street, story."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from lamplighter.gateway.settings import Settings
 
 PACKAGE = Path(lamplighter.__file__).parent
 OFF_AFTER_S = 4
-"""The application's delay, shortened from its 30 s so that nobody has to wait for the end of the story."""
+"""The application's delay, shortened from 30 s."""
 
 _ACKNOWLEDGED = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
 SELECT ?lamp ?state ?time WHERE {
@@ -49,7 +49,10 @@ SELECT ?lamp ?state ?time WHERE {
 
 
 async def run_demo(config: Path | None, data: Path | None, seconds: float | None) -> int:
-    """Plays until Ctrl-C (0), or for so many seconds (0 if a lamp was lit and put out, else 1)."""
+    """Plays until Ctrl-C or for this many seconds. Returns the exit code.
+
+    With seconds it is 0 if a lamp was switched on and off, otherwise 1.
+    """
     logging.getLogger().setLevel(logging.WARNING)
     stop = stop_on_signals()
     if seconds is not None:
@@ -77,7 +80,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _demo_configuration(folder: Path, config: Path | None) -> Path:
-    """The street's mapping and the smart-lighting application beside the settings that the demo runs with."""
+    """Writes the settings of the demo, the street's mapping and the smart-lighting application to the folder."""
     (folder / "mapping").mkdir()
     (folder / "apps").mkdir()
     shutil.copy(PACKAGE / "mapping" / "street.toml", folder / "mapping")
@@ -90,14 +93,14 @@ def _demo_configuration(folder: Path, config: Path | None) -> Path:
 
 
 def _free_ports() -> str:
-    """Settings that leave the usual ports to whoever has them already."""
+    """Settings with the default ports, or free ones if those are taken."""
     usual = Settings()
     tables = {"http": usual.http.port, "websocket": usual.websocket.port}
     return "".join(f"[{table}]\nport = {0 if port_taken(port) else port}\n" for table, port in tables.items())
 
 
 def _with_lamps(configuration: Configuration) -> Configuration:
-    """The configuration with commands to loopback allowed: the street's lamps are there."""
+    """The configuration with CoAP commands to loopback allowed, because the street's lamps are there."""
     networks = (*configuration.settings.coap.networks, "127.0.0.0/8")
     coap = msgspec.structs.replace(configuration.settings.coap, networks=networks)
     settings = msgspec.structs.replace(configuration.settings, coap=coap)
@@ -128,7 +131,7 @@ def _broker(configuration: Configuration) -> Iterator[tuple[Configuration, bool]
 
 @asynccontextmanager
 async def _gateway(configuration: Configuration, stop: asyncio.Event) -> AsyncIterator[Addresses]:
-    """The gateway with its adapters; over when left. A failure of it is raised here."""
+    """Runs the gateway with its adapters for the duration of the block. Raises its failure."""
     started: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
     leave = asyncio.Event()
 
@@ -140,7 +143,7 @@ async def _gateway(configuration: Configuration, stop: asyncio.Event) -> AsyncIt
     try:
         addresses = await started
     except asyncio.CancelledError:
-        await gateway  # whatever kept it from starting
+        await gateway  # raises the reason why it did not start
         raise
     gateway.add_done_callback(lambda _: stop.set())
     try:
@@ -183,7 +186,7 @@ async def _play(
 
 
 class _Scene:
-    """What happens in the street, told as it happens: sensors on one side, acknowledged lamps on the other."""
+    """Reports events of the street as they happen: readings of sensors, and acknowledgements of lamps."""
 
     def __init__(self, story: Story, published: Sensors) -> None:
         self._story = story
@@ -211,7 +214,7 @@ class _Scene:
         check.add_done_callback(self._checks.discard)
 
     async def _tell_if_kept_on(self, post: int, left: float) -> None:
-        """When a delayed update was due and did nothing because somebody had come: the event that did not occur."""
+        """Reports a delayed update that did nothing because of new presence (event negation)."""
         await asyncio.sleep(OFF_AFTER_S + 0.5)
         if self._came.get(post, 0) > left > self._put_out.get(post, 0):
             self._story.kept_on += 1
@@ -219,7 +222,7 @@ class _Scene:
             self._story.tell("timer", f"lamp {post} stays on", f"back after {came_back:.1f} s")
 
     async def watch(self, client: EngineClient) -> None:
-        """Tells what the lamps acknowledged: the actuations that the CoAP adapter writes."""
+        """Reports acknowledgements of lamps: the actuations that the CoAP adapter writes."""
         async with contextlib.aclosing(client.subscribe(_ACKNOWLEDGED)) as notifications:
             async for notification in notifications:
                 for row in notification.added.bindings():

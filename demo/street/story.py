@@ -1,4 +1,4 @@
-"""The story that the demo tells on the terminal: a line for each thing that happens, with times."""
+"""The demo's output on the terminal: one line per event, with times."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NAMES = {"lamp on": "lamp", "lamp off": "lamp", "trouble": "trouble"}
 
 
 class Story:
-    """Prints, and keeps the figures for the end.
+    """Prints events, and collects figures for the summary.
 
-    street: the lamps, whose true states are drawn at the end of each line.
+    street: the lamps. Their true states are at the end of each line.
     """
 
     def __init__(self, street: Sequence[Lamp]) -> None:
@@ -28,7 +28,7 @@ class Story:
         self.kept_on = 0
 
     def tell(self, what: str, text: str, figure: str = "") -> None:
-        """One line: time, who, what, a figure, and the street as it is."""
+        """Prints one line: time, source, event, a figure, and the state of the street."""
         name = _NAMES.get(what, what)
         line = f"{monotonic() - self._began:7.2f} s  {name:<8} {text:<44} {figure:>26}   {self._picture()}"
         if self._colour:
@@ -42,7 +42,7 @@ class Story:
         return "".join("●" if lamp.state == "ON" else "·" for lamp in self._street)
 
     def summary(self) -> bool:
-        """The figures at the end; whether a lamp was lit and put out."""
+        """Prints the figures. Returns whether a lamp was switched on and off."""
         self.note()
         if self.lit_ms:
             self.note(

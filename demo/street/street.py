@@ -1,4 +1,4 @@
-"""The simulated street: posts whose sensors publish over MQTT, lamps that are CoAP servers, people who walk."""
+"""The simulated street: sensors that publish over MQTT, lamps as CoAP servers, and people who walk."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 POSTS = 10
 STEP_S = 1.0
-"""Time from one post to the next."""
+"""Walking time between posts."""
 TEMPERATURE_EVERY_S = 5.0
 
 
 class Lamp(resource.Resource):  # type: ignore[misc]  # the library ships no types
-    """A lamp: a CoAP server with the one resource ``/lamp``, which takes ON and OFF by PUT."""
+    """A lamp: a CoAP server with one resource ``/lamp``, which accepts ON and OFF by PUT."""
 
     def __init__(self, number: int, port: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Lamp(resource.Resource):  # type: ignore[misc]  # the library ships no typ
 
 @asynccontextmanager
 async def lamps() -> AsyncIterator[list[Lamp]]:
-    """A CoAP server for each lamp, on ports of their own."""
+    """Runs a CoAP server for each lamp, each on its own port."""
     async with AsyncExitStack() as stack:
         found = []
         for number in range(1, POSTS + 1):
@@ -56,7 +56,7 @@ async def lamps() -> AsyncIterator[list[Lamp]]:
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    """A loopback port that nobody has at this moment."""
+    """A free loopback port."""
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -64,7 +64,7 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 
 
 def port_taken(port: int) -> bool:
-    """Whether somebody listens on a loopback port."""
+    """Whether a process listens on a loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -96,7 +96,7 @@ def sensors(host: str, port: int) -> Iterator[Sensors]:
 
 
 def description(base_iri: str, street: Sequence[Lamp]) -> str:
-    """The update that tells the gateway what stands in the street (lighting ontology, Roffia 2016, IV.A)."""
+    """The update that describes the street (lighting ontology, Roffia 2016, IV.A)."""
     parts = []
     for lamp in street:
         post, road = f"<{base_iri}post/{lamp.number}>", f"<{base_iri}road/1>"
@@ -114,7 +114,7 @@ def description(base_iri: str, street: Sequence[Lamp]) -> str:
 
 
 async def walk(posts: Sequence[int], arrive: Callable[[int], None], leave: Callable[[int], None]) -> None:
-    """One person from post to post; may turn back."""
+    """One person who walks from post to post, and may turn back."""
     for post in posts:
         arrive(post)
         await asyncio.sleep(STEP_S)
@@ -122,7 +122,7 @@ async def walk(posts: Sequence[int], arrive: Callable[[int], None], leave: Calla
 
 
 async def weather(publish: Callable[[int, float], None]) -> None:
-    """Temperatures that drift."""
+    """Publishes slowly changing temperatures."""
     degrees = [random.uniform(8, 12) for _ in range(POSTS)]
     while True:
         for post in range(1, POSTS + 1):
@@ -132,7 +132,7 @@ async def weather(publish: Callable[[int, float], None]) -> None:
 
 
 async def evening(person: Callable[[Sequence[int]], Awaitable[None]]) -> None:
-    """People through the street, one after the other, until cancelled; the second one turns back half way."""
+    """People who walk through the street one after the other, until cancelled. The second one turns back half way."""
     await person(range(1, POSTS + 1))
     await asyncio.sleep(2)
     await person([10, 9, 8, 7, 8, 9, 10])
@@ -143,5 +143,5 @@ async def evening(person: Callable[[Sequence[int]], Awaitable[None]]) -> None:
 
 
 def now() -> float:
-    """Seconds of the wall clock, which readings and actuations are stamped with."""
+    """Wall-clock seconds, as in the timestamps of readings and actuations."""
     return time.time()

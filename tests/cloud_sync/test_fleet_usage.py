@@ -131,5 +131,5 @@ def test_a_master_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sql.SparkSession.Builder, "getOrCreate", failing)
     monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: None)
-    with pytest.raises(ConfigurationError, match=r"Could not parse Master URL: 'moon'; look at --master and --conf"):
+    with pytest.raises(ConfigurationError, match=r"Could not parse Master URL: 'moon'; check --master and --conf"):
         session("test", "moon")

@@ -1,4 +1,4 @@
-"""What was measured: count, mean, extremes and percentiles by hour and by day."""
+"""Count, mean, extremes and percentiles of readings by hour and by day."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 PERCENTILE_ACCURACY = 10_000
-"""Percentiles are off by at most this fraction of the number of readings; of fewer than this many they are exact."""
+"""Spark's accuracy for percentiles: the rank error is at most the number of readings divided by this. Smaller groups
+are exact."""
 
 FEATURE_KEYS = ("gw", "property", "feature", "unit")
 PROPERTY_KEYS = ("property", "unit")
 
 
 def measure() -> Column:
-    """What is averaged of a reading: its number; of a boolean 1 or 0, so that the mean is the share of ``true``."""
+    """The value of a reading for averages: its number, or 1 or 0 for a boolean: the mean is the share of ``true``."""
     return F.coalesce(F.col("number"), F.col("flag").cast("double"))
 
 
 def percentile(value: Column, share: float) -> Column:
-    """The smallest value that at least this share of the values do not exceed; values that are null do not count."""
+    """The smallest value that at least this share of the values does not exceed. Nulls do not count."""
     return F.percentile_approx(value, share, PERCENTILE_ACCURACY)
 
 
 def aggregates(readings: DataFrame, period: Literal["hour", "day"], keys: Sequence[str] = FEATURE_KEYS) -> DataFrame:
-    """One row for each of keys and period (of UTC) that has a reading.
+    """One row for each combination of keys and period (UTC) that has a reading.
 
-    Returns keys, ``hour`` or ``day`` (timestamp of its beginning), count (all readings), measured (those with a number
-    or a boolean), mean, min, max, p05, p50, p95 (null if nothing was measured), repaired (those whose time was).
-    Readings without a time are left out: `clock_quality` counts them. Late readings count where they belong.
-    Numbers of different units are never mixed.
+    Returns keys, ``hour`` or ``day`` (timestamp of its start), count (all readings), measured (those with a number or a
+    boolean), mean, min, max, p05, p50, p95 (null if nothing was measured), repaired (readings with a repaired time).
+    Readings without a time are left out: `clock_quality` counts them. Late readings count in their own period. Numbers
+    with different units are never mixed.
     """
     value = measure()
     return (

@@ -1,4 +1,4 @@
-"""All jobs over one set of tables: what several of them need is computed once and kept until `close`."""
+"""All jobs over one set of tables. Shared intermediate results are computed once and cached until `close`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """since, until, as_of: with a time zone; None: everything, and the last time that is known of any gateway."""
+    """since, until, as_of: with a time zone. None: no bound, and the last known time of any gateway."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -46,7 +46,7 @@ class Options:
 
 
 class Analysis:
-    """Each result as an attribute, computed when it is asked for. Use it as a context manager."""
+    """Each result as an attribute, computed on first use. Use it as a context manager."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Analysis:
         self.close()
 
     def close(self) -> None:
-        """Gives back what was kept."""
+        """Frees the cached results."""
         while self._kept:
             self._kept.pop().unpersist()
 
     @cached_property
     def readings(self) -> DataFrame:
-        """Observations with their times, of the time that was asked for."""
+        """Observations with their times, within since and until."""
         return self._chosen(self._observed, "time", since=True)
 
     @cached_property
@@ -91,7 +91,7 @@ class Analysis:
 
     @cached_property
     def trends(self) -> DataFrame:
-        """By property over the whole fleet, hour by hour."""
+        """Aggregates by property over the whole fleet, by hour."""
         return aggregates.aggregates(self.readings, "hour", aggregates.PROPERTY_KEYS)
 
     @cached_property
@@ -160,8 +160,7 @@ class Analysis:
 
     @cached_property
     def as_of(self) -> datetime:
-        """The moment against which gateways are judged: as asked for, else the last that is known of any of them
-        (1970 if none is)."""
+        """The time up to which silence is measured: `Options.as_of`, or the last known time of any gateway, or 1970."""
         known = self.options.as_of or self.options.until
         if known is not None:
             return known
@@ -202,7 +201,7 @@ class Analysis:
         return self._keep(dead_sensors.last_heard(self._chosen(self._health, "last_ts"), self._usual))
 
     def _chosen(self, frame: DataFrame, time: str, *, since: bool = False) -> DataFrame:
-        """The rows of the time that was asked for; rows without a time only if none was."""
+        """The rows within since and until. Rows without a time are kept only if neither is set."""
         if self.options.until is not None:
             frame = frame.where(F.col(time) < F.lit(self.options.until))
         if since and self.options.since is not None:

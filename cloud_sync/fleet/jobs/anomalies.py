@@ -1,4 +1,4 @@
-"""Readings that are far from what the fleet measures at that hour of the day."""
+"""Readings that differ strongly from the fleet's at the same hour of the day."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 
 Z_MIN = 3.5
-"""Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993: what they suggest for the modified z-score."""
+"""The threshold of the modified z-score in Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993."""
 
 READINGS_MIN = 30
-"""With fewer readings of a property at an hour of the day nothing is said."""
+"""The least number of readings of a property at an hour of the day for a comparison."""
 
 MAD_SCALE = 1.4826
 MEAN_DEVIATION_SCALE = 1.253314
-"""What makes either a standard deviation, if the values are normally distributed."""
+"""Factors that turn either deviation into a standard deviation, for a normal distribution."""
 
 GROUP = ("property", "unit", "hour_of_day")
 
@@ -23,8 +23,8 @@ GROUP = ("property", "unit", "hour_of_day")
 def usual_values(readings: DataFrame) -> DataFrame:
     """One row per property, unit and hour of the day (UTC): count, median, scale (comparable to a standard deviation).
 
-    scale: 1.4826 times the median absolute deviation; where more than half of the readings are equal, so that this is
-    0, 1.2533 times the mean absolute deviation. 0 if all are equal. Medians are lower medians.
+    scale: 1.4826 times the median absolute deviation. If that is 0, because more than half of the readings are equal:
+    1.2533 times the mean absolute deviation. 0 if all readings are equal. Medians are lower medians.
     """
     values = _values(readings)
     medians = values.groupBy(*GROUP).agg(F.count("*").alias("count"), percentile(F.col("number"), 0.5).alias("median"))
@@ -48,11 +48,11 @@ def usual_values(readings: DataFrame) -> DataFrame:
 
 
 def anomalies(readings: DataFrame, z_min: float = Z_MIN, readings_min: int = READINGS_MIN) -> DataFrame:
-    """The readings whose robust z-score is z_min or more on either side, one row each.
+    """The readings whose robust z-score is at least z_min in absolute value, one row each.
 
-    Compared are finite numbers with a time, over the whole fleet, by property, unit and hour of the day: a sensor that
-    is always wrong is found because the others are not. Returns gw, epoch, seq, stream, sensor, property, feature,
-    unit, time, number, median, scale, z (negative: lower than usual).
+    Finite numbers with a time are compared over the whole fleet, by property, unit and hour of the day. Comparison with
+    other sensors finds a sensor that is always wrong. Returns gw, epoch, seq, stream, sensor, property, feature, unit,
+    time, number, median, scale, z (negative: lower than usual).
     """
     usual = usual_values(readings).where((F.col("count") >= readings_min) & (F.col("scale") > 0))
     usual = usual.withColumnsRenamed({name: f"_{name}" for name in GROUP})
@@ -85,5 +85,5 @@ def _values(readings: DataFrame) -> DataFrame:
 
 
 def _same_group() -> list[Column]:
-    """The condition of a join on GROUP in which a property without a unit is one, too."""
+    """The condition of a join on GROUP in which a missing unit equals a missing unit."""
     return [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in GROUP]

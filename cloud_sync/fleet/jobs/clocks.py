@@ -1,4 +1,4 @@
-"""When a reading was taken, by clocks of which some are wrong; and how good the clocks of the gateways are."""
+"""The times of readings, given that some clocks are wrong, and the quality of each gateway's clock."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 CLOCK_COLUMNS = ("gw", "epoch", "seq", "boot", "boottime_us", "arrival", "trusted")
-"""What `clock_offsets` needs of observations, of actuations or of the union of both."""
+"""Columns that `clock_offsets` needs of observations, actuations or the union of both."""
 
 LATE_MAX = "INTERVAL 31 DAYS"
 AHEAD_MAX = "INTERVAL 5 MINUTES"
-"""A device's time that is further from its arrival than this is that of a clock that is wrong."""
+"""A device's time that differs more from its arrival comes from a wrong clock."""
 
 SPREAD_MAX_US = 2_000_000
-"""Wall clock minus boot clock, while the clock is synchronised, moves by less than this unless it is stepped."""
+"""While the clock is synchronised, wall clock minus boot clock moves by less than this, unless the clock is stepped."""
 
 UNTRUSTED_SHARE_MAX = 0.01
-"""Gateways with a larger share of records without a synchronised clock are listed as such."""
+"""Gateways with a larger share of records without a synchronised clock have the quality ``untrusted``."""
 
 
 def clock_offsets(rows: DataFrame) -> DataFrame:
-    """Wall clock minus boot clock for each start of a machine that has records without a synchronised clock.
+    """Wall clock minus boot clock for each boot that has records without a synchronised clock.
 
-    rows: with CLOCK_COLUMNS. Returns gw, boot, offset_us (as at the first record of that start whose clock was
-    synchronised; null if there was none). Starts that need no repair are left out, so this is small.
+    rows: with CLOCK_COLUMNS. Returns gw, boot, offset_us (at the first record of that boot with a synchronised clock;
+    null without one). Boots that need no repair are left out, so the result is small.
     """
     offset = F.unix_micros("arrival") - F.col("boottime_us")
     good = F.col("trusted") & F.col("arrival").isNotNull() & F.col("boottime_us").isNotNull()
@@ -41,14 +41,14 @@ def clock_offsets(rows: DataFrame) -> DataFrame:
 
 
 def timed(rows: DataFrame, offsets: DataFrame) -> DataFrame:
-    """The rows with ``time`` (timestamp) and ``clock`` (string), both null where nobody can know the time.
+    """The rows with ``time`` (timestamp) and ``clock`` (string), both null if the time is unknown.
 
     rows: observations or actuations; offsets: of `clock_offsets`. The time of a row is
 
     - ``result``: its ``result_time``, if the gateway's clock was synchronised and the two agree within limits;
-    - ``arrival``: when the gateway committed it, by a synchronised clock, where that is not so;
-    - ``repaired``: without a synchronised clock, when it was by the boot clock, and the wall clock that the same
-      start of the machine had when it was synchronised. Its ``result_time`` may come from the same wrong clock.
+    - ``arrival``: the time of the commit, if the gateway's clock was synchronised but the two do not agree;
+    - ``repaired``: without a synchronised clock, the time of the boot clock plus the offset that the same boot had when
+      it was synchronised. The ``result_time`` is not used, because it may come from the same wrong clock.
     """
     trusted = F.coalesce("trusted", F.lit(False)) & F.col("arrival").isNotNull()
     plausible = F.col("result_time").between(F.col("arrival") - F.expr(LATE_MAX), F.col("arrival") + F.expr(AHEAD_MAX))
@@ -74,13 +74,13 @@ def seconds(later: Column, earlier: Column) -> Column:
 
 
 def clock_quality(health: DataFrame, readings: DataFrame) -> DataFrame:
-    """One row per gateway: how far its clock, and those of its devices, can be believed.
+    """One row per gateway: the quality of its clock and of its devices' clocks.
 
     health: gateway_health. Returns gw, records, untrusted, untrusted_share, boots, epochs, lost, spread_ms (largest
-    movement of wall clock against boot clock within one start of the machine over the hours that were synchronised
-    throughout, null if there is none), step_ms (the same over all hours), readings, repaired, untimed, result_wrong
-    (readings whose device's time was not believed though the gateway's clock was good), quality: ``good``, ``stepped``,
-    ``untrusted`` (too large a share, but times could be repaired), ``unknown`` (readings without a time).
+    movement of wall clock against boot clock within one boot, over hours that were synchronised throughout; null
+    without any), step_ms (the same over all hours), readings, repaired, untimed, result_wrong (readings whose device
+    time was rejected although the gateway's clock was good), quality: ``good``, ``stepped``, ``untrusted`` (too large a
+    share, but times could be repaired), ``unknown`` (readings without a time).
     """
     synchronised = F.col("untrusted") == 0
     boots = health.groupBy("gw", "boot").agg(

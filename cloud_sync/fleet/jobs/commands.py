@@ -55,7 +55,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the jobs and the report take."""
+    """Arguments of the jobs and of the report."""
     parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.add_argument(
         "--since", type=moment, metavar="TIME", help="readings from this time on, such as 2026-06-01T00:00Z"
@@ -93,11 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def moment(text: str) -> datetime:
-    """A time of an argument; without a zone it is UTC."""
+    """A time from an argument; UTC without a zone."""
     try:
         value = datetime.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 2026-06-01T00:00Z") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write it as 2026-06-01T00:00Z") from error
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
@@ -109,11 +109,11 @@ def lamp_watts(text: str) -> tuple[str, float]:
             return iri, float(watts)
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r}: write the lamp's IRI, =, and its watts")
+    raise argparse.ArgumentTypeError(f"{text!r}: write IRI=WATTS, the lamp's IRI and its power")
 
 
 def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
-    """The jobs over the tables of a lake, as the arguments say."""
+    """The jobs over the tables of a lake, with the options of the arguments."""
     spark = session.of_arguments(arguments, arguments.command)
     from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, Options
 
@@ -141,12 +141,12 @@ def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
 
 
 def results_folder(lake: Lake) -> Lake:
-    """Where the results of a lake go."""
+    """The folder of a lake's results."""
     return Lake(f"{lake.url.rstrip('/')}/results")
 
 
 def write_results(found: Analysis, names: tuple[str, ...], out: Lake) -> dict[str, DataFrame]:
-    """Computes and writes results one after the other, and says so on stderr."""
+    """Computes and writes results one after the other, with progress on stderr."""
     written = {}
     for number, name in enumerate(names, 1):
         began = time.monotonic()
@@ -157,7 +157,7 @@ def write_results(found: Analysis, names: tuple[str, ...], out: Lake) -> dict[st
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes a job's results and shows the first rows of each."""
+    """Writes a job's results and prints the first rows of each."""
     lake = Lake(arguments.lake)
     out = Lake(arguments.out) if arguments.out else results_folder(lake)
     with analysis(arguments, lake) as found:

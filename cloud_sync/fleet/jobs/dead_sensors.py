@@ -1,4 +1,4 @@
-"""Sensors of which nothing is heard any more, and what that makes of each gateway."""
+"""Sensors that have stopped sending, and silent gateways."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from lamplighter.cloud_sync.fleet.jobs.gaps import STREAM_KEYS
 
 FACTOR = 10.0
 SILENT_MIN_S = 3600.0
-"""Dead is a stream that was silent for FACTOR times the interval that nine in ten of its own do not exceed, and
-this."""
+"""A stream is dead after a silence of FACTOR times the 90th percentile of its intervals, and of at least this."""
 
 GATEWAY_SILENT_MIN_S = 86_400.0
-"""A gateway of which nothing was heard for this long is silent itself; of its sensors nobody can say more."""
+"""A gateway with a longer silence is silent itself. The state of its sensors is unknown then."""
 
 
 def last_heard(health: DataFrame, usual: DataFrame) -> DataFrame:
-    """gw, heard: time of the last record of each gateway, by hours of a synchronised clock and by its readings.
+    """gw, heard: time of the last record of each gateway, from hours with a synchronised clock and from its readings.
 
-    health: gateway_health; usual: of `gaps.usual_intervals`. Null for a gateway whose clock never was synchronised.
+    health: gateway_health; usual: of `gaps.usual_intervals`. Null for a gateway whose clock was never synchronised.
     """
     records = health.groupBy("gw").agg(F.max(F.when(F.col("untrusted") == 0, F.col("last_ts"))).alias("heard"))
     readings = usual.groupBy("gw").agg(F.max("last").alias("heard"))
@@ -41,12 +40,12 @@ def dead_sensors(
 ) -> DataFrame:
     """One row for each stream that is described and silent.
 
-    streams: the table, of which current versions count: what was taken out of service is not dead. usual: of
-    `gaps.usual_intervals`; up: of `gaps.uptime`; heard: of `last_heard`; as_of: with a time zone, against which
-    gateways are judged. Returns gw, stream, sensor, property, feature, label, last (its last reading with a time),
-    silent_s (until its gateway's last record, so that a gateway whose log has not arrived yet has no dead sensors),
-    expected_s (its median interval), state: ``dead``; ``never``: no reading at all; ``gateway silent``: nothing comes
-    from the whole gateway. Of streams none of whose readings has a time nothing is said: `clock_quality` tells.
+    streams: the table. Only current versions count: a stream taken out of service is not dead. usual: of
+    `gaps.usual_intervals`; up: of `gaps.uptime`; heard: of `last_heard`; as_of: the time, with a zone, up to which a
+    gateway's silence is measured. Returns gw, stream, sensor, property, feature, label, last (its last reading with a
+    time), silent_s (until its gateway's last record, so a gateway whose log is late has no dead sensors), expected_s
+    (its median interval), state: ``dead``; ``never``: no reading at all; ``gateway silent``: the whole gateway is
+    silent. Streams without any timed reading are left out: `clock_quality` counts them.
     """
     silent_s = seconds(F.coalesce("heard", "gateway_last"), F.col("last"))
     gateway_silent = seconds(F.lit(as_of), F.col("heard")) > gateway_silent_min_s

@@ -1,4 +1,4 @@
-"""The other jobs' results in one row per gateway: what an operator looks at first."""
+"""The other jobs' results in one row per gateway, as an overview for operators."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 from lamplighter.cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S
 
 UPTIME_MIN = 0.95
-"""A gateway whose sensors were heard for less of the time, on average, is worth a look."""
+"""A gateway with a lower mean uptime of its sensors has the health ``watch``."""
 
 ODD_SHARE_MAX = 0.001
-"""So is one of whose readings more are anomalies; a few are in any fleet."""
+"""So has a gateway with a larger share of anomalies. Every fleet has a few."""
 
 
 def fleet_health(
@@ -33,10 +33,9 @@ def fleet_health(
     The first five: of `clock_quality`, `uptime`, `dead_sensors`, `anomalous_streams`, `last_heard`; described: streams.
     Returns gw, heard, records, lost, streams (with readings), readings, uptime (mean of its streams), gaps, dead,
     anomalies, anomalous (streams with at least one), clock (its quality), latitude, longitude (medians of its streams),
-    health and why. health is the worst of: ``silent`` (nothing heard for gateway_silent_min_s before as_of), ``bad``
-    (dead sensors or lost records), ``watch`` (uptime below UPTIME_MIN, more anomalies than ODD_SHARE_MAX of the
-    readings, or a clock that is not good, so also one of which no time is known), ``good``. why: what made it so, in a
-    few words.
+    health and why. health is the worst of: ``silent`` (no record for gateway_silent_min_s before as_of), ``bad`` (dead
+    sensors or lost records), ``watch`` (uptime below UPTIME_MIN, more anomalies than ODD_SHARE_MAX of the readings, or
+    a clock that is not good, which includes an unknown time), ``good``. why: the reason in a few words.
     """
     sensors = up.groupBy("gw").agg(
         F.count("*").alias("streams"), F.avg("uptime").alias("uptime"), F.sum("gaps").alias("gaps")

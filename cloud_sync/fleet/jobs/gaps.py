@@ -1,4 +1,4 @@
-"""When sensors were silent, and how much of the time they were not."""
+"""Gaps in the readings of sensors, and their uptime."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 
 FACTOR = 3.0
 GAP_MIN_S = 60.0
-"""A gap is longer than FACTOR times the interval that nine in ten of the stream's do not exceed, and than this."""
+"""A gap is longer than FACTOR times the 90th percentile of the stream's intervals, and than this."""
 
 STREAM_KEYS = ("gw", "stream")
 DESCRIPTION = ("sensor", "property", "feature")
 
 
 def intervals(readings: DataFrame) -> DataFrame:
-    """One row for each reading with a time: how long after its stream's reading before it came.
+    """One row for each reading with a time, with the interval since the stream's previous reading.
 
     Returns gw, stream, sensor, property, feature, epoch, boot, time, previous (timestamp, null for the stream's first
-    reading), interval_s, silence_s (how long after any reading of the gateway), restarted, history_lost (whether the
-    machine was started anew, or the gateway's epoch ended, in between). Order is that of the readings' times, so that
-    what a device delivers late fills the gap that it left.
+    reading), interval_s, silence_s (since any reading of the gateway), restarted, history_lost (whether the machine
+    was restarted, or the gateway's epoch ended, in between). Readings are ordered by time, so a late delivery of a
+    device fills its gap.
     """
     order = ("time", "epoch", "seq", "stream")
     whole = Window.partitionBy("gw").orderBy(*order)
@@ -58,7 +58,7 @@ def usual_intervals(every: DataFrame) -> DataFrame:
 
 
 def limit_s(factor: float, gap_min_s: float) -> Column:
-    """How long a stream of `usual_intervals` may be silent; null for one that has no interval yet."""
+    """The longest silence of a stream of `usual_intervals` that is no gap; null without an interval."""
     usual = F.col("p90_s") * factor
     return F.when(usual.isNotNull(), F.greatest(usual, F.lit(gap_min_s)))
 
@@ -69,8 +69,8 @@ def gaps(every: DataFrame, usual: DataFrame, factor: float = FACTOR, gap_min_s: 
     every: of `intervals`; usual: `usual_intervals` of it. Returns gw, stream, sensor, property, feature, start, end
     (null: silent until the last reading of its gateway), gap_s, expected_s (its median interval), gateway_s (the
     longest time within the gap without a reading of any sensor of the gateway), reason (``gateway`` if that is more
-    than half of the gap, else ``sensor``), restarted, history_lost. What came after the gateway's last reading is not
-    known here and is no gap.
+    than half of the gap, else ``sensor``), restarted, history_lost. The time after the gateway's last reading is not a
+    gap.
     """
     limits = usual.select(*STREAM_KEYS, "median_s", limit_s(factor, gap_min_s).alias("_limit_s"))
     told = (*STREAM_KEYS, *DESCRIPTION, "start", "end", "gap_s", "expected_s", "restarted", "history_lost")
@@ -81,7 +81,7 @@ def gaps(every: DataFrame, usual: DataFrame, factor: float = FACTOR, gap_min_s: 
         .where(F.col("interval_s") > F.col("_limit_s"))
         .withColumnsRenamed({"previous": "start", "time": "end", "interval_s": "gap_s", "median_s": "expected_s"})
     )
-    # Shorter ones cannot be half of a gap.
+    # Shorter silences cannot be half of a gap.
     silences = every.where(F.col("silence_s") * 2 > gap_min_s).select(
         F.col("gw").alias("_gw"), F.col("time").alias("_until"), F.col("silence_s").alias("_silence_s")
     )
@@ -114,10 +114,9 @@ def uptime(readings: DataFrame, usual: DataFrame, found: DataFrame) -> DataFrame
     """One row per stream that has a reading.
 
     usual: of `usual_intervals`; found: of `gaps`. Returns gw, stream, sensor, property, feature, readings, untimed
-    (those without a time, which nothing else here counts), first, last, expected_s, gaps, down_s (in gaps, beyond the
-    expected interval), gateway_down_s (the part of it that was the gateway's silence), longest_s, uptime: the share of
-    the time from the stream's first reading to its gateway's last one that is not down_s; null with fewer than two
-    readings.
+    (without a time; no other column counts them), first, last, expected_s, gaps, down_s (in gaps, beyond the expected
+    interval), gateway_down_s (the part caused by the gateway's silence), longest_s, uptime: the share of the time from
+    the stream's first reading to its gateway's last one that is not down_s; null with fewer than two readings.
     """
     counts = readings.groupBy(*STREAM_KEYS).agg(
         F.count("*").alias("readings"), F.count_if(F.col("time").isNull()).alias("untimed")

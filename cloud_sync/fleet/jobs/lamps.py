@@ -1,4 +1,4 @@
-"""How long lamps were on, and about how much energy that took."""
+"""On-times of lamps, and an estimate of their energy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pyspark.sql import functions as F
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 
 ON = ("ON", "TRUE", "1")
-"""Values of an actuation, in capitals, that say that a lamp is on."""
+"""Values of an actuation, in capitals, that mean ON."""
 
 WATTS = 40.0
-"""A small LED street lamp."""
+"""The power of a small LED street lamp."""
 
 _MOMENT = ("epoch", "seq", "boot", "boottime_us", "time")
 
 
 def last_moments(*tables: DataFrame) -> DataFrame:
-    """gw, epoch, seq, boot, boottime_us, time of the last row that there is of each gateway in timed tables."""
+    """gw, epoch, seq, boot, boottime_us, time of the last row of each gateway in timed tables."""
     moments = [table.select("gw", F.struct(*_MOMENT).alias("moment")) for table in tables]
     rows = moments[0]
     for other in moments[1:]:
@@ -29,17 +29,17 @@ def last_moments(*tables: DataFrame) -> DataFrame:
 
 
 STATE_MAX_US = 400 * 86_400 * 1_000_000
-"""A longer state is that of a wrong clock; each day of a state becomes a row."""
+"""A longer state comes from a wrong clock. The limit bounds the rows, one for each day of a state."""
 
 
 def lamp_states(actuations: DataFrame, last: DataFrame) -> DataFrame:
-    """One row for each state that a lamp was in, from when it was told or found to be in it until the next one.
+    """One row for each state of a lamp, from its command or acknowledgement until the next state.
 
-    actuations: timed. What devices acknowledged counts, and commands only of lamps that never acknowledged any.
-    last: of `last_moments`, where the last state ends. Returns gw, actuator, epoch, seq, on, switched (not so before,
-    or not known), start (timestamp, null where nobody can know it), state_us (microseconds by the boot clock within one
-    start of the machine, else by the times; null if neither tells, or more than `STATE_MAX_US`), history_lost (the
-    state ran into another epoch: what happened in between is not known).
+    actuations: timed. Acknowledgements count; commands count only for lamps that never acknowledged one. last: of
+    `last_moments`, where the last state ends. Returns gw, actuator, epoch, seq, on, switched (the state before was
+    another one, or unknown), start (timestamp, null if unknown), state_us (microseconds by the boot clock within one
+    boot, otherwise by the times; null if both are unknown, or above `STATE_MAX_US`), history_lost (the state continued
+    into another epoch, with unknown events in between).
     """
     own = Window.partitionBy("gw", "actuator")
     order = own.orderBy("epoch", "seq")
@@ -69,9 +69,9 @@ def lamp_states(actuations: DataFrame, last: DataFrame) -> DataFrame:
 def lamp_days(states: DataFrame, watts: float = WATTS, watts_of: Mapping[str, float] | None = None) -> DataFrame:
     """One row for each lamp and day (UTC) on which it was on.
 
-    states: of `lamp_states`; watts: what a lamp takes; watts_of: what some take, by their IRIs. Returns gw, actuator,
-    day (timestamp; null for states of known length that nobody can date), on_s, switched_on, unknown (states in which
-    it was on for a time that nobody can know, on the day on which they began; not in on_s), watts, kwh.
+    states: of `lamp_states`; watts: the power of a lamp; watts_of: the power of single lamps, by IRI. Returns gw,
+    actuator, day (timestamp; null for states of known length at an unknown time), on_s, switched_on, unknown (number
+    of ON states of unknown length, on the day on which they began; not in on_s), watts, kwh.
     """
     known = F.col("state_us").isNotNull() & ~F.col("history_lost")
     end = F.timestamp_micros(F.unix_micros("start") + F.col("state_us"))

@@ -13,12 +13,12 @@ _RECORD = ("gw", "epoch", "seq")
 def reactions(observations: DataFrame, actuations: DataFrame) -> DataFrame:
     """One row for each command to an actuator whose record names a record with a reading as its cause.
 
-    No clock but the boot clock is used, so all are exact whatever the wall clock was. Returns gw, epoch, seq (of the
+    Only the boot clock is used, so the times are exact even if the wall clock was wrong. Returns gw, epoch, seq (of the
     command), actuator, value, changed, cause_kind, cause_id, trigger_seq, property, feature, reading (the value),
     reaction_ms (from the reading's record to the command's), acknowledged_ms (from the reading's record to that of the
-    device's acknowledgement; null without one before the next change of the command, and of commands that changed
-    nothing: then the device has nothing to do). Either is null when the machine was started anew in between.
-    A command of a timer names the record that set it, which has no reading: how long it waited is no reaction time.
+    device's acknowledgement; null if none came before the next change of the command, and for commands that changed
+    nothing, because the device does nothing then). Both are null if the machine was restarted in between. Commands of
+    timers are left out: the record that set the timer has no reading, and the delay is not a reaction time.
     """
     answered = _answers(actuations).where((F.col("kind") == "command") & F.col("cause_seq").isNotNull())
     readings = observations.select(
@@ -69,9 +69,9 @@ def _answers(actuations: DataFrame) -> DataFrame:
     """Actuations with ``answer``: boot and boottime_us of the device's acknowledgement of a command that changed a
     value.
 
-    That is the first one behind it that says the same value, unless another change was commanded before it came.
+    This is the first later acknowledgement with the same value, unless another change was commanded before it.
     """
-    # Backwards, so that what comes next has been passed already: frames of what follows cost quadratic time.
+    # In descending order, so that later rows come first: frames of following rows take quadratic time.
     later = (
         Window.partitionBy("gw", "actuator")
         .orderBy(F.col("epoch").desc(), F.col("seq").desc())

@@ -1,4 +1,4 @@
-"""The results of the jobs by name, and how they are written: as Parquet and as CSV."""
+"""The results of the jobs by name, and their files: Parquet and CSV."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 class Result:
     """name: the attribute of `Analysis` and the name of the files; job: the name of their folder, and of the command.
 
-    title: what its rows are; keys: order of the rows in the files; top: order for people, SQL; columns: what they see
-    of it on a terminal.
+    title: the meaning of its rows; keys: sort order in the files; top: sort order for display, SQL; columns: those
+    shown on a terminal.
     """
 
     name: str
@@ -158,14 +158,13 @@ RESULTS = {
 
 
 def write(frame: DataFrame, result: Result, out: Lake) -> tuple[DataFrame, int]:
-    """Writes ``<out>/<job>/<name>.parquet`` and ``.csv``, a file each; what was there before is replaced at once.
+    """Writes ``<out>/<job>/<name>.parquet`` and ``.csv``, one file each, and replaces older ones atomically.
 
-    Returns the rows as they are in the Parquet file, from which the CSV is made so that both say the same, and how many
-    they are.
+    Returns the rows of the Parquet file, and their number. The CSV is made from the same rows.
     """
     parquet = f"{result.name}.parquet"
     with _at_once(out, result.job, parquet) as folder:
-        # Computed by many, written by one: what people open is one file, in order.
+        # Computed in parallel and written by one task, so that the result is one sorted file.
         frame.repartition(1).sortWithinPartitions(*result.keys).write.parquet(out.spark(result.job, folder))
     with _at_once(out, result.job, f"{result.name}.csv") as folder:
         rows = _write_csv(out, out.path(result.job, parquet), out.path(result.job, folder, "part.csv"))
@@ -174,7 +173,7 @@ def write(frame: DataFrame, result: Result, out: Lake) -> tuple[DataFrame, int]:
 
 @contextmanager
 def _at_once(out: Lake, job: str, name: str) -> Iterator[str]:
-    """A folder to write one file into; afterwards that file has its name, and the folder is gone."""
+    """A temporary folder for one file, which is renamed to its target at the end."""
     folder = f".{name}-{uuid4().hex}"
     suffix = name[name.rindex(".") :]
     try:
@@ -187,7 +186,7 @@ def _at_once(out: Lake, job: str, name: str) -> Iterator[str]:
 
 
 def _write_csv(out: Lake, source: str, target: str) -> int:
-    """Without Spark, for which thirteen small files are thirteen jobs; returns how many rows there are."""
+    """Writes the CSV without Spark, which would run a job for each small file. Returns the number of rows."""
     from pyarrow.csv import CSVWriter
     from pyarrow.parquet import ParquetFile
 
@@ -201,7 +200,7 @@ def _write_csv(out: Lake, source: str, target: str) -> int:
 
 
 def top_rows(frame: DataFrame, result: Result, rows: int) -> list[dict[str, Any]]:
-    """The first rows in the order in which people want to see them; what is not known comes last."""
+    """The first rows in the order for display. Nulls come last."""
     from pyspark.sql import functions as F
 
     order = [
@@ -214,7 +213,7 @@ def top_rows(frame: DataFrame, result: Result, rows: int) -> list[dict[str, Any]
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows, their times with the zone UTC: PySpark's own are of the zone of the machine, and do not say so."""
+    """The rows with times in UTC. PySpark returns naive times in the machine's zone."""
     from pyspark.sql import functions as F
 
     moments = [name for name, kind in frame.dtypes if kind == "timestamp"]

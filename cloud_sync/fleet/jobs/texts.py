@@ -1,4 +1,4 @@
-"""Rows and values for people."""
+"""Rows and values as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def text_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str
 
 
 def shown(column: str, value: Any) -> str:
-    """A value of a result's column for people: seconds as a duration, a share in percent, all else as `cell`."""
+    """A value of a result's column as text: seconds as a duration, a share in percent, others as `cell`."""
     if isinstance(value, (int, float)) and column.endswith("_s"):
         return duration(value)
     if isinstance(value, float) and column in _SHARES:
@@ -50,7 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value for people: times to the second in UTC, numbers to four digits, an IRI's last part."""
+    """A value as text: times to the second in UTC, numbers with four digits, the last part of an IRI."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -66,17 +66,17 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """The text as one line that does nothing to a terminal."""
+    """The text as one line without control characters."""
     return "".join(sign if sign.isprintable() else "·" for sign in text)
 
 
 def unit_name(unit: str) -> str:
-    """What a unit is called in its vocabulary: DEG_C."""
+    """The name of a unit in its vocabulary, such as DEG_C."""
     return short(unit).rpartition("/")[2]
 
 
 def short(iri: str) -> str:
-    """What people call an IRI: what follows its # or, of a path, its last two parts; other text as it is."""
+    """The short form of an IRI: the part after #, or the last two parts of the path. Other text stays as it is."""
     if "://" not in iri:
         return iri
     before, sign, name = iri.partition("#")

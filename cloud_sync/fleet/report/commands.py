@@ -1,4 +1,4 @@
-"""`lamplighter-fleet report`: all jobs, and a page of what they found. Spark is loaded when it runs."""
+"""`lamplighter-fleet report`: runs all jobs and writes a page of the results. Spark is loaded when it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes results and page, and says where the page is."""
+    """Writes results and page, and prints the path of the page."""
     import_module(f"{__package__}.page")  # a missing package is reported before the jobs run
     lake = Lake(arguments.lake)
     out = Lake(arguments.out) if arguments.out else results_folder(lake)

@@ -1,4 +1,4 @@
-"""What the page shows of the results: so many rows of each, the ones that matter most first."""
+"""The rows of the results that the page shows: a limited number of each, the most important first."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 ROWS_MAX = 20
-"""Of a table. The files have all."""
+"""Rows of a table on the page. The files have all rows."""
 
 GATEWAYS_MAX = 1000
-"""In the grid and on the map."""
+"""Gateways in the grid and on the map."""
 
 POINTS_MAX = 400
-"""In a plot of single readings."""
+"""Points in a plot of single readings."""
 
 TREND = timedelta(days=14)
 TRENDS_MAX = 8
@@ -30,7 +30,7 @@ DAYS_MAX = 92
 
 @dataclass(frozen=True)
 class Top:
-    """The first rows of a result, and how many it has."""
+    """The first rows of a result, and the number of all."""
 
     rows: list[Row]
     all: int
@@ -42,11 +42,11 @@ class Top:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """Rows have the columns of the results that they are of (docs/fleet.md), unless said here.
+    """Rows have the columns of their results (docs/fleet.md), except as listed here.
 
-    as_of: the moment against which silence was judged; since, until: the first and last hour that has a reading;
-    gateways: worst first; by_health, by_quality: how many gateways; gap_streams: of uptime, those that were down
-    longest; gaps: theirs; trends: of these properties, the last TREND of them; properties: property, unit, count,
+    as_of: the time up to which silence was measured; since, until: the first and last hour with a reading; gateways:
+    worst first; by_health, by_quality: numbers of gateways; gap_streams: of uptime, the streams with the longest
+    down-time; gaps: their gaps; trends: the last TREND by hour of these properties; properties: property, unit, count,
     measured, mean, min, max over everything; lamp_totals: day, on_h, kwh of all lamps, the last DAYS_MAX days;
     lamps: gw, actuator, on_h, switched_on, unknown, kwh; clocks: gateways whose clock is not good.
     """
@@ -79,7 +79,7 @@ class Content:
 
 
 def content(results: Mapping[str, DataFrame], as_of: datetime) -> Content:
-    """results: by name, all of `jobs.results.RESULTS`, as they were written."""
+    """The content of the page. results: by name, all of `jobs.results.RESULTS`, as written."""
     from pyspark.sql import functions as F
 
     def top(name: str, rows: int = ROWS_MAX, frame: DataFrame | None = None) -> Top:

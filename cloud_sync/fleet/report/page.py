@@ -1,4 +1,4 @@
-"""Content -> the page: one HTML file that needs nothing else."""
+"""Content -> the page: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARKS = {"good": "✓", "watch": "!", "bad": "✗", "silent": "…"}
 
 
 def page(content: Content) -> str:
-    """The HTML. Whatever the rows say is text in it, never markup."""
+    """The HTML. Values of rows are escaped: they are text, never markup."""
     environment = Environment(
         loader=PackageLoader(__package__, ""),
         autoescape=True,
@@ -68,7 +68,7 @@ def _summary(content: Content) -> list[tuple[str, str]]:
 
 
 def _plots(content: Content) -> Mapping[str, Any]:
-    """What the template shows as figures; the empty text where there is nothing to draw."""
+    """The plots of the template; an empty text if there is nothing to draw."""
     placed = [row for row in content.gateways.rows if row["latitude"] is not None and row["longitude"] is not None]
     trends = [
         (_called(name, unit), Markup(plots.trend(rows, unit, plots.SERIES[number % len(plots.SERIES)])))
@@ -92,6 +92,6 @@ def _called(name: str | None, unit: str | None) -> str:
 
 
 def _titled(svg: Markup, title: str) -> Markup:
-    """The plot as a picture with a name, for those who hear the page; the numbers are in the table below it."""
+    """The plot as an image with a label for screen readers. The table below it has the numbers."""
     head, end, rest = str(svg).partition(">")
     return Markup(f'{head} role="img"><title>{escape(title)}</title>{rest}') if end else svg

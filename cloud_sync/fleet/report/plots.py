@@ -1,4 +1,4 @@
-"""Plots as SVG to stand inside a page: text as text, and colours that are those of the page, by day and by night."""
+"""Plots as inline SVG: text stays text, and colours follow the page's light and dark themes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 HEALTH = ("good", "watch", "bad", "silent")
 _WIDTH = 4.6
-"""Inches of 72 units, about the pixels of a phone, where a plot is as wide as the screen: so its text can be read."""
+"""Inches of 72 units: about the pixels of a phone, so that text is legible if a plot fills the screen's width."""
 
 _LABEL_MAX = 26
 _Z_TICKS = (0, 5, 10, 30, *(10**power for power in range(2, 16)))
 
-# Colours that nobody uses, and what the page has for them.
+# Placeholder colours, and the page's variables that replace them.
 _TEXT, _LINE = "#000001", "#000002"
 SERIES = tuple(f"#00000{digit}" for digit in "3456789a")
 _HEALTH = {"good": "#00001a", "watch": "#00001b", "bad": "#00001c", "silent": "#00001d"}
@@ -88,7 +88,7 @@ def gap_lines(streams: Sequence[Row], gaps: Sequence[Row], until: datetime) -> s
 
 
 def trend(rows: Sequence[Row], unit: str | None, colour: str) -> str:
-    """The median by hour, and what lies between the 5th and the 95th percentile; of yes and no the share of yes."""
+    """The median by hour, with the range from the 5th to the 95th percentile; for booleans the share of true."""
     shares = all(row[name] in (0, 1) for row in rows for name in ("min", "p05", "p50", "p95", "max"))
 
     def draw(axes: Axes) -> None:
@@ -108,7 +108,7 @@ def trend(rows: Sequence[Row], unit: str | None, colour: str) -> str:
 
 
 def anomaly_points(rows: Sequence[Row]) -> str:
-    """Robust z-scores in the course of time, by property."""
+    """Robust z-scores over time, by property."""
 
     def draw(axes: Axes) -> None:
         properties = sorted({row["property"] or "" for row in rows})
@@ -145,7 +145,7 @@ def energy_bars(rows: Sequence[Row]) -> str:
 
 
 def reaction_ranges(rows: Sequence[Row]) -> str:
-    """From the median to the largest time, with the 95th and 99th percentile, of commands and of acknowledgements."""
+    """Median, 95th and 99th percentile and maximum of the times of commands and of acknowledgements."""
 
     def draw(axes: Axes) -> None:
         kinds = (("reaction", "command", SERIES[0]), ("acknowledged", "acknowledgement", SERIES[1]))
@@ -173,7 +173,7 @@ def reaction_ranges(rows: Sequence[Row]) -> str:
 
 
 def fleet_map(rows: Sequence[Row]) -> str:
-    """Where gateways are, and how well."""
+    """A map of the gateways with their health."""
 
     def draw(axes: Axes) -> None:
         for health, marker in zip(HEALTH, "os^x", strict=True):
@@ -194,15 +194,15 @@ def fleet_map(rows: Sequence[Row]) -> str:
 
 
 def label_of(text: str, size: int = _LABEL_MAX) -> str:
-    """A text as a label: one line, not too long, its end kept since that tells things apart."""
+    """A text as a label: one line, truncated at the start, because the end distinguishes names."""
     line = printable(text)
     return line if len(line) <= size else f"…{line[1 - size :]}"
 
 
 def _plot(draw: Callable[[Axes], None], height: float) -> str:
-    """What `draw` draws, as an ``<svg>`` element that the page gives its size, title and colours."""
+    """The drawing of `draw` as an ``<svg>`` element. The page sets its size, title and colours."""
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # Browsers have the signs that the font, of which only the widths are used, does not have.
+        # Only the widths of the font are used. Browsers have the glyphs that it lacks.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         figure = Figure(figsize=(_WIDTH, height))
         draw(figure.subplots())
@@ -215,13 +215,13 @@ _colours = re.compile("#0000[01][0-9a-f]")
 
 
 def _inline(document: str) -> str:
-    """An SVG document -> an element of a page: without prolog, comments, metadata, size, names that others have too."""
+    """An SVG document -> an element of a page: without prolog, comments, metadata, size and ambiguous identifiers."""
     body = document[document.index("<svg") :].strip()
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
     head, end, rest = body.partition(">")
     view = re.search(r'viewBox="[^"]*"', head)
     assert view is not None
-    # Names of all parts but markers and clips, which are referred to and have names that no other plot has.
+    # Removes all identifiers but those of markers and clips, which are referenced and unique among plots.
     rest = re.sub(
         r' id="(?:figure|patch|axes|text|line2d|matplotlib\.axis|xtick|ytick|legend|[A-Z][A-Za-z]*Collection)_\d+"',
         "",
@@ -249,7 +249,7 @@ def _legend(axes: Axes) -> None:
 
 
 def _unbroken(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows by hour, cut where one is missing."""
+    """Rows by hour, split where an hour is missing."""
     parts: list[list[Any]] = []
     for row in rows:
         if parts and (row["hour"] - parts[-1][-1]["hour"]).total_seconds() <= 3600:
