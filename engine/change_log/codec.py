@@ -1,8 +1,8 @@
-"""Change log: record <-> line of bytes, and the names of its files (design section 5).
+"""Change log: record <-> line of bytes, and the names of its files (docs/change-log.md).
 
-NDJSON, one line per record, terms in N-Quads syntax. The last member of each line is the CRC-32C of all
-bytes before it, so a line that was cut short or damaged is known for what it is. Pure: files are
-`gateway.log.writer`'s business, and the shipper reads segments with this module and `engine.change_log.frames` alone.
+The format is NDJSON, one line for each record, with terms in N-Quads syntax. The last member of each line is the
+CRC-32C of all bytes before it, so truncated and damaged lines are detected. This module does no I/O:
+`gateway.log.writer` writes the files, and the shipper reads them with this module and `engine.change_log.frames`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ VERSION = 1
 Missed = Literal["run", "skip"]
 
 INTEGER_MAX = 2**53
-"""Of every number in a record: JSON readers of all languages agree up to there, and in microseconds it is 285 years."""
+"""The largest number in a record. JSON readers of all languages agree up to it; in microseconds it is 285 years."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 
 RECORD_BYTES_MAX = 256 * 1024 * 1024
-"""A longer line is not written: a collector would not read it."""
+"""Bytes of the longest line that is written; a collector reads no longer ones."""
 RECORD_REST_BYTES_MAX = 16 * 1024 * 1024
-"""The same of what is in it besides quads."""
+"""Bytes of a line without its quads."""
 
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + 2  # the member, eight hexadecimal digits, the closing quote and brace
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """Why a record came about.
+    """The origin of a record.
 
-    kind: ``http``, ``ws``, ``mqtt``, ``timer``, ``application``...; id: which one of that kind; seq: the
-    record that it reacts to, for timers and applications.
+    kind: ``http``, ``ws``, ``mqtt``, ``timer``, ``application``...; id: the client, timer or application; seq: for
+    timers and applications, the record to which it reacts.
     """
 
     kind: str
@@ -51,17 +51,17 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class GraphChanges(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Named graphs that came into being or ceased to be."""
+    """Named graphs that a commit creates and drops."""
 
     created: tuple[Term, ...] = ()
     dropped: tuple[Term, ...] = ()
 
 
 class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A delayed update (design section 6): delay_us after the record's boot time, or at a wall-clock time.
+    """A delayed update, due delay_us after the record's boot time, or at a wall-clock time.
 
-    missed: what to do if it was due while the gateway was off, ``run`` or ``skip``; client: whose permissions count
-    when it is due, where clients have names, None for the gateway's own.
+    missed: ``run`` or ``skip``, for an update that becomes due while the gateway is off. client: the client whose
+    permissions apply when it is due, None for the gateway itself.
     """
 
     id: str
@@ -73,9 +73,9 @@ class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
-    """History that is not in the log any more: records first to last of an epoch, all later ones where last is None.
+    """Lost records: first to last of an epoch, or all from first on if last is None.
 
-    aside: the file in `damaged/` that has what could not be read.
+    aside: the file in `damaged/` that contains the unreadable bytes.
     """
 
     epoch: Count
@@ -86,10 +86,10 @@ class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A resumable subscription, from its ``subscribe`` record on until the ``unsubscribe`` record.
+    """A resumable subscription, from its ``subscribe`` record to its ``unsubscribe`` record.
 
-    keep_us: how long it waits for a client that is away; identity: whom it belongs to, where clients have one; visible:
-    the graphs that it was permitted to see, null among them for the default graph, None for every graph.
+    keep_us: how long it is kept while its client is disconnected. identity: its owner, if clients have identities.
+    visible: the graphs that it may read, with null for the default graph; None for all graphs.
     """
 
     spuid: str
@@ -102,10 +102,10 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a line of a snapshot is: number 0 begins it, the last one closes it; between them are the quads, in `a`.
+    """One line of a snapshot. Line 0 begins it, the last line ends it; the lines between have the quads in `a`.
 
-    state: the rest of what the gateway knew at that record, in the gateway's own form, on line 0, where the graphs
-    of the dataset stand as created; quads: how many there are in all, on the last line.
+    state: on line 0, the state of the gateway besides the dataset, in the gateway's own form; that line also has the
+    graphs of the dataset as created. quads: on the last line, the number of all quads.
     """
 
     number: Count
@@ -115,12 +115,12 @@ class SnapshotPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the change log. (gw, epoch, seq) is unique for ever; seq has no gaps within an epoch.
+    """One line of the change log. (gw, epoch, seq) is globally unique; seq has no gaps within an epoch.
 
-    type: commit, timer, cancel, subscribe, unsubscribe, gap or snapshot. ts: wall clock, UTC; trusted: whether that
-    clock was synchronised; boot, boottime_us: CLOCK_BOOTTIME, which no one steps. client: who asked for it, where
-    clients have names; each has request ids of its own. d, a, k: quads deleted, added, kept. synced: the last sequence
-    that was known to be durable when this was written, now and then.
+    type: commit, timer, cancel, subscribe, unsubscribe, gap or snapshot. ts: wall-clock time in UTC; trusted: whether
+    that clock was synchronised. boot, boottime_us: boot id and CLOCK_BOOTTIME, which is never stepped. client: the
+    requesting client, if clients have names; request: its request id. d, a, k: quads deleted, added, kept. synced: on
+    some records, the last sequence that was known to be durable when the record was written.
     """
 
     v: int
@@ -154,7 +154,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode(record: Record, slices: Slices = Slices()) -> bytes:  # noqa: B008 - it has no state
-    """The record's line, with its newline."""
+    """The line of a record, with its newline."""
     if len(record.d) + len(record.a) + len(record.k) > LONG:
         members = {name: _encoded(getattr(record, name), slices) for name in ("d", "a", "k") if getattr(record, name)}
         record = msgspec.structs.replace(record, **members)
@@ -168,7 +168,7 @@ def _encoded(quads: Sequence[Quad], slices: Slices) -> msgspec.Raw:
 
 
 def check(line: bytes) -> bytes:
-    """The record in a line without its newline, as JSON but for the last brace; raises ValueError if it is damaged."""
+    """The JSON of a record without its last brace, given its line without the newline. Raises ValueError if damaged."""
     body, tail = line[:-_TAIL], line[-_TAIL:]
     if not tail.startswith(_CRC) or not tail.endswith(b'"}'):
         raise ValueError("a line has no checksum at its end")
@@ -178,21 +178,21 @@ def check(line: bytes) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """The record in a line without its newline, with quads that a store can read.
+    """The record of a line without its newline. The store can read its quads.
 
-    Raises ValueError that says what is wrong with it, ConfigurationError for a record of a newer program.
+    Raises ValueError with the reason for a damaged line, ConfigurationError for a record of a newer version.
     """
     try:
         record = _decode(check(line) + b"}")
     except msgspec.DecodeError as error:
         raise ValueError(f"not a record: {error}") from error
     if record.v != VERSION:
-        # Nothing is wrong with it, so nothing may be cut off or set aside.
+        # The record is intact, so recovery must not truncate or set aside the log.
         raise ConfigurationError(
             f"the change log has a record of version {record.v}, and this program reads version {VERSION}; "
             "it was written by a newer program: run that one"
         )
-    # Only such lines can have terms that are too long or too deep: JSON may write a bracket as an escape.
+    # Only such lines can have terms that are too long or too deep. JSON may escape a bracket.
     if len(line) > STATEMENT_BYTES_MAX or line.count(b"<<") > STORED_DEPTH_MAX or b"\\u" in line:
         check_stored(chain(record.d, record.a, record.k))
     return record
@@ -209,7 +209,7 @@ _NAME = re.compile(r"([0-9]{1,9})-([0-9]{12})(?:-([0-9]{12}))?\.ndjson\.zst")
 
 
 class SegmentName(NamedTuple):
-    """What a segment's name says. last: its last sequence, None for one that is being written or not sealed yet."""
+    """The name of a segment. last: its last sequence, None for an unsealed segment."""
 
     epoch: int
     first: int
@@ -221,7 +221,7 @@ class SegmentName(NamedTuple):
 
 
 def segment_name(text: str) -> SegmentName | None:
-    """The name of a segment, None for whatever else people put beside them."""
+    """The parsed name of a segment, None for other files."""
     found = _NAME.fullmatch(text)
     if found is None:
         return None
@@ -230,9 +230,9 @@ def segment_name(text: str) -> SegmentName | None:
 
 
 class Seal(msgspec.Struct, frozen=True):
-    """What stands beside a sealed segment, in `<stem>.json`: the file is whole if its sha256 is this one.
+    """The seal of a segment, in `<stem>.json` beside it. The segment is intact if its SHA-256 is sha256.
 
-    count: its records; bytes: its size; previous: the sha256 of the segment sealed before it, None for the first.
+    count: its records; bytes: its size; previous: the SHA-256 of the segment sealed before it, None for the first.
     """
 
     v: int
@@ -247,5 +247,5 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 def seal_name(name: SegmentName) -> str:
-    """The name of the file with a sealed segment's seal."""
+    """The file name of a sealed segment's seal."""
     return str(name).removesuffix(SUFFIX) + ".json"

@@ -1,8 +1,8 @@
-"""Lines in zstd frames that can be read up to any point of damage, while they are being written, too.
+"""Lines in zstd frames: a file is readable up to any damage, also while it is written.
 
-Each line is flushed, so it ends a block (RFC 8878, 3.1.1.2), and a frame is ended after some kilobytes, so
-that what comes after damage can be read again. `zstdcat` reads such a file; one that was not closed ends in an
-unfinished frame, of which it shows all lines and then complains.
+Each line is flushed, so it ends a block (RFC 8878, 3.1.1.2). A frame ends after some kilobytes, so that the frames
+behind a damaged one are readable. `zstdcat` reads such files. A file that was not closed ends in an incomplete frame;
+`zstdcat` prints its lines and then reports an error.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import NamedTuple, Protocol
 import zstandard
 
 FRAME_BYTES = 8 * 1024
-"""After so many a frame is ended: that costs a few per cent, and one bad bit makes no more than that unreadable."""
+"""Bytes after which a frame ends. A damaged bit makes at most one frame unreadable; the frames cost a few per cent."""
 LIVE_LEVEL = 1
 SEALED = zstandard.ZstdCompressionParameters.from_level(9, window_log=20, hash_log=17, chain_log=17)
-"""Of sealed segments: as small as level 9 makes them, with 2 MB of memory instead of 14."""
+"""Parameters for sealed segments: the size of level 9, with 2 MB of memory instead of 14 MB."""
 CLOSED = b"\x50\x2a\x4d\x18\x04\x00\x00\x00end\n"
-"""A skippable frame (RFC 8878, 3.1.2) that ends a file whose writer took its leave: all before it is durable."""
+"""A skippable frame (RFC 8878, 3.1.2) at the end of a file that was closed: all lines before it are durable."""
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_MAX = 128 * 1024
 _READ_BYTES = 1024
-"""At once of a whole frame: a block says in four bytes what unpacked are 128 KiB, so this is at most 32 MiB."""
+"""Bytes that are decompressed at once: at most 32 MiB, since four bytes may be a block of 128 KiB."""
 _WINDOW_MAX = 128 * 1024 * 1024
 _RLE = 1
 
 
 class FrameWriter:
-    """Lines -> bytes to append to a file. What was given out must be written, in order; else begin a new file."""
+    """Lines -> bytes to append to a file. All returned bytes must be written in order; otherwise begin a new file."""
 
     def __init__(self) -> None:
         self._compressor = zstandard.ZstdCompressor(level=LIVE_LEVEL, write_content_size=False)
@@ -42,7 +42,7 @@ class FrameWriter:
         return self._frame is None or self._bytes >= FRAME_BYTES
 
     def add(self, line: bytes) -> bytes:
-        """The bytes of a line, with which it can be read."""
+        """The bytes to append for a line. Once they are written, the line is readable."""
         ended = self.end() if self.at_start else b""
         if self._frame is None:
             self._frame = self._compressor.compressobj()
@@ -60,8 +60,11 @@ class FrameWriter:
 
 
 class Tail(NamedTuple):
-    """What comes after the lines that could be read. offset: where it begins; reason: what is wrong, "" if nothing is;
-    blocks: how many blocks follow that are all there by their headers, the bad one included."""
+    """The end of the readable lines.
+
+    offset: the position behind them; reason: the damage, empty if there is none; blocks: the complete blocks from the
+    damaged one on, by their headers.
+    """
 
     offset: int
     reason: str
@@ -69,20 +72,22 @@ class Tail(NamedTuple):
 
 
 class FrameReader:
-    """Iterates over the lines of a file's bytes, up to its end or the first damage; then `tail` says what follows."""
+    """Iterates over the lines of a file's bytes, up to the end or the first damage. tail is valid afterwards.
+
+    closed: whether the file ends in `CLOSED`.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.closed = data.endswith(CLOSED)
-        """Whether the file ends in `CLOSED`."""
         self._data = data[: -len(CLOSED)] if self.closed else data
-        self._good = 0  # where the lines end that were given out before those of this block
-        self._block = 0  # where this block begins
+        self._good = 0  # end of the lines of all earlier blocks
+        self._block = 0  # begin of this block
         self.tail = Tail(0, "", 0)
 
     def __iter__(self) -> Iterator[bytes]:
         """Lines without their newlines."""
         data, offset = self._data, 0
-        rest: list[bytes] = []  # of a line that goes on in the next block
+        rest: list[bytes] = []  # of a line that continues in the next block
         while offset < len(data):
             self._block = offset
             header = _header_size(data, offset)
@@ -121,11 +126,11 @@ class FrameReader:
             self.tail = Tail(offset, "", 0)
 
     def stop(self, reason: str) -> None:
-        """To be called by whoever finds the line that was given out last to be wrong; iteration is over then."""
+        """Ends the iteration at the last returned line, which the caller has found to be damaged."""
         self.tail = Tail(self._good, reason, _blocks(self._data, self._block))
 
     def later_lines(self) -> Iterator[bytes]:
-        """Lines of the frames behind the damage, as far as there are any, whole or not."""
+        """The lines of the frames behind the damage, complete frames or not."""
         data, offset = self._data, self.tail.offset
         while (offset := data.find(_MAGIC, offset + 1)) >= 0:
             header = _header_size(data, offset)
@@ -138,7 +143,7 @@ class FrameReader:
 
 
 def _header_size(data: bytes, offset: int) -> int | None:
-    """The size of the frame header that begins there (RFC 8878, 3.1.1.1)."""
+    """The size of the frame header at offset (RFC 8878, 3.1.1.1), None if there is none."""
     if data[offset : offset + 4] != _MAGIC:
         return None
     try:
@@ -149,7 +154,7 @@ def _header_size(data: bytes, offset: int) -> int | None:
 
 
 def _block(data: bytes, offset: int) -> tuple[int, bool] | None:
-    """(where the block ends, whether it is the last of its frame), None if it is not all there."""
+    """(end of the block at offset, whether it is the last of its frame), None if it is incomplete."""
     if offset + 3 > len(data):
         return None
     header = int.from_bytes(data[offset : offset + 3], "little")
@@ -161,7 +166,7 @@ def _block(data: bytes, offset: int) -> tuple[int, bool] | None:
 
 
 def _blocks(data: bytes, offset: int) -> int:
-    """How many blocks stand there one after the other, by their headers."""
+    """The number of consecutive blocks from offset on, by their headers."""
     count, within = 0, _header_size(data, offset) is None
     while offset < len(data):
         if within:
@@ -180,15 +185,16 @@ def _blocks(data: bytes, offset: int) -> int:
 
 
 class Content(Protocol):
-    """What bytes can be read from, one part after the other."""
+    """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def frame_lines(content: Content, line_bytes_max: int, bytes_max: float = inf) -> Iterator[bytes]:
-    """The lines, without their newlines, of what is one frame and ends with it, as sealed segments and snapshots do.
+    """The lines, without newlines, of a stream that is exactly one frame, as sealed segments and snapshots are.
 
-    Raises ValueError for anything else, and for a line, or lines together, of more bytes; OSError.
+    Raises OSError, and ValueError for any other stream, for a line of more than line_bytes_max bytes, and for lines of
+    more than bytes_max bytes together.
     """
     frame = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompressobj()
     parts: list[bytes] = []

@@ -1,10 +1,10 @@
-"""Change log -> RDF Patch, in which Apache Jena exchanges changes (https://jena.apache.org/documentation/rdf-patch/).
+"""Change log -> RDF Patch, Apache Jena's format for changes (https://jena.apache.org/documentation/rdf-patch/).
 
-A commit becomes a patch with one transaction. Terms are written as N-Quads writes them, but for blank nodes, which Jena
-writes as ``<_:label>``: a label names the same node in every patch. No prefixes, since no terms are shortened.
+A commit becomes a patch with one transaction. Terms are in N-Quads syntax, except for blank nodes, which are written as
+``<_:label>``; a label names the same node in all patches. There are no prefixes.
 
-What the format has no rows for is left out, and that is quads that were asserted and there already, delayed updates and
-whatever else changed no quad; that a graph was created or dropped stands in a comment.
+The format has no rows for kept quads, delayed updates and other records without changed quads; they are left out.
+Created and dropped graphs become comments.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from lamplighter.engine.change_log.codec import Record
 from lamplighter.engine.terms import XSD, Quad, Term, literal
 
 _BLANK = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|(_:[^\s<>")]+)', re.S)
-"""Blank nodes in a term, which is one, or a triple term with some; literals and IRIs are passed over."""
+"""The blank nodes of a term. Literals and IRIs are skipped."""
 
 
 def patch_id(record: Record) -> Term:
-    """The same for the same record, for ever and everywhere; a UUID, since Jena's patch logs want one."""
+    """The id of a record's patch, derived from the record's number. A UUID, as Jena's patch logs require."""
     return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'lamplighter:{record.gw}/{record.epoch}/{record.seq}')}>"
 
 
 def patches(records: Iterable[Record]) -> Iterator[str]:
-    """The patches of those records that changed quads or graphs; each names the one before it in this sequence."""
+    """The patches of the records that change quads or graphs. Each refers to the previous one."""
     previous: Term | None = None
     for record in records:
         if record.type == "commit" and record.delta.changes:

@@ -1,4 +1,4 @@
-"""Where a client goes: WebSocket addresses, Unix sockets, and whom to trust there."""
+"""Addresses of gateways: WebSocket URLs and Unix sockets, and the certificates to trust."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from websockets.uri import parse_uri
 from lamplighter.engine.errors import ConfigurationError
 
 UNIX = "ws+unix:"
-"""Begins the address of a Unix socket; the rest is its absolute path."""
+"""Prefix of the address of a Unix socket; the absolute path follows."""
 
 
 def trusting(ca: Path | str | None) -> ssl.SSLContext:
-    """A context that trusts the certificates in a file, or the machine's. Raises ConfigurationError."""
+    """A TLS context that trusts the certificates in a file, or the machine's. Raises ConfigurationError."""
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:
@@ -25,7 +25,7 @@ def trusting(ca: Path | str | None) -> ssl.SSLContext:
 
 
 def unix_path(url: str) -> str | None:
-    """The path of the Unix socket that an address names, None for one on the network. Raises ConfigurationError."""
+    """The path of an address of a Unix socket, None for a network address. Raises ConfigurationError."""
     if url.startswith(UNIX):
         path = url.removeprefix(UNIX)
         if not path.startswith("/"):
@@ -39,7 +39,7 @@ def unix_path(url: str) -> str | None:
 
 
 def check_private(url: str) -> None:
-    """Raises ConfigurationError for an address to which secrets would go over a network unencrypted."""
+    """Raises ConfigurationError for an address to which secrets would be sent over a network unencrypted."""
     place = urlsplit(url)
     if url.startswith(UNIX) or (place.scheme in ("https", "wss") and place.hostname):
         return
@@ -49,7 +49,7 @@ def check_private(url: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, and no other machine can listen in."""
+    """Whether a host name or address is a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

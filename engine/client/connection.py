@@ -1,8 +1,8 @@
-"""EngineClient: one WebSocket that carries everything between a program and a gateway.
+"""EngineClient: updates, queries and subscriptions over one WebSocket.
 
-The connection is looked after here: it is made again with back-off, updates that were not answered are sent again
-under the same request id (the gateway gives each one effect), and subscriptions are renewed, or resumed if they asked
-to be kept. Subscribing works at any SEPA broker; updates, queries and resuming over the socket are Lamplighter's.
+The client reconnects with back-off. It sends unanswered updates again with the same request id, so that each has one
+effect, and renews its subscriptions, or resumes those with `keep`. Subscriptions work with any SEPA broker; updates,
+queries and resuming over the socket are extensions of Lamplighter.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from lamplighter.engine.terms import Bag
 logger = EventLogger(__name__)
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Longest message taken from the gateway: a first result comes as one."""
+"""Bytes of the longest message that is accepted. A first result is one message."""
 PENDING_MAX = 1_000
-"""Requests under way; more wait."""
+"""Concurrent requests; further ones wait."""
 _BACK_OFF_S = (0.1, 5.0)
 _ASK_AGAIN_S = 1.0
-"""Before a subscription that was refused for the moment is asked for again."""
+"""Seconds before a subscription is requested again that was refused with a retriable error."""
 _EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
 
 
@@ -52,10 +52,10 @@ class EngineClient:
     """A connection to a gateway, used as ``async with EngineClient(url) as client``.
 
     url: the gateway's subscribe address, ``ws://127.0.0.1:9000/subscribe``, ``wss://gateway.local:9443/subscribe``, or
-    ``ws+unix:/run/lamplighter/ws.sock``. name: for the log. tokens: in secure mode, where bearer tokens come from. ca:
-    file with the certificates to trust instead of the machine's. Entering does not wait for the gateway: requests do,
-    for as long as it is away. Raises ConfigurationError for a malformed url, an unreadable file, and
-    tokens that would go out unencrypted.
+    ``ws+unix:/run/lamplighter/ws.sock``. name: for the log. tokens: the source of bearer tokens in secure mode.
+    ca: file with the certificates to trust instead of the machine's. Entering the context does not wait for the
+    gateway; requests wait until it is reachable. Raises ConfigurationError for a malformed url, an unreadable file, and
+    tokens that would be sent unencrypted.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EngineClient:
         self._room = asyncio.Semaphore(PENDING_MAX)
         self._subscriptions: dict[str, Subscription] = {}
         self._by_spuid: dict[str, Subscription] = {}
-        self._given_up: list[str] = []  # resumable ones that were ended while the gateway was away
+        self._given_up: list[str] = []  # resumable subscriptions that were ended without a connection
         self._asking_again: set[asyncio.Task[None]] = set()
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -97,18 +97,18 @@ class EngineClient:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now; requests that find none wait for it."""
+        """Whether there is a connection. Requests wait for one."""
         return self._socket is not None
 
     def _fail(self, error: GatewayError) -> None:
-        """Ends whatever waits."""
+        """Fails all requests and subscriptions."""
         for pending in self._pending.values():
             for answer in pending.answers.values():
                 if not answer.done():
                     answer.set_exception(error)
         for subscription in self._subscriptions.values():
             if not subscription.put(error):
-                subscription.put(error)  # the first one made room
+                subscription.put(error)  # the first call has emptied the full queue
 
     # --- requests ---
 
@@ -124,10 +124,10 @@ class EngineClient:
     ) -> UpdateAnswer:
         """Sends an update and waits until it is durable.
 
-        delay: ISO 8601 duration, at: xsd:dateTime; then the answer means that the delayed update is kept.
-        missed: what is to become of it if it is due while the gateway is off; None: as the gateway's settings say.
-        cause: what the change log is to say it came from.
-        Raises RefusedError as the gateway answered, UpstreamError when the client is closed meanwhile.
+        delay: ISO 8601 duration; at: xsd:dateTime. With one of them, the answer means that the delayed update is
+        durable. missed: what happens if it becomes due while the gateway is off; None: as the gateway's settings say.
+        cause: its origin in the change log. Raises RefusedError with the gateway's answer, UpstreamError if the client
+        is closed meanwhile.
         """
         request = UpdateRequest(sparql, request_id=request_id, delay=delay, at=at, missed=missed, cause=cause)
         [answer] = await self.updates([request])
@@ -167,20 +167,20 @@ class EngineClient:
         return [answered[request.alias or ""] for request in kept]
 
     async def query(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> Bag:
-        """The result of a SELECT query. default_graphs, named_graphs: IRIs of the dataset it is asked of, if not all.
+        """The result of a SELECT query. default_graphs, named_graphs: IRIs of its dataset, if not the whole dataset.
 
         Raises RefusedError, UpstreamError, MalformedRequestError for another form of query.
         """
         return results.bag(await self._results(sparql, default_graphs, named_graphs))
 
     async def ask(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> bool:
-        """The result of an ASK query, likewise."""
+        """The result of an ASK query. Raises as `query`."""
         return results.boolean(await self._results(sparql, default_graphs, named_graphs))
 
     async def construct(
         self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
     ) -> list[results.Triple]:
-        """The triples that a CONSTRUCT or DESCRIBE query gives, likewise."""
+        """The triples of a CONSTRUCT or DESCRIBE query. Raises as `query`."""
         answer = await self._results(sparql, default_graphs, named_graphs)
         media_type = "application/ld+json" if isinstance(answer, list) else "application/sparql-results+json"
         return results.triples(msgspec.json.encode(answer), media_type)
@@ -200,12 +200,13 @@ class EngineClient:
         default_graphs: Sequence[str] = (),
         named_graphs: Sequence[str] = (),
     ) -> AsyncGenerator[Notification, None]:
-        """Notifications of a query, the first result first; ends only by `aclose` or an error.
+        """The notifications of a query, beginning with the first result. Ends only by `aclose` or an error.
 
-        keep: ISO 8601 duration for which the gateway is to retain what a broken connection cannot deliver. Then each
-        notification comes once, across interruptions, and sequence 0 again only if one was too long or there was too
-        much to retain. Raises RefusedError when the gateway refuses the query, ends it for its cost or cannot keep
-        it, UpstreamError when the client is closed. What it refuses for the moment is asked for again.
+        keep: ISO 8601 duration for which the gateway retains notifications while the connection is broken. Each
+        notification is then delivered once, across interruptions; sequence 0 is repeated only after an interruption
+        that was too long, or with too many notifications. Without keep it is repeated after each interruption. Raises
+        RefusedError if the gateway refuses or ends the subscription, UpstreamError if the client is closed. A
+        subscription that is refused with a retriable error is requested again.
         """
         if self._closed:
             raise UpstreamError("the client was closed")
@@ -227,13 +228,13 @@ class EngineClient:
                 self._by_spuid.pop(subscription.spuid, None)
                 if self._socket is None and subscription.resumable:
                     self._given_up.append(subscription.spuid)
-                with contextlib.suppress(GatewayError):  # no token for it: it ends with the connection
+                with contextlib.suppress(GatewayError):  # without a token it ends with the connection
                     await self._send("unsubscribe", {"spuid": subscription.spuid})
 
     async def _ask(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
-        """Asks for all of `bodies` in one message and waits for an answer to each: its members, or an error.
+        """Sends all bodies in one message, and returns the answer to each: its members, or an error.
 
-        Those whose token has expired are sent once more, with a fresh one.
+        Requests whose token has expired are repeated once with a new token.
         """
         answers = await self._asked(kind, bodies)
         expired = [index for index, answer in enumerate(answers) if _is_expired(answer)]
@@ -269,7 +270,7 @@ class EngineClient:
         return errors_and_answers
 
     async def _send(self, kind: str, body: Any) -> None:
-        """Sends if there is a connection; if not, or if it breaks, `_stay_connected` sends what is kept."""
+        """Sends a message if there is a connection. Otherwise `_converse` sends it after the reconnect."""
         if self._socket is not None:
             message = await self._message(kind, body)
             if self._socket is not None:
@@ -277,7 +278,7 @@ class EngineClient:
                     await self._socket.send(message, text=True)
 
     async def _message(self, kind: str, body: Any) -> bytes:
-        """One message, with a token in each of its members if tokens are used. Raises RefusedError, UpstreamError."""
+        """One message, with a token in each member in secure mode. Raises RefusedError, UpstreamError."""
         if self._tokens is not None:
             authorization = {"authorization": f"Bearer {await self._tokens.token()}"}
             body = [member | authorization for member in body] if isinstance(body, list) else body | authorization
@@ -298,7 +299,7 @@ class EngineClient:
                         logger.info("gateway reachable again", name=self._name, url=self._url)
                     pause, away = _BACK_OFF_S[0], False
                     await self._converse(socket)
-            except RefusedError as error:  # no token is given to us: it will not be otherwise the next time
+            except RefusedError as error:  # the server refuses a token, so a retry would fail, too
                 self._fail(error)
             except (OSError, TimeoutError, InvalidHandshake, WebSocketException, UpstreamError, ValueError) as error:
                 if not away:
@@ -317,9 +318,9 @@ class EngineClient:
         )
 
     async def _converse(self, socket: ClientConnection) -> None:
-        """Raises ValueError when the peer sends what no gateway says."""
+        """Sends what is pending, then reads until the connection ends. Raises ValueError for a malformed message."""
         self._by_spuid.clear()
-        # What is kept goes first, so that order is kept, and what comes while that is being sent goes with it.
+        # Pending messages are sent first, to preserve the order, along with those that are added meanwhile.
         sent: set[int | str] = set()
         while True:
             kept: dict[int | str, tuple[str, Any]] = {
@@ -340,7 +341,7 @@ class EngineClient:
                 message = msgspec.json.decode(text)
                 first = message.get("notification", {})
                 if first.get("sequence") == 0 and "alias" in first and first["alias"] not in self._subscriptions:
-                    # It was given up before its spuid was known.
+                    # The subscription was ended before its spuid was known.
                     await socket.send(await self._message("unsubscribe", {"spuid": first["spuid"]}), text=True)
                 elif not self._take(message):
                     logger.warning("slow consumer subscribes again", name=self._name)
@@ -351,7 +352,7 @@ class EngineClient:
             self._socket = None
 
     def _take(self, message: dict[str, Any]) -> bool:
-        """Hands a message to whom it belongs; False when a consumer's queue is full."""
+        """Dispatches a message. Returns False if the consumer's queue is full."""
         if "notification" in message:
             return self._notified(message["notification"])
         if "resumed" in message:
@@ -368,14 +369,14 @@ class EngineClient:
         return True
 
     def _refused(self, message: dict[str, Any]) -> bool:
-        """Hands on an error, or does something about it; False when a consumer's queue is full."""
+        """Retries after an error, or dispatches it. Returns False if the consumer's queue is full."""
         error = RefusedError(message["error"], message["status_code"], message.get("error_description", ""))
-        alias = message.get("alias") or self._whom_it_may_concern()
+        alias = message.get("alias") or self._only_waiting()
         ended = self._subscriptions.get(alias)
         if ended is None:
             self._answer(alias, error)
             return True
-        if "spuid" in message:  # it was under way
+        if "spuid" in message:  # an established subscription
             self._by_spuid.pop(message["spuid"], None)
             ended.spuid = None
         elif _is_expired(error) and self._tokens is not None and not ended.renewed:
@@ -387,8 +388,8 @@ class EngineClient:
             return True
         return ended.put(error)
 
-    def _whom_it_may_concern(self) -> str:
-        """SEPA brokers leave the alias out of some errors (SEPA protocol 2.6): then it is for the one that waits."""
+    def _only_waiting(self) -> str:
+        """The alias of the only waiting subscription, else empty: some errors have no alias (SEPA protocol 2.6)."""
         waiting = [alias for alias, known in self._subscriptions.items() if known.spuid is None]
         return waiting[0] if len(waiting) == 1 and not self._pending else ""
 
@@ -398,12 +399,12 @@ class EngineClient:
         task.add_done_callback(self._asking_again.discard)
 
     def _notified(self, body: dict[str, Any]) -> bool:
-        """Hands on a notification; False when its consumer's queue is full, or one before it is missing."""
+        """Dispatches a notification. Returns False if the consumer's queue is full, or an earlier one is missing."""
         sequence = body["sequence"]
         if sequence == 0 and body.get("alias") in self._subscriptions:
             begun = self._subscriptions[body["alias"]]
             if begun.keep is not None:
-                while not begun.queue.empty():  # it replaces them
+                while not begun.queue.empty():  # a first result replaces them
                     begun.queue.get_nowait()
                 begun.resumable, begun.behind = "resume" in body, False
                 if begun.spuid is not None:
@@ -412,7 +413,7 @@ class EngineClient:
             self._by_spuid[body["spuid"]] = begun
         target = self._by_spuid.get(body["spuid"])
         if target is None:
-            return True  # it was ended meanwhile
+            return True  # the subscription has ended
         if target.resumable and sequence:
             if target.behind or sequence <= target.sequence:
                 return True
@@ -438,7 +439,7 @@ class EngineClient:
     def _answer(self, alias: str, answer: Any) -> None:
         number = self._by_alias.get(alias)
         if number is None:
-            return  # answered before, on an earlier connection
+            return  # answered on an earlier connection
         future = self._pending[number].answers[alias]
         if not future.done():
             future.set_result(answer)

@@ -1,4 +1,4 @@
-"""SPARQL 1.1 Protocol from the client's side: queries and updates by HTTP, at this gateway or any other endpoint."""
+"""A client of the SPARQL 1.1 Protocol: queries and updates over HTTP, with a gateway or any other endpoint."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ _GRAPHS = "application/n-triples, text/turtle;q=0.9, application/ld+json;q=0.8"
 class SparqlEndpoint:
     """An endpoint, used as ``async with SparqlEndpoint("http://127.0.0.1:8000") as endpoint``.
 
-    base: where the paths ``/query`` and ``/update`` are. query_url, update_url: where there are others, as
-    ``http://127.0.0.1:3030/place/sparql``. unix: path of a Unix socket to go through. method: how queries are sent.
-    tokens: in secure mode, where bearer tokens come from. ca: file with the certificates to trust instead of the
-    machine's. Raises ConfigurationError for what is no address, and for one that tokens would go to unencrypted.
+    base: the address that precedes ``/query`` and ``/update``. query_url, update_url: addresses with other paths, such
+    as ``http://127.0.0.1:3030/place/sparql``. query_method, update_method: how requests are sent. unix: path of a Unix
+    socket to connect to. tokens: the source of bearer tokens in secure mode. ca: file with the certificates to trust
+    instead of the machine's. Raises ConfigurationError for a malformed address, and for one to which tokens would be
+    sent unencrypted.
     """
 
     def __init__(
@@ -73,21 +74,21 @@ class SparqlEndpoint:
         await self._http.aclose()
 
     async def query(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> Bag:
-        """The result of a SELECT query. default_graphs, named_graphs: IRIs of the dataset it is asked of, if not all.
+        """The result of a SELECT query. default_graphs, named_graphs: IRIs of its dataset, if not the whole dataset.
 
-        Raises RefusedError as the endpoint answered, UpstreamError when none answers or the answer cannot be read,
+        Raises RefusedError with the endpoint's answer, UpstreamError if there is none or it cannot be read,
         MalformedRequestError for another form of query.
         """
         return results.bag(await self._document(sparql, default_graphs, named_graphs))
 
     async def ask(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> bool:
-        """The result of an ASK query, likewise."""
+        """The result of an ASK query. Raises as `query`."""
         return results.boolean(await self._document(sparql, default_graphs, named_graphs))
 
     async def construct(
         self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
     ) -> list[results.Triple]:
-        """The triples that a CONSTRUCT or DESCRIBE query gives, likewise."""
+        """The triples of a CONSTRUCT or DESCRIBE query. Raises as `query`."""
         graphs = graph_members(default_graphs, named_graphs)
         media_type, data = await self.answer(sparql, _GRAPHS, graphs)
         return results.triples(data, media_type)
@@ -102,10 +103,9 @@ class SparqlEndpoint:
     ) -> UpdateAnswer | None:
         """Sends an update, and returns when it has taken effect.
 
-        using_graphs, using_named_graphs: IRIs of the dataset that its WHERE is asked of. extensions: parameters that
-        this gateway knows, such as ``delay`` and ``request_id``. Returns what this gateway says of the commit, None
-        where nothing is said, as by other endpoints. Raises RefusedError, UpstreamError; after the latter nobody knows
-        whether it took effect.
+        using_graphs, using_named_graphs: IRIs of the dataset of its WHERE. extensions: parameters of Lamplighter, such
+        as ``delay`` and ``request_id``. Returns the gateway's answer, None from other endpoints. Raises RefusedError,
+        and UpstreamError, after which the update may have taken effect or not.
         """
         graphs = {"using-graph-uri": list(using_graphs), "using-named-graph-uri": list(using_named_graphs)}
         parameters = {**{name: value for name, value in graphs.items() if value}, **(extensions or {})}
@@ -127,7 +127,7 @@ class SparqlEndpoint:
     async def answer(
         self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None
     ) -> tuple[str, bytes]:
-        """Media type and content of what is answered to a query when `accept` is asked for."""
+        """(media type, content) of the answer to a query. accept: the header Accept. Raises as `query`."""
         async with self.stream(sparql, accept, graphs) as (media_type, chunks):
             data = bytearray()
             async for chunk in chunks:
@@ -140,7 +140,7 @@ class SparqlEndpoint:
     async def stream(
         self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None
     ) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
-        """The same as it comes, piece by piece."""
+        """As `answer`, with the content as a stream of chunks."""
         if not self._query_url:
             raise ConfigurationError("this endpoint has no address for queries; give query_url")
         async with self._sent("query", self._query_url, self._query_method, sparql, graphs or {}, accept) as answer:
@@ -167,7 +167,7 @@ class SparqlEndpoint:
         parameters: Mapping[str, str | Sequence[str]],
         accept: str,
     ) -> AsyncIterator[httpx.Response]:
-        """The answer to a request that was accepted; one whose token has expired is sent again with a fresh one."""
+        """The answer to an accepted request. A request whose token has expired is repeated once with a new token."""
         tokens_left = 2
         while True:
             token = None if self._tokens is None else await self._tokens.token()
@@ -208,7 +208,7 @@ class SparqlEndpoint:
 
 
 def refused(status: int, body: bytes) -> RefusedError:
-    """The error that an answer tells of (SEPA protocol 1.4); of other endpoints, the beginning of what they say."""
+    """The error of an answer (SEPA protocol 1.4); for other endpoints, with the beginning of their text."""
     try:
         told = msgspec.json.decode(body)
         return RefusedError(str(told["error"]), status, str(told.get("error_description", "")))

@@ -1,4 +1,4 @@
-"""What goes over a client's WebSocket, and what is known of each request and subscription that is under way."""
+"""Messages over a client's WebSocket, and the state of its requests and subscriptions."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from lamplighter.engine.tables import changes, html_table
 from lamplighter.engine.terms import Bag
 
 NOTIFICATIONS_MAX = 10_000
-"""Notifications waiting for their consumer; beyond it the connection is made anew with a fresh first result."""
+"""Notifications that wait for their consumer. With more, the client reconnects and gets a new first result."""
 
 
 class Tokens(Protocol):
-    """Where bearer tokens come from; `engine.client.OAuth` is one."""
+    """A source of bearer tokens; `engine.client.OAuth` is one."""
 
     async def token(self) -> str:
-        """One that is valid now. Raises RefusedError, UpstreamError."""
+        """A valid token. Raises RefusedError, UpstreamError."""
         ...
 
     def expired(self, token: str) -> None:
-        """A gateway says that this one is not valid any more: `token` is to give another one."""
+        """Reports that a gateway has rejected a token, so that `token` returns another one."""
         ...
 
 
 @dataclass(frozen=True)
 class UpdateAnswer:
-    """sequence: of the commit, or of the record that a delayed update was kept in, None where the gateway does not tell
-    it, as to a client that may not read every graph; delayed: the id of a delayed update."""
+    """The answer to an update.
+
+    sequence: of the commit, or of a delayed update's record; None if the client may not know it, because it may not
+    read every graph. delayed: the id of a delayed update.
+    """
 
     sequence: int | None
     delayed: str | None = None
@@ -38,10 +41,11 @@ class UpdateAnswer:
 
 @dataclass(frozen=True)
 class Notification:
-    """Sequence 0 holds the whole result in ``added`` and replaces what was known before; it comes first
-    and again after each interruption that could not be bridged. Later ones hold the change since the one before.
+    """A notification.
 
-    spu_class: how the gateway keeps the subscription true, with sequence 0, if the gateway tells.
+    With sequence 0, added is the whole result, and replaces all earlier notifications. It comes first, and again after
+    an interruption if the subscription could not be resumed. Later ones have the change since the previous one.
+    spu_class: how the gateway follows the subscription; with sequence 0, from gateways that tell it.
     """
 
     spuid: str
@@ -58,7 +62,7 @@ class Notification:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Notification:
-        """Reads one. Of two members with results one may be an empty object (SEPA protocol 2.3). Raises ValueError."""
+        """The notification of a message; either result may be an empty object (protocol 2.3). Raises ValueError."""
         try:
             added, removed = body["addedResults"], body["removedResults"]
             nothing = {"head": (added or removed or {"head": {"vars": []}})["head"], "results": {"bindings": []}}
@@ -75,7 +79,7 @@ class Notification:
 
 @dataclass
 class Pending:
-    """A message that waits for its answers, one for each alias. body: its members, or a list of such."""
+    """A message with pending answers, one for each alias. body: its members, or a list of members."""
 
     kind: str
     body: dict[str, Any] | list[dict[str, Any]]
@@ -84,9 +88,12 @@ class Pending:
 
 @dataclass
 class Subscription:
-    """resumable: the gateway keeps it. sequence: of the last notification that was put into the queue. behind: the
-    queue was full, so what comes is left until the consumer has made room and the gateway was asked for it again.
-    renewed: a fresh token was tried after the last refusal."""
+    """A subscription of this client.
+
+    resumable: whether the gateway keeps it. sequence: of the last queued notification. behind: whether the queue was
+    full; notifications are then ignored until the queue is empty and the subscription has been resumed. renewed:
+    whether a new token was tried after the last refusal.
+    """
 
     alias: str
     sparql: str
@@ -101,7 +108,7 @@ class Subscription:
 
     @property
     def body(self) -> dict[str, Any]:
-        """What begins it, or goes on with it."""
+        """The members of the message that begins or resumes it."""
         body: dict[str, Any] = {"sparql": self.sparql, "alias": self.alias, "class": True, **self.graphs}
         if self.keep is not None:
             body["resume"] = {"keep": self.keep}
@@ -111,11 +118,14 @@ class Subscription:
 
     @property
     def ready(self) -> bool:
-        """Whether there is room for what the gateway will send."""
+        """Whether the queue has room for notifications."""
         return not self.behind or self.queue.empty()
 
     def put(self, notification: Notification | GatewayError) -> bool:
-        """False when the queue is full. Then it is emptied, unless the gateway can tell the rest later."""
+        """Queues a notification or an error. Returns False if the queue is full.
+
+        A full queue is emptied, unless the gateway can send its notifications again.
+        """
         try:
             self.queue.put_nowait(notification)
         except asyncio.QueueFull:
@@ -127,6 +137,6 @@ class Subscription:
 
 
 def graph_members(default_graphs: Sequence[str], named_graphs: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The protocol's graph parameters, those that are given (SEPA protocol 2.2)."""
+    """The graph parameters of the protocol that are not empty (SEPA protocol 2.2)."""
     given = {"default-graph-uri": default_graphs, "named-graph-uri": named_graphs}
     return {name: list(graphs) for name, graphs in given.items() if graphs}

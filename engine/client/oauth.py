@@ -1,4 +1,4 @@
-"""Registration and tokens: OAuth 2.0 client credentials as SEPA brokers speak it (SEPA protocol, section 3)."""
+"""Registration and tokens: OAuth 2.0 client credentials, as SEPA brokers implement it (SEPA protocol, section 3)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _JSON = "application/json"
 _EARLY_S = 30.0
-"""A token is renewed so long before its end, or when a tenth of its life is left if that is later."""
+"""Seconds before its expiry at which a token is renewed; a tenth of its lifetime, if that is shorter."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What registration gave. The secret is not shown."""
+    """The credentials of a registered client. The representation hides the secret."""
 
     client_id: str
     client_secret: str = field(repr=False)
 
     def save(self, path: Path | str) -> None:
-        """Writes them into a file that nobody else can read, in one piece. Raises ConfigurationError."""
+        """Writes them atomically to a file that only its owner can read. Raises ConfigurationError."""
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
         document = msgspec.json.encode({"client_id": self.client_id, "client_secret": self.client_secret})
@@ -51,7 +51,7 @@ class Credentials:
 
     @classmethod
     def load(cls, path: Path | str) -> Credentials:
-        """Reads such a file. Raises ConfigurationError, also if others can read it."""
+        """The credentials in a file written by `save`. Raises ConfigurationError, also if other users can read it."""
         try:
             if Path(path).stat().st_mode & 0o077:
                 raise ConfigurationError(f"{path}: others can read this secret; run chmod 600 {path}")
@@ -64,10 +64,10 @@ class Credentials:
 
 
 async def register(url: str, identity: str, *, code: str | None = None, ca: Path | str | None = None) -> Credentials:
-    """Registers at a broker and returns what it gives, once: keep it.
+    """Registers at a broker and returns the credentials. They cannot be requested again.
 
-    url: such as ``https://gateway.local:8443/oauth/register``. code: the one-time code of the gateway's operator,
-    where it asks for one. ca: file with the certificates to trust instead of the machine's. Raises RefusedError,
+    url: such as ``https://gateway.local:8443/oauth/register``. code: the one-time code from the gateway's operator, if
+    it requires one. ca: file with the certificates to trust instead of the machine's. Raises RefusedError,
     UpstreamError, ConfigurationError.
     """
     asked: dict[str, Any] = {"client_identity": identity, "grant_types": ["client_credentials"]}
@@ -82,11 +82,11 @@ async def register(url: str, identity: str, *, code: str | None = None, ca: Path
 
 
 class OAuth:
-    """Bearer tokens for one client, fetched when they are needed and renewed before they end.
+    """Bearer tokens for one client, fetched on demand and renewed before they expire.
 
-    token_url: such as ``https://gateway.local:8443/oauth/token``. provider: ``keycloak`` for servers that want the
-    standard form request. clock: seconds of a clock that nobody steps. Raises ConfigurationError for an address that
-    would send the secret over a network unencrypted.
+    token_url: such as ``https://gateway.local:8443/oauth/token``. provider: ``keycloak`` for servers that require the
+    standard form request. clock: a monotonic clock, in seconds. Raises ConfigurationError for an address to which the
+    secret would be sent unencrypted.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class OAuth:
         self._fetching = asyncio.Lock()
 
     async def token(self) -> str:
-        """A token that is valid now. Raises RefusedError when the server gives none, UpstreamError."""
+        """A valid token. Raises RefusedError if the server refuses one, UpstreamError."""
         async with self._fetching:
             if not self._token or self._clock() >= self._renew_at:
                 begun = self._clock()
@@ -118,7 +118,7 @@ class OAuth:
             return self._token
 
     def expired(self, token: str) -> None:
-        """The next token is a fresh one, if the last one was this."""
+        """Discards a token that a gateway has rejected as expired."""
         if token == self._token:
             self._token = ""
 
@@ -128,7 +128,7 @@ class OAuth:
             body, content_type = b"grant_type=client_credentials", "application/x-www-form-urlencoded"
         authorization = httpx.BasicAuth(self._credentials.client_id, self._credentials.client_secret)
         told = await _post(self._url, body, {"Content-Type": content_type}, authorization, self._ca)
-        if isinstance(told.get("token"), dict):  # the older of two shapes (SEPA protocol 3.2)
+        if isinstance(told.get("token"), dict):  # the older of two forms (SEPA protocol 3.2)
             told = told["token"]
         try:
             return str(told["access_token"]), float(told.get("expires_in", 0))

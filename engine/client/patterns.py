@@ -1,9 +1,8 @@
 """Producer, consumer and aggregator on a JSAP profile (Roffia 2016, II.B; Roffia 2018, 3.3; SEPA protocol, section 4).
 
-Updates and queries go by HTTP to the addresses that the profile has for each of them, subscriptions by WebSocket, so
-that one program may work with several brokers and endpoints. Forced bindings are given in two ways: a row of a
-result, whose terms are taken as they are and whose other variables are ignored, and keywords, read as the
-profile declares them.
+Updates and queries are sent over HTTP to the addresses that the profile gives for each of them, subscriptions over
+WebSocket. So one program can use several brokers and endpoints. Forced bindings are given as a row of a result, whose
+terms are used unchanged and whose other variables are ignored, or as keywords, interpreted as the profile declares.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ _NOTHING: Row = {}
 
 
 class Options(TypedDict, total=False):
-    """What all clients of a profile may be told.
+    """Options of all clients of a profile.
 
-    credentials: for brokers in secure mode (the profile's ``oauth``), or the file that they are in. ca: file with the
-    certificates to trust instead of the machine's. keep: ISO 8601 duration for which the gateway is to retain what a
-    broken connection cannot deliver; other brokers ignore it, and a subscription there begins anew. name: for the log.
+    credentials: for brokers in secure mode (the profile's ``oauth``), or the file with them. ca: file with the
+    certificates to trust instead of the machine's. keep: ISO 8601 duration for which the gateway retains notifications
+    while the connection is broken; other brokers ignore it, and send a new first result. name: for the log.
     """
 
     credentials: Credentials | str | Path | None
@@ -75,15 +74,15 @@ class GenericClient:
     async def update(self, name: str, row: Row = _NOTHING, /, **values: Any) -> UpdateAnswer | None:
         """Runs an update of the profile, and returns when it has taken effect.
 
-        A member ``delay`` or ``at`` of the update is sent along, which only this gateway understands. Returns what
-        this gateway says of the commit, None for others. Raises JsapError, ForcedBindingError, RefusedError,
-        UpstreamError.
+        Members ``delay``, ``at`` and ``missed`` of the update are sent as parameters, which are extensions of
+        Lamplighter. Returns the gateway's answer, None from other endpoints. Raises JsapError, ForcedBindingError,
+        RefusedError, UpstreamError.
         """
         text = self.profile.update_text(name, row, values)
         entry = self.profile.update(name)
         graphs = self.profile.graphs_of(entry)
         if any(part.names_dataset() for part in parts(text)):
-            graphs = GraphNames()  # the text wins: both together are an error (SPARQL 1.1 Protocol, 2.2.3)
+            graphs = GraphNames()  # the text takes precedence: both together are an error (SPARQL 1.1 Protocol, 2.2.3)
         told = {"delay": entry.delay, "at": entry.at, "missed": entry.missed}
         endpoint = await self._endpoint(self.profile.update_address(name), "update")
         return await endpoint.update(
@@ -111,7 +110,7 @@ class GenericClient:
         return await endpoint.construct(text, **graphs)
 
     async def subscribe(self, name: str, row: Row = _NOTHING, /, **values: Any) -> AsyncGenerator[Notification, None]:
-        """The notifications of a query of the profile, the first result first; ends only by `aclose` or an error.
+        """The notifications of a query of the profile, from the first result on. Ends only by `aclose` or an error.
 
         With ``"reconnect": false`` in the profile, a broken connection is an UpstreamError. Raises JsapError,
         ForcedBindingError, RefusedError, UpstreamError.
@@ -171,7 +170,10 @@ class GenericClient:
         return OAuth(oauth.token_url, found, ca=self._ca, provider=oauth.provider)
 
     def _tokens_for(self, url: str) -> Tokens | None:
-        """Tokens are for the profile's own broker: no other host gets to see one, and none goes out unencrypted."""
+        """The tokens for requests to an address, None for another host than the profile's broker.
+
+        Raises ConfigurationError for an address to which they would be sent unencrypted.
+        """
         if self._tokens is None or self._host_of(url) != self._host_of(self.profile.oauth.token_url or ""):
             return None
         if urlsplit(url).scheme not in ("https", "wss"):
@@ -186,7 +188,7 @@ class GenericClient:
 
 
 class _Pattern:
-    """What the three patterns share: a client of their own."""
+    """The common part of the three patterns: a client of their own."""
 
     def __init__(self, profile: Jsap | str | Path, **options: Unpack[Options]) -> None:
         self._client = GenericClient(profile, **options)
@@ -210,7 +212,7 @@ class Producer(_Pattern):
 
     def __init__(self, profile: Jsap | str | Path, update: str, **options: Unpack[Options]) -> None:
         super().__init__(profile, **options)
-        self.profile.update(update)  # raises where there is none
+        self.profile.update(update)  # raises for an unknown name
         self._update = update
 
     async def update(self, row: Row = _NOTHING, /, **values: Any) -> UpdateAnswer | None:
@@ -232,7 +234,7 @@ class Consumer(_Pattern):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(profile, **options)
-        self.profile.query_text(query, _NOTHING, values)  # raises where a value is missing
+        self.profile.query_text(query, _NOTHING, values)  # raises for a missing value
         self._notifications = self._client.subscribe(query, **values)
 
     async def __aexit__(self, *exception: object) -> None:
@@ -243,7 +245,7 @@ class Consumer(_Pattern):
         return self._notifications
 
     async def run(self, handler: Handler) -> None:
-        """Calls the handler with each notification, one after the other; ends only by an error, or when cancelled."""
+        """Calls the handler with each notification in turn. Ends only by an error or cancellation."""
         async for notification in self:
             done = handler(notification)
             if done is not None:
@@ -251,7 +253,7 @@ class Consumer(_Pattern):
 
 
 class Aggregator(Consumer):
-    """A consumer that produces: the notifications of one query, and one update, here or at another endpoint.
+    """A consumer with an update: the notifications of one query, and one update at the same or another endpoint.
 
     values: the forced bindings of the query. options: those of `GenericClient`.
     """
@@ -265,7 +267,7 @@ class Aggregator(Consumer):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(profile, query, values, **options)
-        self.profile.update(update)  # raises where there is none
+        self.profile.update(update)  # raises for an unknown name
         self._update = update
 
     async def update(self, row: Row = _NOTHING, /, **values: Any) -> UpdateAnswer | None:

@@ -1,4 +1,4 @@
-"""JSAP files with what they include, from files and over HTTP (SEPA protocol 4.1, `include`)."""
+"""Reads JSAP documents and their includes, from files and over HTTP (SEPA protocol 4.1, `include`)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lamplighter.engine.protocol.jsap import Jsap, profile
 from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, merged, normal, overridden
 
 DEPTH_MAX = 8
-"""Documents that may include one another in a row."""
+"""Documents in a chain of includes."""
 DOCUMENTS_MAX = 64
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 FETCH_S = 30.0
 
 
 def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | str | None = None) -> Jsap:
-    """The profile in a file or at an http or https address, with all that it includes merged over it.
+    """The profile of a file or an http or https address, merged with its includes.
 
-    settings: what to say otherwise, such as ``sparql11protocol.port=8001``. ca: file with the certificates to trust
-    for https. Reads files and waits for networks; in an event loop call it by `asyncio.to_thread` where that matters.
-    Raises JsapError that names the document and the member.
+    settings: overrides, such as ``sparql11protocol.port=8001``. ca: file with the certificates to trust for https. It
+    blocks on files and networks; use `asyncio.to_thread` in an event loop. Raises JsapError, which names the document
+    and the member.
     """
     loader = Loader(network=True, ca=ca)
     tree = overridden(loader.tree(place), settings)
@@ -35,7 +35,7 @@ def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | 
 
 
 class Loader:
-    """Reads documents and what they include. network: whether over HTTP, too. digest: of all that was read."""
+    """Reads documents and their includes. network: whether HTTP is allowed; digest: SHA-256 of all documents read."""
 
     def __init__(self, *, network: bool, ca: Path | str | None = None) -> None:
         self._network = network
@@ -48,7 +48,7 @@ class Loader:
         return self._digest.hexdigest()
 
     def tree(self, place: str | Path) -> Tree:
-        """The normal tree of a document with those that it includes merged over it, in order. Raises JsapError."""
+        """The normal tree of a document, merged with its includes in order. Raises JsapError."""
         return self._tree(_address(place), ())
 
     def _tree(self, address: str, chain: tuple[str, ...]) -> Tree:
@@ -92,7 +92,7 @@ class Loader:
         return document
 
     def _fetched(self, address: str, where: str) -> bytes:
-        import httpx  # only here, so that who reads files alone loads no HTTP client
+        import httpx  # imported here, so that reading files loads no HTTP client
 
         document = b""
         try:
@@ -119,5 +119,5 @@ def _address(place: str | Path) -> str:
 
 
 def _shown(address: str) -> str:
-    """An address as people write it: files by their path."""
+    """An address for messages: the path of a file, else the URL."""
     return unquote(urlsplit(address).path) if urlsplit(address).scheme == "file" else address

@@ -1,4 +1,4 @@
-"""Answers to queries -> values: bags, booleans, triples."""
+"""Query answers -> values: bags, booleans, triples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRAPH_MEDIA_TYPES = {
     "application/ld+json": "jsonld",
     "application/rdf+xml": "rdf",
 }
-"""Media type -> the name by which pyoxigraph knows it."""
+"""Media type -> file extension, by which pyoxigraph identifies it."""
 
 
 def bag(document: Any) -> Bag:
@@ -46,7 +46,7 @@ def triples(data: bytes, media_type: str) -> list[Triple]:
         raise MalformedRequestError(
             f"construct() is for CONSTRUCT and DESCRIBE queries, and the answer is {media_type}: use query() or ask()"
         )
-    import pyoxigraph as ox  # only here, so that who constructs nothing loads no store
+    import pyoxigraph as ox  # imported here, so that other queries load no store
 
     syntax = ox.RdfFormat.from_extension(name)
     assert syntax is not None

@@ -1,15 +1,14 @@
 """JSAP document -> typed updates, queries, addresses and aggregators (SEPA protocol, section 4; Roffia 2018, 3.3).
 
-An application that runs inside the gateway declares its aggregators (Roffia 2016, II.B) in the member
-that JSAP leaves to applications::
+An application that runs inside the gateway declares its aggregators (Roffia 2016, II.B) in JSAP's member for
+applications::
 
     "extended": {"lamplighter": {"aggregators": {
         "switch-on": {"query": "PRESENCE", "added": "SWITCH_ON"}}}}
 
-Each notification of the query runs the named update once for each added (or removed) binding, with the
-update's forced bindings taken from the binding's variables of the same name. An update with a member
-``delay`` (ISO 8601) or ``at`` (xsd:dateTime) is executed that much later; ``missed`` says what becomes of it if it is
-due while the gateway is off.
+Each notification of the query runs the named update once for each added (or removed) binding. The update's forced
+bindings get the values of the binding's variables with the same names. An update with a member ``delay`` (ISO 8601) or
+``at`` (xsd:dateTime) is executed later; ``missed`` says what happens if it becomes due while the gateway is off.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ _ALWAYS = {
 _PREFIX = re.compile(r"([^\W\d_]([\w.\-·]*[\w\-·])?)?")  # SPARQL 1.1, production 168
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 _SECURE = {"https": "/secure", "wss": "/secure"}
-"""Ports and paths where the profile names none: the classic ones (protocol 1.1)."""
+"""Default ports and paths (protocol 1.1)."""
 
 
 class _Settings(msgspec.Struct, frozen=True):
-    """Members that an update or a query may say otherwise than the profile; None: not said."""
+    """Members of the profile that an update or a query may override. None: not given."""
 
 
 _S = TypeVar("_S", bound=_Settings)
 
 
 class Operation(_Settings, frozen=True):
-    """How queries, or updates, are sent. format: JSON, XML, CSV, HTML; what is asked for is JSON in any case."""
+    """How queries, or updates, are sent. format: read, but not used; requests always ask for JSON."""
 
     path: str | None = None
     method: Method | None = None
@@ -69,7 +68,7 @@ class Sparql11Protocol(_Settings, frozen=True):
 
 
 class Channel(_Settings, frozen=True):
-    """One of ``availableProtocols``. scheme: its key, where that is not said."""
+    """One of ``availableProtocols``. scheme: None if the key is the scheme."""
 
     port: int | None = None
     path: str | None = None
@@ -86,7 +85,7 @@ class Sparql11SeProtocol(_Settings, frozen=True):
 
 
 class GraphNames(_Settings, frozen=True):
-    """``graphs``: IRIs of the graphs that queries (default, named) and updates (using) are about."""
+    """``graphs``: IRIs of the dataset of queries (default, named) and of updates (using)."""
 
     default: tuple[str, ...] = msgspec.field(name="default-graph-uri", default=())
     named: tuple[str, ...] = msgspec.field(name="named-graph-uri", default=())
@@ -95,8 +94,11 @@ class GraphNames(_Settings, frozen=True):
 
 
 class OAuthMember(msgspec.Struct, frozen=True):
-    """``oauth``: where clients register and get their tokens. Credentials are not read from profiles: the Java client
-    writes them there encrypted, and others would have them lie about."""
+    """``oauth``: where clients register and get their tokens.
+
+    Credentials are not read from profiles, where the Java client writes them encrypted: secrets belong into files of
+    their own.
+    """
 
     enable: bool = False
     register: str | None = None
@@ -107,7 +109,7 @@ class OAuthMember(msgspec.Struct, frozen=True):
 
     @property
     def register_url(self) -> str | None:
-        """The address in either generation (protocol 4.3)."""
+        """The registration address, in the member of either generation (protocol 4.3)."""
         return self.register or self.registration.get("endpoint")
 
     @property
@@ -129,9 +131,9 @@ class Query(_Entry, frozen=True):
 
 
 class Update(_Entry, frozen=True):
-    """A named update, at once unless delay (ISO 8601 duration) or at (xsd:dateTime) is given.
+    """A named update, executed at once unless delay (ISO 8601 duration) or at (xsd:dateTime) is given.
 
-    missed: what becomes of a delayed one that is due while the gateway is off; None: as its settings say.
+    missed: what happens to a delayed update that becomes due while the gateway is off; None: as its settings say.
     """
 
     delay: str | None = None
@@ -140,9 +142,10 @@ class Update(_Entry, frozen=True):
 
 
 class AggregatorMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Query -> updates. added, removed: the update to run for each such binding.
+    """An aggregator: runs updates for the notifications of a query.
 
-    first_results: whether the first results count as added when the application runs for the first time.
+    added, removed: the update to run for each such binding. first_results: whether the first results count as added
+    when the application runs for the first time.
     """
 
     query: str
@@ -156,14 +159,14 @@ class _Lamplighter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HttpAddress(msgspec.Struct, frozen=True):
-    """Where requests of one kind go, and how."""
+    """The URL and the method of requests."""
 
     url: str
     method: Method
 
 
 class Jsap(msgspec.Struct, frozen=True):
-    """An application profile. extended: what it holds for the application itself."""
+    """An application profile. extended: members for the application itself."""
 
     host: str | None = None
     oauth: OAuthMember = OAuthMember()
@@ -179,21 +182,21 @@ class Jsap(msgspec.Struct, frozen=True):
     # --- texts ---
 
     def update_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
-        """The SPARQL text of an update, its forced bindings in their places.
+        """The SPARQL text of an update with its forced bindings replaced.
 
-        row: variable -> term, as results have them; others than its forced bindings are ignored. values: variable ->
-        `Value` or a list of such, read as they are declared; lists, of one length, make several bindings at once.
-        None: not given. Raises JsapError for an unknown name, ForcedBindingError that names update and variable for a
-        value that is missing, not declared, or cannot be placed.
+        row: variable -> term, such as a binding of a result; variables without a forced binding are ignored. values:
+        variable -> `Value`, or a list of values, interpreted as declared; lists have one length and give several
+        bindings. None counts as not given. Raises JsapError for an unknown name, and ForcedBindingError, which names
+        update and variable, for a missing, undeclared or invalid value.
         """
         return self._text(self.update(name), name, row, values or {})
 
     def query_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
-        """The SPARQL text of a query, likewise."""
+        """The SPARQL text of a query, as `update_text`."""
         return self._text(self.query(name), name, row, values or {})
 
     def update(self, name: str) -> Update:
-        """Raises JsapError that says which there are."""
+        """The update of that name. Raises JsapError, which lists the known names."""
         return _entry(self.updates, "updates", name)
 
     def query(self, name: str) -> Query:
@@ -237,7 +240,7 @@ class Jsap(msgspec.Struct, frozen=True):
             raise ForcedBindingError(f"{name}, forced binding {variable}: {error}") from error
 
     def expanded(self, value: str) -> str:
-        """A name with a prefix of the profile in full, anything else as it is."""
+        """The full IRI of a name with a prefix of the profile; other text unchanged."""
         prefix, colon, local = value.partition(":")
         namespace = (_ALWAYS | self.namespaces).get(prefix)
         return namespace + local if colon and namespace is not None and not local.startswith("//") else value
@@ -245,11 +248,11 @@ class Jsap(msgspec.Struct, frozen=True):
     # --- addresses ---
 
     def query_address(self, name: str) -> HttpAddress:
-        """Where a query goes. Raises JsapError that names what is missing."""
+        """The address for a query. Raises JsapError, which names the missing member."""
         return self._http(self.query(name), "query")
 
     def update_address(self, name: str) -> HttpAddress:
-        """Where an update goes, likewise."""
+        """The address for an update, as `query_address`."""
         return self._http(self.update(name), "update")
 
     def _http(self, entry: _Entry, kind: Literal["query", "update"]) -> HttpAddress:
@@ -264,7 +267,7 @@ class Jsap(msgspec.Struct, frozen=True):
         return HttpAddress(_url(scheme, host, access.port, path), method)
 
     def subscribe_url(self, name: str) -> str:
-        """Where a subscription to a query goes, likewise."""
+        """The address for a subscription to a query, as `query_address`."""
         entry = self.query(name)
         access = over(self.sparql11seprotocol, entry.sparql11seprotocol)
         key = access.protocol or "ws"
@@ -280,16 +283,16 @@ class Jsap(msgspec.Struct, frozen=True):
         return _url(scheme, host, channel.port, channel.path or f"{_SECURE.get(scheme, '')}/subscribe")
 
     def reconnects(self, name: str) -> bool:
-        """Whether a client of that query is to come again when its connection breaks; it is unless told otherwise."""
+        """Whether a subscriber reconnects after its connection has broken. The default is true."""
         return over(self.sparql11seprotocol, self.query(name).sparql11seprotocol).reconnect is not False
 
     def graphs_of(self, entry: _Entry) -> GraphNames:
-        """The graphs that an update or query is about."""
+        """The dataset of an update or query."""
         return over(self.graphs, entry.graphs)
 
 
 def over(settings: _S, other: _S) -> _S:
-    """Settings with those of another in their places, member by member, as far as that one says something."""
+    """The settings, with the members that other gives in place of their own."""
     changes: dict[str, Any] = {}
     for name in settings.__struct_fields__:
         before, after = getattr(settings, name), getattr(other, name)
@@ -334,7 +337,7 @@ def parse(document: bytes) -> Jsap:
 
 
 def profile(tree: Tree) -> Jsap:
-    """A normal tree (`engine.protocol.jsap_tree`) as a profile. Raises JsapError that names the member."""
+    """The profile of a normal tree (`engine.protocol.jsap_tree`). Raises JsapError, which names the member."""
     try:
         found = msgspec.convert(tree, Jsap)
         extended = msgspec.convert(tree.get("extended", {}).get("lamplighter", {}), _Lamplighter)

@@ -1,6 +1,6 @@
-"""JSAP documents as trees of JSON values: spellings and generations, including, overriding (SEPA protocol 4.1 to 4.3).
+"""JSAP documents as trees of JSON values: spellings, generations, includes, overrides (SEPA protocol 4.1 to 4.3).
 
-A tree that `normal` gave has one spelling for everything, so that what follows knows the current form only.
+`normal` converts a tree to the current form, which is the only one that other code handles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def decoded(document: bytes) -> Tree:
 
 
 def normal(tree: Tree) -> Tree:
-    """The tree with the spellings of today. Raises JsapError that names the member."""
+    """The tree in its current form. Raises JsapError, which names the member."""
     tree = dict(tree)
     if "#include" in tree:
         if "include" in tree:
@@ -65,9 +65,9 @@ def included(tree: Tree) -> list[str]:
 
 
 def merged(tree: Tree, other: Tree) -> Tree:
-    """A normal tree with another one that it includes merged over it (SEPA protocol 4.1, `include`).
+    """A normal tree merged with another one that it includes (SEPA protocol 4.1, `include`).
 
-    Scalars and updates and queries of the same name are those of the other; graphs are united.
+    The included tree takes precedence, also for updates and queries of the same name; graphs are united.
     """
     result = _laid_over(
         {name: value for name, value in tree.items() if name not in ("graphs", "updates", "queries")},
@@ -84,10 +84,10 @@ def merged(tree: Tree, other: Tree) -> Tree:
 
 
 def overridden(tree: Tree, settings: Sequence[str]) -> Tree:
-    """The tree with settings such as ``sparql11protocol.port=8001`` in the place of what it says.
+    """The tree with its values overridden by settings such as ``sparql11protocol.port=8001``.
 
-    A value that reads as JSON is taken as such (8001, true, ["http://g"]), any other one as text. Members that are not
-    there are made. Raises JsapError for what is no setting.
+    A value that is JSON is decoded (8001, true, ["http://g"]); other values are text. Missing members are added. Raises
+    JsapError for a malformed setting.
     """
     for setting in settings:
         path, sign, text = setting.partition("=")
@@ -107,7 +107,7 @@ def overridden(tree: Tree, settings: Sequence[str]) -> Tree:
 
 
 def _laid_over(tree: Tree, other: Tree) -> Tree:
-    """Objects member by member, everything else from the other."""
+    """The tree with the values of other, merged member by member."""
     result = dict(tree)
     for name, value in other.items():
         before = result.get(name)
@@ -116,7 +116,7 @@ def _laid_over(tree: Tree, other: Tree) -> Tree:
 
 
 def _graphs(value: Any, place: str) -> Tree:
-    """Both spellings, and one text for an array of one (SEPA protocol 4.1, `graphs`)."""
+    """The member `graphs` in its current form: one spelling, arrays for single texts (SEPA protocol 4.1)."""
     result: Tree = {}
     for spelling, graphs in _object(value, place).items():
         name = spelling.replace("_", "-")
@@ -129,7 +129,7 @@ def _graphs(value: Any, place: str) -> Tree:
 
 
 def _of_early_2018(tree: Tree) -> Tree:
-    """The current form of a profile whose addresses are in one member `parameters` (SEPA protocol 4.2)."""
+    """The current form of a profile with a member `parameters` (SEPA protocol 4.2)."""
     parameters = _object(tree["parameters"], "parameters")
     if any(name in parameters for name in _OF_2017):
         raise JsapError(f"parameters: this is the form of 2017, which is not read any more; {_TO_CHANGE}")

@@ -1,15 +1,15 @@
 """Wire JSON <-> requests and notifications: the WebSocket side of the SE protocol (SEPA protocol, section 2).
 
-Ours besides SEPA's subscribe and unsubscribe, with the same rules for alias and errors:
+Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rules for alias and errors:
 
 - ``{"update": {"sparql", "alias", "request_id", "delay", "at", "missed", "cause"}}`` is answered by
-  ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each a
-  commit with an answer of its own;
+  ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each with a
+  commit and an answer of its own;
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
-- ``{"subscribe": {..., "class": true}}`` has the member ``class`` in its first notification, and a subscription that
-  the gateway ends has its ``spuid`` in the error;
-- ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` asks for a subscription that outlives its
-  connection, and later goes on with it: ``{"resumed": {"spuid", "alias", "sequence"}}``.
+- ``{"subscribe": {..., "class": true}}`` gets the member ``class`` in its first notification; if the gateway ends a
+  subscription, the error has its ``spuid``;
+- ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` requests a subscription that outlives its
+  connection, or resumes it: ``{"resumed": {"spuid", "alias", "sequence"}}``.
 """
 
 import re
@@ -37,7 +37,7 @@ from lamplighter.engine.terms import Bag, Binding, Term, iri, term_to_json
 class _Member(msgspec.Struct, frozen=True):
     sparql: str
     alias: str | None = None
-    authorization: Any = None  # checked before anything else, by the gate's gatekeeper (protocol 3.4)
+    authorization: Any = None  # checked by the gate before all other members (protocol 3.4)
 
 
 class _Asking(_Member, frozen=True):
@@ -46,10 +46,10 @@ class _Asking(_Member, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """What a client that wants to resume says.
+    """``resume``: a request for a resumable subscription.
 
-    keep: ISO 8601 duration for which the subscription is to wait while the client is away. spuid and sequence, which
-    belong together: which subscription to go on with, and the last notification of it that the client has.
+    keep: ISO 8601 duration for which the subscription is kept while the client is disconnected. spuid, sequence: to
+    resume a subscription, its name and the last notification that the client has; both or neither.
     """
 
     keep: str
@@ -62,9 +62,9 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class SubscribeRequest(_Asking, frozen=True):
-    """``subscribe``: members that are not named here are ignored (protocol 2.2).
+    """``subscribe``. Unknown members are ignored (protocol 2.2).
 
-    tell_class: ``"class": true`` asks for the class of the subscription with the first notification.
+    tell_class: ``"class": true`` requests the SPU class in the first notification.
     """
 
     tell_class: Any = msgspec.field(name="class", default=None)
@@ -76,14 +76,14 @@ class QueryRequest(_Asking, frozen=True):
 
 
 GATEWAY_KINDS = ("timer", "missed", "clock", "application", "restore", "removed", "http", "ws")
-"""Kinds of causes that only the gateway writes."""
+"""Kinds of causes that clients must not use."""
 
 
 class DeclaredCause(msgspec.Struct, frozen=True):
-    """What a client says an update came from, for the change log: ``{"kind": "mqtt", "id": "street/1/presence"}``.
+    """The origin of an update as the client declares it: ``{"kind": "mqtt", "id": "street/1/presence"}``.
 
-    kind: a word of the client's, but none of those that the gateway itself writes (`GATEWAY_KINDS`). Recovery and the
-    delayed updates go by them, so whoever could forge one could undo a timer or pass for an application's reaction.
+    kind: any word but those of `GATEWAY_KINDS`. Recovery and delayed updates rely on these, so a client that could
+    forge one could cancel a timer or imitate the reaction of an application.
     """
 
     kind: Annotated[str, msgspec.Meta(pattern=rf"^(?!({'|'.join(GATEWAY_KINDS)})\Z)[a-z][a-z0-9-]{{0,31}}\Z")]
@@ -93,9 +93,9 @@ class DeclaredCause(msgspec.Struct, frozen=True):
 class UpdateRequest(_Member, frozen=True):
     """``update``, or one of ``updates``.
 
-    request_id: what makes a retry have one effect; delay: ISO 8601 duration; at: xsd:dateTime; missed: what to do
-    with a delayed one that was due while the gateway was off, as its settings say where it is not given; cause: what
-    the record is to say it came from, instead of the connection.
+    request_id: gives repeated requests one effect. delay: ISO 8601 duration; at: xsd:dateTime. missed: what happens to
+    a delayed update that becomes due while the gateway is off; None: as the gateway's settings say. cause: the origin
+    in the change log; None: the connection.
     """
 
     request_id: str | None = None
@@ -114,7 +114,7 @@ class UnsubscribeRequest(msgspec.Struct, frozen=True):
 
 
 class _WireMessage(msgspec.Struct, frozen=True):
-    """A message, whose members are not read yet."""
+    """A message whose members are not decoded yet."""
 
     subscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     unsubscribe: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -124,13 +124,13 @@ class _WireMessage(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """The text of a request as JSON, which is not read yet."""
+    """The text of a request as JSON that is not decoded yet."""
 
     sparql: msgspec.Raw
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What of a request counts though something else is wrong with it."""
+    """The members that are used even if the request is malformed otherwise."""
 
     alias: Any = None
     authorization: Any = None
@@ -146,28 +146,28 @@ _KINDS: dict[str, type[WireRequest]] = {
 }
 
 _SEPA: tuple[type[WireRequest], ...] = (SubscribeRequest, UnsubscribeRequest)
-"""What SEPA defines; the other kinds are ours."""
+"""The requests of SEPA; the others are extensions."""
 _SEPA_CODES: dict[type[GatewayError], tuple[str, int]] = {
     RequestSyntaxError: ("parsing failed", 400),
     QueueFullError: (QueueFullError.code, 500),
 }
-"""Code and status for these requests where they are not those of HTTP (protocol 2.6)."""
+"""Codes and statuses for SEPA's requests that differ from those over HTTP (protocol 2.6)."""
 
 FEW_VALUES = 50
-"""So few are written at once, however long they are."""
+"""Values of a bag that count as short, whatever their length."""
 LONG_CHARACTERS = 500_000
-"""More take long to write."""
+"""Characters of terms above which a bag counts as long."""
 TERM_TEXTS_MAX = 16_384
-"""Terms whose JSON is remembered: the same ones go out again and again."""
+"""Terms in the cache of JSON texts."""
 TERM_CHARACTERS_MAX = 200
-"""Longer ones are not remembered, so that little memory is taken."""
+"""Characters of the longest cached term."""
 
 UPDATES_MAX = 10_000
 """Members of one message ``updates``."""
 COMMAS_MAX = 1_000_000
-"""In one message ``updates``, in its texts or between its members, before its members are looked at one by one."""
+"""Commas in a message ``updates`` above which its members are validated before they are decoded."""
 BESIDES_BYTES_MAX = 128 * 1024
-"""What a request has besides its text, as JSON: to build it holds the loop, and takes up to 60 times its size."""
+"""Bytes of a request without its text. Decoding them blocks the event loop and takes up to 60 times the memory."""
 
 _read_message = msgspec.json.Decoder(_WireMessage).decode
 _read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -175,16 +175,16 @@ _read_text = msgspec.json.Decoder(_Text).decode
 _read_texts = msgspec.json.Decoder(list[_Text]).decode
 _read_any = msgspec.json.Decoder(msgspec.Raw).decode
 
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # begins with a scheme (RFC 3987, 2.2)
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # a scheme (RFC 3987, 2.2)
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
-    """The requests in one message: one, or several for ``updates``. A member that is wrong is an error in its place.
+    """The requests of one message, several for ``updates``. A malformed request is an error in its place.
 
-    text: of a text frame, or the bytes of a binary one, which may hold the same. Errors carry the alias of their member
-    in the attribute ``alias``, since that is how clients find them.
+    text: of a text frame or a binary frame. An error has the alias of its request in the attribute ``alias``, by which
+    clients match it.
     """
     try:
         return _requests(text)
@@ -193,7 +193,7 @@ def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
 
 
 def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
-    """What nobody asks for is skipped and never built, so a message costs little more than its size."""
+    """As `requests`. Unknown members are skipped without decoding, so the cost follows from the size of the message."""
     try:
         message = _read_message(text)
         for kind, struct in _KINDS.items():
@@ -203,14 +203,14 @@ def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
         if message.updates is not msgspec.UNSET:
             return _updates(message.updates)
     except msgspec.ValidationError:
-        _read_any(text)  # raises what is wrong with it if it is not JSON at all
+        _read_any(text)  # raises the error of a message that is not JSON
     return [UnsupportedRequestError(f"the message has none of the members {', '.join([*_KINDS, 'updates'])}")]
 
 
 def _updates(found: msgspec.Raw) -> list[WireRequest | GatewayError]:
     if len(found) > COMMAS_MAX and bytes(found).count(b",") > COMMAS_MAX:
         try:
-            _read_texts(found)  # ends at the first wrong one; millions that are shorter than a right one take long
+            _read_texts(found)  # stops at the first malformed member, of which a short message may have millions
         except msgspec.ValidationError as error:
             return [MalformedRequestError(f"updates: {error}")]
     members = _read_list(found)
@@ -228,7 +228,7 @@ def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
         return msgspec.json.decode(member, type=struct)
     except msgspec.ValidationError as error:
         refused = (SubscribeMemberError if struct in _SEPA else MalformedRequestError)(f"{kind}: {error}")
-        with suppress(msgspec.ValidationError):  # it is not even an object
+        with suppress(msgspec.ValidationError):  # not an object
             known = msgspec.json.decode(member, type=_Known)
             refused.alias = known.alias if isinstance(known.alias, str) else None
             refused.authorization = known.authorization
@@ -236,7 +236,7 @@ def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
 
 
 def _text_bytes(member: msgspec.Raw) -> int:
-    """Bytes of the text of a request as JSON, 0 where there is none."""
+    """Bytes of a request's text as JSON, 0 if it has none."""
     try:
         return len(_read_text(member).sparql)
     except msgspec.ValidationError:
@@ -244,7 +244,7 @@ def _text_bytes(member: msgspec.Raw) -> int:
 
 
 def graph_names(value: str | Sequence[str] | None) -> tuple[Term, ...] | None:
-    """The graphs that a protocol parameter names, one or several. Raises MalformedRequestError."""
+    """The graphs of a protocol parameter, None without value. Raises MalformedRequestError."""
     if not value:
         return None
     try:
@@ -260,10 +260,10 @@ def graph_names(value: str | Sequence[str] | None) -> tuple[Term, ...] | None:
 def dataset(
     default: str | Sequence[str] | None, named: str | Sequence[str] | None
 ) -> tuple[tuple[Term, ...] | None, tuple[Term, ...] | None]:
-    """The default and the named graphs that a request's parameters name, None and None when they name none.
+    """The default and named graphs of a request's parameters; both None without parameters.
 
-    Where only one of the two is given the other is empty (SPARQL 1.1 Protocol, 2.1.4; SPARQL 1.1, 13.2).
-    Raises MalformedRequestError.
+    If only one is given, the other is empty (SPARQL 1.1 Protocol, 2.1.4; SPARQL 1.1 Query, 13.2). Raises
+    MalformedRequestError.
     """
     default_graphs, named_graphs = graph_names(default), graph_names(named)
     if default_graphs is None and named_graphs is None:
@@ -275,7 +275,7 @@ def dataset(
 
 
 class Results:
-    """The results of a notification, which become JSON when they are first asked for, and once for all subscribers."""
+    """The results of a notification. They are serialized once for all subscribers, at first use."""
 
     def __init__(self, added: Bag, removed: Bag) -> None:
         self.added = added
@@ -291,21 +291,21 @@ class Results:
 
 
 def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:
-    """A notification (protocol 2.3 and 2.4); the alias goes with the first one, sequence 0."""
+    """A notification (protocol 2.3 and 2.4). alias: for the first one, with sequence 0."""
     return results_message(spuid, sequence, Results(added, removed), alias)
 
 
 def results_message(
     spuid: str, sequence: int, results: Results, alias: str | None = None, spu_class: str | None = None
 ) -> bytes:
-    """A notification whose results others are told, too; spu_class goes with the first one, if it was asked for."""
+    """A notification with shared results. spu_class: for the first one, if the client requested it."""
     return members_message(spuid, sequence, results.members, alias, None if spu_class is None else {"class": spu_class})
 
 
 def members_message(
     spuid: str, sequence: int, members: bytes, alias: str | None = None, more: dict[str, Any] | None = None
 ) -> bytes:
-    """A notification whose results are JSON already; more: members that the first one has besides."""
+    """A notification with serialized results. more: further members of the first one."""
     named = b"" if alias is None else b'"alias":%b,' % _json(alias)
     further = b"," + _json(more)[1:-1] if more else b""
     return b'{"notification":{"spuid":%b,%b"sequence":%d,%b%b}}' % (_json(spuid), named, sequence, members, further)
@@ -319,8 +319,11 @@ def first_message(
     keep: str | None = None,
     reset: str | None = None,
 ) -> bytes:
-    """The first notification. keep: how long the subscription waits for its client, if it does; reset: why it begins
-    anew though the client wanted to go on with another one."""
+    """The first notification.
+
+    keep: the duration for which a resumable subscription is kept; reset: why a subscription could not be resumed, so
+    that this new one replaces it.
+    """
     more: dict[str, Any] = {}
     if spu_class is not None:
         more["class"] = spu_class
@@ -332,7 +335,7 @@ def first_message(
 
 
 def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
-    """The answer to a subscription that goes on; sequence: the newest, up to which notifications follow at once."""
+    """The answer to a resumed subscription. sequence: the newest; the notifications up to it follow."""
     body: dict[str, Any] = {"spuid": spuid}
     if alias is not None:
         body["alias"] = alias
@@ -341,7 +344,7 @@ def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
 
 
 def is_long(bag: Bag) -> bool:
-    """Whether the text of a bag takes long to make: it has many values, or some very long ones."""
+    """Whether serializing a bag takes long: it has many values, or very long ones."""
     values = len(bag.rows) * len(bag.variables)
     if values <= FEW_VALUES:
         return False
@@ -349,12 +352,12 @@ def is_long(bag: Bag) -> bool:
 
 
 def write_results(bag: Bag) -> None:
-    """Makes the text of a large bag now; `results_text` has it at once then."""
+    """Serializes a large bag in advance, for `results_text`."""
     bag.written = results_text(bag)
 
 
 def results_text(bag: Bag) -> str:
-    """`Bag.to_json` as JSON text: put together from the texts of the terms, which come again and again."""
+    """The JSON text of `Bag.to_json`, joined from the cached texts of its terms."""
     if bag.written is not None:
         return bag.written
     head, rows = ",".join(map(_text, bag.variables)), bag.rows
@@ -388,7 +391,7 @@ def _uncached_term_text(term: Term) -> str:
 
 
 class _TermTexts(dict[Term, str]):
-    """Term -> JSON text, as far as it is remembered. Raises TypeError for None."""
+    """Cache of term -> JSON text. Raises TypeError for None."""
 
     def __missing__(self, term: Term) -> str:
         text = _uncached_term_text(term)
@@ -407,8 +410,10 @@ def unsubscribed_message(spuid: str) -> bytes:
 
 
 def updated_message(alias: str | None, sequence: int | None, delayed: str | None) -> bytes:
-    """The answer to an update over the socket: the commit's sequence, None for a client that is not told, and the id of
-    a delayed update."""
+    """The answer to an update over the socket.
+
+    sequence: of the commit, None for a client that may not know it; delayed: the id of a delayed update.
+    """
     body: dict[str, Any] = {} if alias is None else {"alias": alias}
     if sequence is not None:
         body["sequence"] = sequence
@@ -418,7 +423,7 @@ def updated_message(alias: str | None, sequence: int | None, delayed: str | None
 
 
 def answer_message(alias: str | None, results: bytes) -> bytes:
-    """The answer to a query over the socket; results: a SPARQL results document as JSON text."""
+    """The answer to a query over the socket. results: a SPARQL results document as JSON text."""
     body: dict[str, Any] = {} if alias is None else {"alias": alias}
     return msgspec.json.encode({"answer": body | {"results": msgspec.Raw(results)}})
 
@@ -429,7 +434,7 @@ def error_members(error: GatewayError) -> dict[str, Any]:
 
 
 def refusal_message(error: GatewayError, request: WireRequest | GatewayError) -> bytes:
-    """The answer to a request that failed, or was not even one."""
+    """The answer to a failed or malformed request."""
     members = error_members(error)
     if isinstance(request, _SEPA):
         members["error"], members["status_code"] = _SEPA_CODES.get(type(error), (error.code, error.status))
