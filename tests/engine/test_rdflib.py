@@ -302,6 +302,31 @@ def test_live_graphs_with_new_blank_nodes_are_isomorphic(seed: int) -> None:
                 assert isomorphic(live[name], fresh(engine, PREFIX + query)), (name, update)
 
 
+SPELLINGS = [
+    "BASE <http://example.org/> PREFIX x: <#> construct{ ?s x:is <rel> }where{ ?s <p> ?o }",
+    '# {\nCONSTRUCT # { c\n { ?s :q \'} { \' , """a } b""" . # }\n } # x\nWHERE # {\n { ?s :p ?o }',
+    "CONSTRUCT {} WHERE { ?s :p ?o }",
+    "CONSTRUCT { $s :v $o ; a :T , [ :in ($s $o) ] } { ?s :p ?o }",
+    "CONSTRUCT WHERE {}",
+    "CONSTRUCT FROM NAMED :g WHERE { ?s :p ?o }",
+    "CONSTRUCT { ?g :n ?s } FROM NAMED :g WHERE { GRAPH ?g { ?s :p ?o } }",
+    "CONSTRUCT { ?s :n -1, +2.5, 1e3, true } WHERE { ?s :p ?o } VALUES ?o { :a 1 }",
+    "PREFIX : <http://other.org/> CONSTRUCT { ?ს :n ?o } WHERE { ?ს <http://example.org/p> ?o }",
+    "CONSTRUCT { ?o :n ?o . _:a ?p _:a } WHERE { ?s ?p ?o }",
+    "CONSTRUCT { ?s :opt ?v } WHERE { ?s :p ?o OPTIONAL { ?s :q ?v } MINUS { ?s :q :b } }",
+]
+
+
+@pytest.mark.parametrize("query", SPELLINGS)
+def test_templates_of_any_spelling_are_cut_out(query: str) -> None:
+    chance = random.Random(3)
+    query = query if query.startswith("BASE") else PREFIX + query
+    with Engine() as engine, LiveGraph(engine, query) as graph:
+        for _ in range(30):
+            engine.update(PREFIX + random_update(chance))
+            assert isomorphic(graph, fresh(engine, query))
+
+
 RDFLIB_AGREES = ["triples", "the same triple from many", "join", "without WHERE", "no variables", "graph", "path"]
 
 
