@@ -4,8 +4,8 @@
 
     update text ─ prepare ─▶ quad delta ─ commit ─▶ LUTT, CTS, SPUs, store ─▶ notifications
                                 │
-                                └ between the two the gateway appends the delta to its change log; a delta
-                                  that cannot be logged is simply not committed, and nothing has happened
+                                └ in between, the gateway appends the delta to its change log; a delta that
+                                  cannot be logged is not committed, and has no effect
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from lamplighter.engine.updating.updates import Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
 _new: Any = tuple.__new__
-"""Makes a named tuple of all its members in half the time."""
+"""Creates a named tuple in half the time of its own constructor."""
 _TRIPLE = ("subject", "predicate", "object")
 
 
 class Notification(NamedTuple):
-    """What one commit changed in the result of one subscription (Roffia 2016, II.A).
+    """The change of one subscription's result by one commit (Roffia 2016, II.A).
 
     sequence: 1, 2, 3, ... of this spuid, without gaps; 0 is the first result. added and removed have no
     binding in common and are not both empty.
@@ -71,8 +71,7 @@ class Notification(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A subscription that the engine had to end with a commit, since its result could not be evaluated, or not within
-    the limit."""
+    """A subscription that a commit has ended, because its result could not be evaluated, or not within the limit."""
 
     spuid: str
     error: StoreError | LimitExceededError
@@ -81,9 +80,9 @@ class Ended(NamedTuple):
 class Commit(NamedTuple):
     """One update request that took effect.
 
-    sequence: its number, one more than the commit before unless the caller gave another. added, removed:
-    the net delta. notifications: one for each subscription whose result changed, in the order in which
-    they subscribed. ended: subscriptions that the commit has ended; they get no notification of it.
+    sequence: its number, one more than that of the previous commit unless the caller gave another. added, removed: the
+    net delta. notifications: one for each subscription whose result changed, in the order of subscribing. ended: the
+    subscriptions that the commit has ended; they get no notification of it.
     """
 
     sequence: int
@@ -113,7 +112,7 @@ class Commit(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """An accepted subscription. first: the result at this moment (sequence 0 on the wire)."""
+    """An accepted subscription. first: its result at this moment (sequence 0 on the wire)."""
 
     spuid: str
     first: Bag
@@ -121,8 +120,11 @@ class Subscription(NamedTuple):
 
 
 class SubscriptionInfo(NamedTuple):
-    """spu_class: telescoped, seeded or re-evaluated; reason: why no plan follows it, empty where one does; text: the
-    query with full IRIs and with variables renamed."""
+    """How a subscription is followed.
+
+    spu_class: telescoped, seeded, counted or re-evaluated; reason: why it has no plan, empty if it has one; text: the
+    query with full IRIs and renamed variables.
+    """
 
     spuid: str
     spu_class: str
@@ -195,9 +197,9 @@ class QueryResult:
 
 
 class Engine:
-    """A dataset, the subscriptions on it, and the step that keeps them true.
+    """A dataset and the subscriptions on it; each commit updates both.
 
-    clock: gives the time that NOW() stands for. new_identifier: gives the labels of new blank nodes; letters and
+    clock: the time for NOW(). new_identifier: returns labels for new blank nodes; letters and
     digits only.
     store_path: folder of the dataset, which is in memory without (`QuadStore`, which also says what is raised).
     delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted. term_bytes_max:
@@ -235,13 +237,13 @@ class Engine:
         self._ends_costly = ends_costly
         self._processor_time = processor_time
         self.work = Work(evaluation_ms_max, processor_time, slices)
-        """What evaluations by plans may cost; another limit may be set between two steps."""
+        """The limit of evaluations by plans. It may be changed between two steps."""
         self._updates = Updates(self._store, self._cts, lifter, self.work, delta_quads_max, slices)
         self._subscriptions = Subscriptions(
             self._store, self._cts, lifter, lambda: microseconds(self._clock()), self.work, slices, ends=ends_costly
         )
         self.sequence = 0
-        """Number of the last commit."""
+        """The number of the last commit."""
 
     def __enter__(self) -> Engine:
         return self
@@ -292,11 +294,11 @@ class Engine:
         access: Access = FULL,
         operations: Sequence[Resolved] | None = None,
     ) -> QuadDelta:
-        """The delta that an update request would have now; nothing is changed by asking.
+        """The delta that an update request would have now. Nothing is changed.
 
-        now: what NOW() stands for, instead of the engine's clock. access: what its client may read and write; every
-        quad that it asks to delete or insert counts, whether that changes anything or not. operations: what
-        `engine.updating.by_store.resolved` made of the text, if that was done before. Raises as `update`.
+        now: the value of NOW(), instead of the engine's clock. access: the client's permissions; they are checked for
+        every quad that the request deletes or inserts, present or not. operations: the result of
+        `engine.updating.by_store.resolved` for the text, if it is known. Raises as `update`.
         """
         try:
             return self._updates.delta(
@@ -313,7 +315,7 @@ class Engine:
             raise
 
     def _take_back(self) -> None:
-        """Takes back what an update had applied for a moment when it failed. Raises BrokenEngineError."""
+        """Takes back what a failed update has applied temporarily. Raises BrokenEngineError."""
         try:
             for delta in reversed(self._store.staged):
                 self._cts.apply(delta.invert())
@@ -322,10 +324,8 @@ class Engine:
             raise self._breaks(error) from error
 
     def _breaks(self, error: BaseException) -> BrokenEngineError:
-        """From now on nothing can be committed."""
-        self._broken = BrokenEngineError(
-            f"a step failed half-way: {error!r}; build the engine anew from the change log"
-        )
+        """Marks the engine as broken, and returns the error that all later commits raise."""
+        self._broken = BrokenEngineError(f"a step failed half-way: {error!r}; build a new engine from the change log")
         return self._broken
 
     def _now(self) -> datetime:
@@ -343,7 +343,7 @@ class Engine:
         base: str | None = None,
         bytes_max: int = DOCUMENT_BYTES_MAX,
     ) -> QuadDelta:
-        """The delta of `load`; nothing is changed by asking. Raises as `load`."""
+        """The delta of `load`. Nothing is changed. Raises as `load`."""
         document = opened(source, media_type, bytes_max)
         quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max)
         present = self._store.contains(quads)
@@ -358,10 +358,10 @@ class Engine:
         )
 
     def commit(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
-        """Applies a prepared delta and matches it; no other call may come between the two.
+        """Applies a prepared delta and matches it. No other call may change the engine between `prepare` and `commit`.
 
-        sequence: the number of the change-log record, if there is one. Raises BrokenEngineError when it fails and that
-        cannot be made good; `faults` tells what was.
+        sequence: the number of the change-log record, if there is one. Raises BrokenEngineError after a failure that
+        cannot be recovered from; `faults` has the tracebacks.
         """
         if self._broken is not None:
             raise self._broken
@@ -376,7 +376,7 @@ class Engine:
                 except BaseException as error:
                     subscriptions.note(error)
                     notifications = self._notifications(changes)
-                for unit, _, _ in changes:  # only now: up to here it can be done again
+                for unit, _, _ in changes:  # last, so that everything before can be repeated
                     unit.sequence += 1
                     if unit.others:
                         unit.count_others()
@@ -410,7 +410,7 @@ class Engine:
             error = (
                 LimitExceededError(f"the subscription was ended: a commit made it need {reason}")
                 if isinstance(reason, TooMuchWork)
-                else StoreError(f"the subscription ended, for it could not be evaluated any more: {reason}")
+                else StoreError(f"the subscription was ended: its result could not be evaluated any more: {reason}")
             )
             for number in unit.numbers:
                 self._subscriptions.unsubscribe(number)
@@ -418,29 +418,29 @@ class Engine:
 
     @property
     def faults(self) -> deque[str]:
-        """What failed in commits of late and was made good, with tracebacks. Whoever logs them takes them out."""
+        """Tracebacks of failures in commits that were recovered from. The caller logs and removes them."""
         return self._subscriptions.faults
 
     def converge(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
-        """Makes a delta true whatever was there before; the commit has what of it was not true yet.
+        """Applies a delta that need not be exact. The commit has the part that was not applied yet.
 
-        All deltas from any number on, in their order, lead a dataset as it was after one of them, that one or a later
-        one, to the state after the last. With `delta.invert()` in reverse order they lead back.
+        Applying a sequence of consecutive deltas to the state after any of them leads to the state after the last. With
+        `delta.invert()` in reverse order it leads back.
         """
         return self.commit(self._store.missing(delta), sequence)
 
     def restore(self, batches: Iterable[Sequence[Quad]], graphs: Iterable[Term], sequence: int) -> None:
-        """Fills an engine that is empty and has not been used yet with what `snapshot` gave, 2 us a quad.
+        """Fills a new engine from a snapshot, at 2 us a quad.
 
-        graphs: names of the named graphs, at least of those without quads. Raises StoreError, and whatever `batches`
-        raises; then the engine is of no use, nor is its store on disk.
+        batches: as `snapshot` returns them; graphs: the names of the named graphs, at least of those without quads.
+        Raises StoreError, and the errors of batches; the engine and its store on disk must then not be used.
         """
         assert not self.sequence and not self.subscription_count and not self._cts.tables, "it has been used"
         self._store.fill(batches, graphs)
         self.sequence = sequence
 
     def snapshot(self) -> Iterator[list[Quad]]:
-        """All quads as they are when the first batch is asked for, for `restore`; `store.graphs` has the names."""
+        """All quads in batches for `restore`, as of the first call of next. `store.graphs` has the graphs."""
         return self._store.batches()
 
     def _notifications(self, changes: Sequence[Change]) -> tuple[Notification, ...]:
@@ -470,11 +470,11 @@ class Engine:
         named_graphs: Sequence[Term] | None = None,
         access: Access = FULL,
     ) -> Subscription:
-        """Subscribes to a SELECT query; whoever subscribes to the same query, however it is spelt, shares its SPU.
+        """Subscribes to a SELECT query. Subscriptions to the same query share an SPU, whatever its spelling.
 
-        default_graphs, named_graphs: the dataset, if the protocol names one. access: its client may subscribe to some
-        graphs only, and the query never sees another. Raises RequestSyntaxError, AccessDeniedError for a chosen graph,
-        or UnsupportedRequestError for what could not be kept true (SERVICE, NOW(), RAND() and the like).
+        default_graphs, named_graphs: the dataset, if the protocol names one. access: the query only sees the graphs
+        that its client may subscribe to. Raises RequestSyntaxError, AccessDeniedError for a chosen graph, and
+        UnsupportedRequestError for a query whose result does not follow from the dataset (SERVICE, NOW(), RAND()).
         """
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
         entered = self._subscriptions.subscribe(sparql, dataset)
@@ -496,7 +496,7 @@ class Engine:
         return number is not None and number in self._subscriptions
 
     def describe(self, spuid: str) -> SubscriptionInfo:
-        """How a subscription is kept up to date, and why not in a better way. Raises UnknownSpuidError."""
+        """How a subscription is followed. Raises UnknownSpuidError."""
         unit = self._subscriptions.unit(self._number(spuid))
         reason = "" if unit.spu is None else unit.shape.reason
         return SubscriptionInfo(spuid, unit.spu_class, reason, unit.shape.text(unit.key))
@@ -507,12 +507,12 @@ class Engine:
 
     @property
     def unit_count(self) -> int:
-        """How many different queries are subscribed to, spellings apart: the paper's SPUs."""
+        """The number of different subscribed queries, regardless of spelling: the paper's SPUs."""
         return self._subscriptions.unit_count
 
     @property
     def subscription_classes(self) -> dict[str, int]:
-        """How many subscriptions there are of each class."""
+        """The number of subscriptions of each SPU class."""
         return self._subscriptions.classes()
 
     # --- reading ---

@@ -14,21 +14,21 @@
     │   ├── UnknownSpuidError         sid_not_found                500  no
     │   ├── UnknownDelayedError       delayed_not_found            404  no
     │   ├── UnknownGraphError         graph_not_found              404  no
-    │   ├── RefusedError              as the gateway answered     (seen from the client)
-    │   ├── UnauthorizedError         of protocol 3.6              401  no   (who asks is not known)
-    │   ├── ForeignRequestError       wrong_host, cors_error       421, 403  no   (of a page of another site)
+    │   ├── RefusedError              as the gateway answered     (in the client)
+    │   ├── UnauthorizedError         of protocol 3.6              401  no   (not authenticated)
+    │   ├── ForeignRequestError       wrong_host, cors_error       421, 403  no   (from another web site)
     │   ├── LimitExceededError        limit_exceeded               403  no
     │   ├── AccessDeniedError         forbidden                    403  no
     │   └── QueueFullError            too_many_requests            429  yes
     ├── PayloadError                  payload                      400  no   (a device's message)
     ├── StoreError                    sparql11endpoint             500  no
-    ├── BrokenEngineError             engine                       500  no   (it must be rebuilt from the change log)
+    ├── BrokenEngineError             engine                       500  no   (rebuild it from the change log)
     ├── ChangeLogError                change_log                   507  yes  (path, sequence, hint)
-    ├── UpstreamError                 upstream                     503  yes  (a peer is away)
-    └── ConfigurationError            configuration                500  no   (place and cure)
+    ├── UpstreamError                 upstream                     503  yes  (a peer is unreachable)
+    └── ConfigurationError            configuration                500  no   (the message names place and cure)
 
-``code`` and ``status`` are what goes over the wire (SEPA protocol 1.4 and 2.6: the three members
-``error``, ``status_code`` and ``error_description``); nobody parses messages.
+``code`` and ``status`` are sent over the wire (SEPA protocol 1.4 and 2.6: the members ``error``, ``status_code`` and
+``error_description``). Programs must not parse messages.
 """
 
 from pathlib import Path
@@ -36,20 +36,22 @@ from typing import ClassVar, TypeVar
 
 
 class GatewayError(Exception):
-    """Root of everything that this project raises on purpose."""
+    """The base class of all errors that this project raises.
+
+    alias: over a socket, the client's name for the failed request, by which it matches the error. authorization: over a
+    socket, the credentials of the failed request; a gate checks them before it reports any other error.
+    """
 
     code: ClassVar[str] = "gateway"
     status: ClassVar[int] = 500
     retriable: ClassVar[bool] = False
 
     alias: str | None = None
-    """Over a socket, the client's name for the request that failed; there clients tell errors by it."""
     authorization: object = None
-    """Over a socket, the credentials of the request that failed, which count before anything that is wrong with it."""
 
 
 class RequestError(GatewayError):
-    """The request cannot be fulfilled as it stands; nothing was changed."""
+    """The request cannot be executed as it is. It has had no effect."""
 
     status = 400
 
@@ -80,13 +82,13 @@ class RequestSyntaxError(RequestError, SyntaxError):
 
 
 class MalformedRequestError(RequestError):
-    """A member or parameter of the request is missing or of the wrong kind."""
+    """A member or parameter of the request is missing or has the wrong type."""
 
     code = "SPARQL11ProtocolException"
 
 
 class SubscribeMemberError(MalformedRequestError):
-    """A member of a subscribe or unsubscribe is missing or of the wrong kind; the code is that of SEPA's broker."""
+    """A member of a subscribe or unsubscribe is missing or has the wrong type. The code is that of SEPA's broker."""
 
     code = "Exception"
 
@@ -98,19 +100,19 @@ class NotJsonError(RequestError):
 
 
 class UnsupportedRequestError(RequestError):
-    """Valid SPARQL that could not be kept true or is not allowed here; the message says why."""
+    """Valid SPARQL that is not supported or not allowed here. The message gives the reason."""
 
     code = "unsupported"
 
 
 class JsapError(RequestError):
-    """A JSAP document, or what is asked of it, is wrong; the message names the member."""
+    """A JSAP document, or a request to it, is invalid. The message names the member."""
 
     code = "jsap"
 
 
 class ForcedBindingError(RequestError):
-    """A forced binding is missing, or its value cannot be written where it is wanted."""
+    """A forced binding is missing, or has an invalid value."""
 
     code = "forced_binding"
 
@@ -119,7 +121,7 @@ class UnknownSpuidError(RequestError):
     """No subscription of this client has that spuid."""
 
     code = "sid_not_found"
-    status = 500  # what SEPA answers (protocol 2.5)
+    status = 500  # the status of SEPA's broker (protocol 2.5)
 
 
 class UnknownDelayedError(RequestError):
@@ -137,81 +139,82 @@ class UnknownGraphError(RequestError):
 
 
 class UnauthorizedError(RequestError):
-    """It is not known who asks, or that he may register; code and status are a row of the protocol's table 3.6.
+    """The client is not authenticated, or may not register. Code and status are a row of the protocol's table 3.6.
 
-    No message says more than the caller may know: unknown and wrong credentials read the same.
+    The message is the same for unknown and for wrong credentials. scheme: for the header WWW-Authenticate.
     """
 
     scheme: str = "Bearer"
-    """How to say who one is, for the header WWW-Authenticate."""
 
     def __init__(self, code: str, description: str, status: int = 401) -> None:
         super().__init__(description)
-        self.code = code  # type: ignore[misc]  # the table has several for the same kind of trouble
+        self.code = code  # type: ignore[misc]  # the table has several codes for this error
         self.status = status  # type: ignore[misc]
 
 
 class ForeignRequestError(RequestError):
-    """A web page of another site had its visitor's browser send the request, or it was sent to another name."""
+    """A browser sent the request for a page of another site, or to another host name."""
 
     def __init__(self, code: str, status: int, description: str) -> None:
         super().__init__(description)
-        self.code = code  # type: ignore[misc]  # the name is wrong, or the page
+        self.code = code  # type: ignore[misc]  # one for the host name, one for the page
         self.status = status  # type: ignore[misc]
 
 
 class LimitExceededError(RequestError):
-    """A query went over its time, row or memory limit, or a client over its number of subscriptions."""
+    """A query exceeds its time, row or memory limit, or a client its number of subscriptions."""
 
     code = "limit_exceeded"
     status = 403
 
 
 class AccessDeniedError(RequestError):
-    """The client may not do this to that graph. It says nothing about whether the graph exists."""
+    """The client lacks the permission for a graph. The message does not reveal whether the graph exists."""
 
     code = "forbidden"
     status = 403
 
 
 class QueueFullError(RequestError):
-    """The request queue is full; the same request may succeed later."""
+    """The request queue is full. The same request may succeed later.
+
+    retry_after_s: seconds until a retry is worthwhile, for the header Retry-After.
+    """
 
     code = "too_many_requests"
     status = 429
     retriable = True
 
     retry_after_s: int = 1
-    """When it is worth another try, for the header Retry-After."""
 
 
 class RefusedError(RequestError):
-    """What a gateway answered, seen from a client: code, status and description are the gateway's."""
+    """A gateway refused a client's request. Code, status and description are those of its answer."""
 
     def __init__(self, code: str, status: int, description: str) -> None:
         super().__init__(f"{code} ({status}): {description}")
-        self.code = code  # type: ignore[misc]  # this one stands for any of the tree
+        self.code = code  # type: ignore[misc]  # an instance stands for any error of the tree
         self.status = status  # type: ignore[misc]
         self.retriable = status in (429, 503, 507) or code == QueueFullError.code  # type: ignore[misc]
 
 
 class PayloadError(GatewayError):
-    """A device sent something that its mapping does not cover."""
+    """A device sent a message that does not fit its mapping."""
 
     code = "payload"
     status = 400
 
 
 class StoreError(GatewayError):
-    """The store refused an operation that was well formed (CREATE of an existing graph, say)."""
+    """The store refused a well-formed operation, such as CREATE of an existing graph."""
 
     code = "sparql11endpoint"
 
 
 class BrokenEngineError(GatewayError):
-    """A step failed, and what it had changed could not be made good; whoever owns the engine builds a new one.
+    """A step failed, and its changes could not be taken back. The engine's owner must build a new engine.
 
-    Index, store and subscriptions may differ from now on, so nothing more is asked of this engine.
+    Index, store and subscriptions may be inconsistent, so the engine must not be used any more.
     """
 
     code = "engine"
@@ -220,7 +223,7 @@ class BrokenEngineError(GatewayError):
 class ChangeLogError(GatewayError):
     """The change log cannot be read or written.
 
-    path: the file; sequence: the last good record before the trouble, if known; hint: the cure.
+    path: the file; sequence: the last intact record before the damage, if known; hint: the cure.
     """
 
     code = "change_log"
@@ -236,7 +239,7 @@ class ChangeLogError(GatewayError):
 
 
 class UpstreamError(GatewayError):
-    """A peer (gateway, broker, device) cannot be reached or gave up."""
+    """A peer (gateway, broker, device) is unreachable or closed the connection."""
 
     code = "upstream"
     status = 503
@@ -244,15 +247,15 @@ class UpstreamError(GatewayError):
 
 
 class ConfigurationError(GatewayError):
-    """The configuration is wrong; the message names file, key and cure."""
+    """The configuration is invalid. The message names file, key and cure."""
 
     code = "configuration"
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an exception is a failure of the work that raised it, and no wish to end a task or the process.
+    """Whether an exception is a failure, rather than a request to end a task or the process.
 
-    A panic of the native store is no Exception, and its class cannot be imported.
+    A panic of the native store is a failure, although it is no Exception; its class cannot be imported.
     """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
@@ -261,11 +264,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 def bare(error: E) -> E:
-    """The error without the frames that it came through and the errors that led to it; the same object.
+    """The same error without its traceback, cause and context.
 
-    For who keeps an error for later: the frame that has it in a variable is one of those that it came through, and
-    with such a cycle all that these frames hold, the request and its tokens among it, stays until the garbage
-    collector comes by, who counts objects and not bytes.
+    For code that stores an error: a frame of the traceback refers to the error in turn. The cycle would keep everything
+    that the frames refer to, such as the request and its tokens, until the next garbage collection.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

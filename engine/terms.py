@@ -1,4 +1,4 @@
-"""Terms, quads, bindings and bags: the values that everything else passes around.
+"""Terms, quads, bindings and bags: the values of all interfaces.
 
 A term is the text of its N-Triples form (``<http://a>``, ``"20.5"^^<...#decimal>``, ``_:b0``). Text
 hashes and compares natively, goes to the change log as it is, and needs no store to be understood, so
@@ -25,14 +25,14 @@ Binding = tuple[Term | None, ...]
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
 TERM_DEPTH_MAX = 50
-"""Triple terms within each other, the outermost included, in what enters the dataset."""
+"""Levels of nested triple terms that may enter the dataset, the outermost one included."""
 STORED_DEPTH_MAX = 200
-"""The same in what is read back: earlier versions took so many."""
+"""Levels of nested triple terms that are read back from a log: earlier versions accepted more."""
 
 _SHOWN_CHARACTERS_MAX = 200
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _UNESCAPES = {escape[1]: sign for sign, escape in _ESCAPES.items()} | {"'": "'"}
-_ESCAPE = re.compile('[\\\\"\x00-\x1f\x7f\ufffe\uffff]')  # what the store escapes, so that texts compare
+_ESCAPE = re.compile('[\\\\"\x00-\x1f\x7f\ufffe\uffff]')  # as the store escapes, so that equal terms have equal texts
 _UNESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.S)
 _TERM = re.compile(
     r"""\s*(?: (?P<open><<\()
@@ -43,12 +43,12 @@ _TERM = re.compile(
     re.X | re.S,
 )
 _LITERAL = re.compile(r'"(?P<value>(?:[^"\\]|\\.)*)"(?:@(?P<language>[^\s]+)|\^\^<(?P<datatype>[^>]*)>)?\Z', re.S)
-# What an IRIREF cannot hold (SPARQL 1.1, production 139): the guard against text that breaks out of its place.
+# Characters that an IRIREF must not contain (SPARQL 1.1, production 139): prevents injection.
 _NOT_IN_IRI = re.compile(r"[\x00-\x20<>\"{}|^`\\]")
 
 
 class Quad(NamedTuple):
-    """subject, predicate, object, and the graph's name or None for the default graph."""
+    """A quad: subject, predicate, object, and the graph's name, None for the default graph."""
 
     s: Term
     p: Term
@@ -61,7 +61,7 @@ class Quad(NamedTuple):
 
 
 def iri(value: str) -> Term:
-    """The IRI ``value`` as a term. Raises ValueError when it holds a character that IRIs cannot."""
+    """The term of an IRI. Raises ValueError for a character that IRIs must not contain."""
     found = _NOT_IN_IRI.search(value)
     if found:
         raise ValueError(f"an IRI cannot hold {found.group()!r}: {value!r}")
@@ -69,7 +69,7 @@ def iri(value: str) -> Term:
 
 
 def literal(value: str, *, datatype: str | None = None, language: str | None = None) -> Term:
-    """A literal as a term; datatype is the full IRI. Raises ValueError for a bad datatype or language."""
+    """The term of a literal. datatype: the full IRI. Raises ValueError for an invalid datatype or language."""
     text = '"' + _ESCAPE.sub(_escape, value) + '"'
     if language is not None:
         if not re.fullmatch(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8})*(--(ltr|rtl))?", language):
@@ -81,7 +81,7 @@ def literal(value: str, *, datatype: str | None = None, language: str | None = N
 
 
 def lexical(term: Term) -> str:
-    """What a person would call the value: the IRI, the literal's text, or the blank node's label."""
+    """The value without syntax: the IRI, the literal's text, or the blank node's label."""
     if term.startswith("<"):
         return term[1:-1]
     if term.startswith("_:"):
@@ -141,7 +141,7 @@ def _term_to_json(term: Term) -> dict[str, Any]:
     return member
 
 
-# The same terms go out again and again; long ones are left out so that the cache stays small.
+# The same terms are sent repeatedly. Long ones are not cached, so that the cache stays small.
 _short_term_to_json = lru_cache(maxsize=16384)(_term_to_json)
 
 
@@ -151,7 +151,7 @@ def term_from_json(member: Mapping[str, Any]) -> Term:
 
 
 def _term_from_json(member: Mapping[str, Any], levels: int) -> Term:
-    """levels: how many triple terms there may be within each other."""
+    """As `term_from_json`. levels: the allowed levels of nested triple terms."""
     kind, value = member.get("type"), member.get("value")
     if kind == "triple" and isinstance(value, dict):
         if not levels:
@@ -175,7 +175,7 @@ def _term_from_json(member: Mapping[str, Any], levels: int) -> Term:
 
 
 def _triple_to_json(term: Term) -> dict[str, Any]:
-    """Reads the term once, however deep it is."""
+    """The member of a triple term. Takes linear time for any depth."""
     open_: list[list[dict[str, Any]]] = [[]]
     for found in _TERM.finditer(term):
         if found["open"]:
@@ -190,10 +190,10 @@ def _triple_to_json(term: Term) -> dict[str, Any]:
 
 
 class Bag:
-    """Bindings with multiplicity, in the order in which they came: the result of a SELECT query.
+    """A multiset of bindings, in order: the result of a SELECT query.
 
     variables: names without the question mark, in the order of the projection.
-    rows: one `Binding` per occurrence; a binding that occurs twice stands there twice.
+    rows: one `Binding` per occurrence.
     Two bags are equal when they hold the same bindings equally often, whatever the order: that is how
     SPARQL 1.1 (section 18.1.8) defines the multiset of solutions. Bags are immutable.
     """
@@ -201,7 +201,7 @@ class Bag:
     __slots__ = ("__dict__", "rows", "variables")
 
     written: str | None = None
-    """Its JSON text, where it was made in advance (`engine.protocol.wire`)."""
+    """Its JSON text, if it was serialized in advance (`engine.protocol.wire`)."""
 
     def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
         self.variables = tuple(variables)
@@ -212,7 +212,7 @@ class Bag:
 
     @property
     def counts(self) -> Counter[Binding]:
-        """How often each binding occurs, counted once. Not to be modified."""
+        """Binding -> number of its occurrences, computed once. Must not be modified."""
         if self._counts is None:
             self._counts = Counter(self.rows)
         return self._counts
@@ -231,12 +231,12 @@ class Bag:
         return iter(self.rows)
 
     def __add__(self, other: Bag) -> Bag:
-        """The union of bags: occurrences add up."""
+        """The union: occurrences are added."""
         assert self.variables == other.variables
         return Bag(self.variables, self.rows + other.rows)
 
     def __sub__(self, other: Bag) -> Bag:
-        """Occurrences of self that other does not have; never fewer than none."""
+        """The difference: occurrences are subtracted, down to zero."""
         assert self.variables == other.variables
         return Bag(self.variables, (self.counts - other.counts).elements())
 
@@ -251,7 +251,7 @@ class Bag:
         return html_table(counted(len(self.rows), "row"), self.variables, self.rows, len(self.rows))
 
     def bindings(self) -> Iterator[dict[str, Term]]:
-        """Each row as variable -> term, unbound variables left out."""
+        """The rows as variable -> term, without unbound variables."""
         for row in self.rows:
             yield {name: term for name, term in zip(self.variables, row, strict=True) if term is not None}
 
@@ -262,7 +262,7 @@ class Bag:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Bag:
-        """Reads a SPARQL 1.1 Query Results JSON object. Raises ValueError when it is not one."""
+        """The bag of a SPARQL 1.1 Query Results JSON object. Raises ValueError for anything else."""
         try:
             variables = list(document["head"]["vars"])
             rows = [
