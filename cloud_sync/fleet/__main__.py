@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GatewayError as error:
         said = str(error)
     except OSError as error:
-        said = f"{error.filename}: {error.strerror}; name another place, or see to its rights and its disk"
+        said = f"{error.filename}: {error.strerror}; use another path, or check its permissions and its disk"
         if error.filename is None:
             raise
     except ModuleNotFoundError as error:

@@ -159,7 +159,7 @@ def _introduce(story: Story, configuration: Configuration, addresses: Addresses,
     story.note("  sensor --MQTT--> gateway: triples, subscriptions, application --CoAP--> lamp\n")
     story.note(f"  broker     mqtt://{mqtt.host}:{mqtt.port}{' (embedded)' if embedded else ''}")
     story.note(addresses.table())
-    story.note(f"  A lamp is lit when somebody comes, and put out when nobody came for {OFF_AFTER_S} s. Ctrl-C ends.\n")
+    story.note(f"  Presence switches a lamp on; {OFF_AFTER_S} s without presence switch it off. Ctrl-C stops.\n")
 
 
 async def _play(
@@ -168,7 +168,7 @@ async def _play(
     mqtt = configuration.settings.mqtt
     async with EngineClient(addresses.subscribe, name="demo") as client:
         await client.update(description(configuration.settings.gateway.base_iri, street))
-        story.tell("gateway", "knows the street: 10 posts with their lamps")
+        story.tell("gateway", "has the street: 10 posts with their lamps")
         with sensors(mqtt.host, mqtt.port) as published:
             scene = _Scene(story, published)
             tasks = [
@@ -202,13 +202,13 @@ class _Scene:
     def _arrive(self, post: int) -> None:
         self._came[post] = now()
         self._sensors.presence(post, True)
-        self._story.tell("sensor", f"post {post}: somebody is here")
+        self._story.tell("sensor", f"post {post}: presence")
 
     def _leave(self, post: int) -> None:
         left = now()
         self._left[post] = left
         self._sensors.presence(post, False)
-        self._story.tell("sensor", f"post {post}: nobody is here", f"off in {OFF_AFTER_S} s, if so still")
+        self._story.tell("sensor", f"post {post}: no presence", f"off in {OFF_AFTER_S} s, if still so")
         check = asyncio.create_task(self._tell_if_kept_on(post, left))
         self._checks.add(check)
         check.add_done_callback(self._checks.discard)

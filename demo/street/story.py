@@ -46,15 +46,15 @@ class Story:
         self.note()
         if self.lit_ms:
             self.note(
-                f"  lit          {len(self.lit_ms):3} times; from reading to acknowledged lamp "
+                f"  switched on  {len(self.lit_ms):3} times; from reading to acknowledged lamp "
                 f"{statistics.median(self.lit_ms):.1f} ms (median), {max(self.lit_ms):.1f} ms (slowest)"
             )
         if self.put_out_s:
             self.note(
-                f"  put out      {len(self.put_out_s):3} times; "
+                f"  switched off {len(self.put_out_s):3} times; "
                 f"{statistics.median(self.put_out_s):.3f} s after the last presence (median)"
             )
-        self.note(f"  kept on      {self.kept_on:3} times because somebody came back in time (event negation)")
+        self.note(f"  kept on      {self.kept_on:3} times, because presence returned in time (event negation)")
         good = bool(self.lit_ms and self.put_out_s)
-        self.note("  The lamps were lit and put out." if good else "  No lamp was both lit and put out.")
+        self.note("  The lamps were switched on and off." if good else "  No lamp was switched on and off.")
         return good

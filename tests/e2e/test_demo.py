@@ -35,4 +35,4 @@ def test_demo_lights_lamps_and_puts_them_out() -> None:
 def test_demo_that_is_too_short_fails() -> None:
     played = demo("2")
     assert played.returncode == 1, played.stdout + played.stderr
-    assert "No lamp was both lit and put out" in played.stdout
+    assert "No lamp was switched on and off" in played.stdout
