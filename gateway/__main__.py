@@ -103,7 +103,7 @@ def _configuration(options: argparse.Namespace) -> Configuration:
 
 
 def _started(options: argparse.Namespace) -> Configuration:
-    """The configuration of a process that starts, which logs as it says."""
+    """The configuration of a process that starts; sets its log level."""
     configuration = _configuration(options)
     _set_log_level(options, configuration.settings)
     return configuration
@@ -125,11 +125,11 @@ def _run(options: argparse.Namespace) -> int:
     share_heap()
     small_tls_buffers()
     allow_files(configuration.settings)
-    faulthandler.enable()  # the watchdog ends a gateway that hangs by SIGABRT, and then its log says where it hung
+    faulthandler.enable()  # the watchdog ends a stalled gateway by SIGABRT, which logs its stacks
 
     def reread() -> Settings:
         again = _configuration(options)
-        if again.unread:  # it is this process that would have to read it
+        if again.unread:  # this process has to read it
             raise ConfigurationError(again.unread)
         if again.applications != configuration.applications:
             logger.warning("configuration changes need a restart", keys="apps")
@@ -200,7 +200,7 @@ def _sync_context(options: argparse.Namespace) -> Context:
 
 
 def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
-    """What the running gateway lists at the path of that name: its answer, the list, and how many there are in all.
+    """The list of the running gateway at the path of that name: its answer, the list, and the total.
 
     Raises UpstreamError.
     """
@@ -244,13 +244,13 @@ def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """What a client wrote, cut and without escape sequences."""
+    """A text of a client, shortened and without escape sequences."""
     text = "".join(character if character.isprintable() else " " for character in text)
     return text if len(text) <= _TEXT_CHARACTERS_MAX else f"{text[: _TEXT_CHARACTERS_MAX - 1]}…"
 
 
 def _span(seconds: float) -> str:
-    """Days, hours, minutes and seconds, as people write them: 1d 02:03:04, or with a minus what is over."""
+    """Days, hours, minutes and seconds, such as 1d 02:03:04; with a minus for the past."""
     whole = round(abs(seconds))
     days, clock = divmod(whole, 86_400)
     text = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"

@@ -1,4 +1,4 @@
-"""Where a running gateway is found: URLs, and the Unix sockets of secure mode."""
+"""The addresses of a running gateway: URLs, and the Unix sockets of secure mode."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lamplighter.gateway.settings import Settings
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a running gateway is to be found.
+    """The addresses of a running gateway.
 
-    What has a default is there in secure mode only. fingerprint: of the authority's certificate; http_here,
-    subscribe_here: the Unix sockets for processes of this machine.
+    Members with a default exist in secure mode only. fingerprint: of the authority's certificate; http_here,
+    subscribe_here: the Unix sockets for local processes.
     """
 
     query: str
@@ -31,7 +31,7 @@ class Addresses:
 
     @property
     def here(self) -> str:
-        """The address to subscribe at for processes of this machine."""
+        """The address where local processes subscribe."""
         return self.subscribe_here or self.subscribe
 
     def table(self) -> str:
@@ -53,12 +53,12 @@ def plain_addresses(settings: Settings, http_port: int, websocket_port: int) -> 
 
 
 def in_url(host: str) -> str:
-    """A host as URLs have it: an IPv6 address in brackets."""
+    """A host for a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def local_url(settings: Settings, data: Path) -> str:
-    """Where processes of this machine subscribe."""
+    """The URL where local processes subscribe."""
     if settings.security.enabled:
         return f"{UNIX}{socket_paths(settings, data)[1]}"
     return plain_addresses(settings, settings.http.port, settings.websocket.port).subscribe

@@ -1,4 +1,4 @@
-"""The clocks of the machine: wall time and whether to believe it, and CLOCK_BOOTTIME, which nobody steps."""
+"""The clocks of the machine: wall time and whether it is trusted, and CLOCK_BOOTTIME, which is never stepped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """What the gateway asks of time. boot: an id that changes with each start of the machine."""
+    """The clocks that the gateway needs. boot: an id that changes with each start of the machine."""
 
     boot: str
 
@@ -24,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def boottime_us(self) -> int:
-        """Microseconds since the machine started, suspension counted in."""
+        """Microseconds since the machine started, including suspension."""
         ...
 
     def trusted(self) -> bool:

@@ -1,7 +1,7 @@
-"""The only place that changes files under the data folder: a handful of operations, and what is made of them.
+"""The only module that changes files under the data folder: basic operations, and combinations of them.
 
-What a power cut may leave is decided by the order of these operations, so tests put a disk in their place
-that loses power between any two of them. Reading needs no such care and goes to the files directly.
+The order of these operations decides what a power cut leaves, so tests replace them by a disk that loses power between
+any two of them. Reading goes to the files directly.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TEMPORARY = ".new"
-"""Ends the names of files that are not whole yet; a start removes them."""
+"""Suffix of incomplete files; a start removes them."""
 
 
 class Disk:
-    """The file system. Every method may raise OSError; what it was to change is then as before, or partly done.
+    """The file system. Every method may raise OSError; its change is then not done, or partly done.
 
     Contents are durable after `sync`, names (created, renamed, removed) after `sync_folder` of their folder.
     """
 
     def make_folder(self, path: Path) -> None:
-        """Also the folders above it; nothing happens when it is there."""
+        """Creates it and the folders above it; no effect if it exists."""
         path.mkdir(parents=True, exist_ok=True)
 
     def create(self, path: Path) -> int:
-        """A new file, to be written at its end; its descriptor. A file of that name is emptied."""
+        """The descriptor of a new file, for append. An existing file is truncated."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(self, file: int, data: bytes) -> int:
-        """Appends; how many of the bytes were taken."""
+        """Appends; returns how many bytes were written."""
         return os.write(file, data)
 
     def sync(self, file: int) -> None:
@@ -44,16 +44,16 @@ class Disk:
         os.close(file)
 
     def rename(self, source: Path, target: Path) -> None:
-        """In one step; what was there under the name is gone."""
+        """Atomic; replaces a file of that name."""
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """A second name for a file; what was there under the name is gone."""
+        """A second name for a file; replaces a file of that name."""
         target.unlink(missing_ok=True)
         target.hardlink_to(source)
 
     def remove(self, path: Path) -> None:
-        """Nothing happens when there is no such file."""
+        """No effect if there is no such file."""
         path.unlink(missing_ok=True)
 
     def sync_folder(self, path: Path) -> None:
@@ -63,10 +63,10 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    # --- made of these ---
+    # --- combinations ---
 
     def write_all(self, file: int, data: bytes) -> None:
-        """Appends all of it. Raises OSError; then part of it may be there."""
+        """Appends all of it. Raises OSError; then part of it may be written."""
         written = self.write(file, data)
         while written < len(data):
             more = self.write(file, data[written:])
@@ -75,7 +75,7 @@ class Disk:
             written += more
 
     def write_file(self, path: Path, content: Iterable[bytes]) -> None:
-        """A whole file under its name, or none: written under another one, synced, renamed; durable on return."""
+        """Writes a file atomically: under a temporary name, synced, renamed. Durable on return."""
         temporary = path.with_name(path.name + TEMPORARY)
         try:
             file = self.create(temporary)

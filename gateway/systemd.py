@@ -1,7 +1,7 @@
-"""What systemd and a service tell each other: readiness, progress, sockets, credentials, lines of the journal.
+"""The interface to systemd: readiness, progress, sockets, credentials, journal.
 
 No library: datagrams and inherited files, as sd_notify(3), sd_listen_fds(3), systemd.exec(5) and systemd's "Journal
-Native Protocol" describe them. The environment variables read here are systemd's own; without them nothing is done.
+Native Protocol" describe them. The environment variables read here are systemd's own; without them, nothing happens.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from lamplighter.engine.log_events import Event
 
 _FIRST_SOCKET = 3
 _EXTENSION_S = 120
-"""What a start may take longer each time that it gets on."""
+"""Extra time of a start for each sign of progress."""
 _RECORDS_EACH = 1000
 _SAY_S = 1.0
 _JOURNAL = Path("/run/systemd/journal/socket")
 _JOURNAL_SEND_S = 1.0
 _MESSAGE_CHARACTERS_MAX = 32_768
-"""A datagram takes 200 KiB by default; what is cut is the end of a long traceback."""
+"""A datagram holds 200 KiB by default; the end of a long traceback is cut."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """A socket that systemd listens on and that this process is to serve. name: `FileDescriptorName=` of its unit."""
+    """A socket that systemd opened for this process. name: `FileDescriptorName=` of its unit."""
 
     name: str
     socket: socket.socket
 
     @property
     def place(self) -> str:
-        """Where it listens, for people."""
+        """Its address, for people."""
         address = self.socket.getsockname()
         if not isinstance(address, tuple):
             return str(address)
@@ -49,9 +49,9 @@ class Passed:
 
 
 class Supervisor:
-    """systemd as a service sees it. environment: that of the process, {} for nobody who supervises.
+    """The supervisor of a service. environment: of the process, {} without a supervisor.
 
-    watchdog_s: after how long without `alive` the service is killed, None for never.
+    watchdog_s: the time without `alive` after which the service is killed, None for no limit.
     """
 
     def __init__(
@@ -72,37 +72,37 @@ class Supervisor:
 
     @property
     def active(self) -> bool:
-        """Whether there is somebody to tell."""
+        """Whether there is a supervisor."""
         return bool(self._address)
 
-    # --- what the service says ---
+    # --- to systemd ---
 
     def ready(self, status: str) -> None:
-        """All is served; also after a reload."""
+        """The service is ready; also the end of a reload."""
         self._tell("READY=1", f"STATUS={status}")
 
     def status(self, text: str) -> None:
-        """A line for people, in `systemctl status`."""
+        """The status text in `systemctl status`."""
         if text != self._said:
             self._said = text
             self._tell(f"STATUS={text}")
 
     def alive(self) -> None:
-        """There has been progress."""
+        """Feeds the watchdog."""
         if self.watchdog_s is not None:
             self._tell("WATCHDOG=1")
 
     def reloading(self) -> None:
-        """The configuration is read again; `ready` ends it."""
+        """A reload begins; `ready` ends it."""
         self._said = ""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str) -> None:
-        """What is under way is ended."""
+        """The service stops."""
         self._tell("STOPPING=1", f"STATUS={status}")
 
     def recovering(self, records: int) -> None:
-        """So many records of the change log were taken up; a start that gets on has the time that it needs."""
+        """Reports the number of replayed records, and extends the time limit of the start."""
         if records % _RECORDS_EACH == 0 and (now := self._monotonic()) - self._said_at >= _SAY_S:
             self._said_at = now
             self._tell(f"EXTEND_TIMEOUT_USEC={_EXTENSION_S * 1_000_000}")
@@ -116,10 +116,10 @@ class Supervisor:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
             telling.sendto(text.encode(errors="replace"), place)
 
-    # --- what the service is given ---
+    # --- from systemd ---
 
     def sockets(self) -> list[Passed]:
-        """The sockets that systemd listens on for this process; to be asked for once."""
+        """The sockets that systemd opened for this process; to be called once."""
         count = self._environment.get("LISTEN_FDS", "")
         if self._environment.get("LISTEN_PID") != str(self._pid) or not count.isdecimal():
             return []
@@ -184,7 +184,7 @@ def fields(record: logging.LogRecord) -> dict[str, str]:
 
 
 def priority(level: int) -> int:
-    """syslog(3)'s for one of logging's."""
+    """The priority of syslog(3) for a level of logging."""
     bounds = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
     return next((found for bound, found in bounds if level >= bound), 7)
 
@@ -196,7 +196,7 @@ class JournalHandler(logging.Handler):
         super().__init__()
         self.constant: dict[str, str] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.settimeout(_JOURNAL_SEND_S)  # a journal that hangs holds up nobody for long
+        self._socket.settimeout(_JOURNAL_SEND_S)  # a journal that hangs blocks the process only briefly
         self._path = str(path)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -225,7 +225,7 @@ class JournalHandler(logging.Handler):
             self._otherwise(record)
 
     def _otherwise(self, record: logging.LogRecord) -> None:
-        """The journal takes nothing by its socket: by standard error, where it may be away as well."""
+        """Writes to standard error, where the socket of the journal fails."""
         with suppress(Exception):
             sys.stderr.write(PrefixFormatter().format(record) + "\n")
 
@@ -242,7 +242,7 @@ def _field(name: str, value: str) -> bytes:
 
 
 class PrefixFormatter(logging.Formatter):
-    """For standard error as the journal reads it: each line has its priority in front (sd-daemon(3))."""
+    """For a journal that reads standard error: each line begins with its priority (sd-daemon(3))."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = priority(record.levelno)
@@ -250,16 +250,16 @@ class PrefixFormatter(logging.Formatter):
 
 
 def mark_lines(**constant: str) -> None:
-    """Has all lines of this process in the journal carry these fields from now on."""
+    """Adds these fields to all journal entries of this process."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, JournalHandler):
             handler.constant.update(constant)
 
 
 def journal_handler(environment: Mapping[str, str], descriptor: int = 2) -> logging.Handler | None:
-    """How to log where standard error is the journal, None where it is not.
+    """The handler where standard error is the journal, None where it is not.
 
-    environment: JOURNAL_STREAM says which file the journal has connected, since output may have been sent elsewhere.
+    environment: JOURNAL_STREAM names the file that the journal has connected, since output may be redirected.
     """
     stream = environment.get("JOURNAL_STREAM", "")
     try:
@@ -276,7 +276,7 @@ def journal_handler(environment: Mapping[str, str], descriptor: int = 2) -> logg
 
 
 def set_up_logging(environment: Mapping[str, str]) -> None:
-    """Has this process log to the journal where that reads it, else to standard error with the time."""
+    """Makes this process log to the journal if it is connected, else to standard error with the time."""
     journal = journal_handler(environment)
     logging.basicConfig(
         level=logging.INFO,

@@ -1,4 +1,4 @@
-"""Backups: a snapshot file, made by the running gateway or from the data folder of one that does not run."""
+"""Backups: a snapshot file, made by a running gateway or from the data folder of a stopped one."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def checked(path: Path) -> Backup:
 
 
 def save(path: Path, chunks: Iterable[bytes]) -> Backup:
-    """Writes a backup under another name, has it on the disk, checks it, and gives it its name.
+    """Writes a backup under a temporary name, syncs it, checks it, and renames it.
 
-    Raises ChangeLogError, ConfigurationError, and whatever `chunks` raises; then nothing is there under the name, or
-    what was there before.
+    Raises ChangeLogError, ConfigurationError, and the errors of `chunks`; then a file of that name is unchanged.
     """
     disk = Disk()
     temporary = path.with_name(path.name + TEMPORARY)
@@ -70,9 +69,9 @@ def save(path: Path, chunks: Iterable[bytes]) -> Backup:
 
 
 def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[bytes]:
-    """A backup of a data folder that no gateway uses, as `save` wants it. Nothing is written there.
+    """A backup of a data folder that no gateway uses, for `save`. Nothing is written there.
 
-    told: is given what had to be passed over. Raises ConfigurationError when a gateway is at work there, or
+    told: called with each file that was skipped. Raises ConfigurationError when a gateway uses the folder, or
     ChangeLogError.
     """
     history = History(data, clock)
@@ -92,7 +91,7 @@ def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[b
             boottime_us=clock.boottime_us(),
         )
         state = msgspec.json.encode(replay.state())
-        out = io.BytesIO()  # compressed, and so a small part of what is in memory already
+        out = io.BytesIO()  # compressed, and so small beside the dataset in memory
         snapshots.write(out, head, replay.engine.store.graphs(), state, replay.engine.snapshot())
         yield out.getvalue()
 

@@ -1,7 +1,7 @@
-"""Reads the past from a data folder: records from one to another, and what the gateway knew at any of them.
+"""Reads the past from a data folder: ranges of records, and the state of the gateway at any record.
 
-Nothing is written and no lock is needed: a gateway may be at work in the folder, so that segments are sealed and go
-while they are read. A place is (epoch, sequence), the name of a record for ever, written ``1/17``.
+Nothing is written and no lock is needed. A gateway may use the folder, so segments may be sealed or removed while they
+are read. A place is (epoch, sequence), the permanent name of a record, written ``1/17``.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.knowledge import Knowledge, Known
 from lamplighter.gateway.state.resumption import Retained, outlives_process, seen
 
-_TRIES = 100  # so often may files go under our hands before one record more was read
+_TRIES = 100  # how often files may disappear without one more record being read
 _PLACE = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 
 
-# --- what was known ---------------------------------------------------------------------------------------
+# --- state ------------------------------------------------------------------------------------------------
 
 
 class _Subscriptions:
@@ -68,15 +68,15 @@ class _Subscriptions:
         if self._wanted and outlives_process(followed.sparql):
             access = Access(FULL.read, FULL.write, seen(followed))
             graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
-            with suppress(Exception):  # a start passes over it, too
+            with suppress(Exception):  # a start skips it, too
                 self._handles[followed.spuid] = self._engine.subscribe(followed.sparql, access=access, **graphs).spuid
 
 
 class Replay:
-    """What a gateway knew at a record, but for its subscriptions.
+    """The state of a gateway at a record, without its subscriptions.
 
-    clock: of the machine that asks; subscriptions: whether the resumable ones are followed all the same, to see that
-    they can be.
+    clock: of the machine that asks; subscriptions: whether the resumable ones are followed as well, to check that they
+    can be.
     """
 
     def __init__(self, clock: Clock, *, subscriptions: bool = False) -> None:
@@ -94,7 +94,7 @@ class Replay:
         return self._knowledge.delayed
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
-        """Begins anew with what a snapshot has. Raises what reading it does; then there is nothing."""
+        """Replaces the state by a snapshot. Raises the errors of reading it; then the state is empty."""
         self._clear()
         graphs = head.graphs.created if head.graphs else ()
         try:
@@ -106,7 +106,7 @@ class Replay:
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
-        """Takes in the next record."""
+        """Follows the next record."""
         self._knowledge.follow(record)
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
@@ -115,7 +115,7 @@ class Replay:
         self.place = place_of(record)
 
     def state(self) -> Known:
-        """As a snapshot has it."""
+        """The state, for a snapshot."""
         return self._knowledge.state()
 
 
@@ -136,7 +136,7 @@ _stamp = msgspec.json.Decoder(_Stamp).decode
 
 @dataclass(frozen=True)
 class Found:
-    """The last record at or before a time. doubt: why that may not be when it was, "" if nothing speaks against it."""
+    """The last record at or before a time. doubt: why its time may be wrong, "" if there is no reason."""
 
     place: Place
     ts: str
@@ -173,7 +173,7 @@ class History:
         return None
 
     def place(self, text: str) -> Place:
-        """The place that a person means by ``1/17``, or by ``17``: then the newest epoch that has such a record.
+        """The place for ``1/17``, or for ``17``: then in the newest epoch that has such a record.
 
         Raises ChangeLogError.
         """
@@ -224,7 +224,7 @@ class History:
 
     @staticmethod
     def _good_lines(segment: Segment) -> list[bytes] | None:
-        """None if it went meanwhile."""
+        """None if it was removed in the meantime."""
         try:
             return list(CheckedLines(segment, ends(segments(segment.path.parent)).get(segment.name.epoch)))
         except ChangeLogError as error:
@@ -237,8 +237,8 @@ class History:
     def records(self, after: Place | None = None, to: Place | None = None) -> Iterator[Record]:
         """The records behind one place, up to another one with it.
 
-        after: None for all that are kept. Raises ChangeLogError where records are damaged or went; those before are
-        given out. What cannot be read at the end of the log is passed over if it may be a write that was cut short.
+        after: None for all that are kept. Raises ChangeLogError where records are damaged or removed, after those
+        before. An unreadable end of the log is skipped if it may be an interrupted write.
         """
         position = after
         begun = after is not None
@@ -259,7 +259,7 @@ class History:
             except ChangeLogError as error:
                 if not isinstance(error.__cause__, FileNotFoundError) or tries == _TRIES:
                     raise
-                tries += 1  # it was sealed, or went to make room
+                tries += 1  # it was sealed, or removed to free space
                 position = position if begun else None
                 continue
             if reader.damage is not None and (to is None or position < to):
@@ -283,7 +283,7 @@ class History:
     def newest(
         self, count: int, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
     ) -> list[Record]:
-        """The last records that are wanted, oldest first, of those that `records` gives. Raises ChangeLogError."""
+        """The last wanted records of those from `records`, oldest first. Raises ChangeLogError."""
         back = 1
         while True:
             found = self.segments()
@@ -305,10 +305,10 @@ class History:
         return found[0].begin == (1, 1) if found else not self.snapshots()
 
     def replay(self, to: Place | None = None, passed_over: Callable[[ChangeLogError], None] | None = None) -> Replay:
-        """What was known at a record; None: at the last one that can be read.
+        """The state at a record; None: at the last readable one.
 
-        passed_over: is told of damaged snapshots, which do no harm if an older one is there, and for None of damage
-        in the log. Raises ChangeLogError, which names the oldest record that can be asked for.
+        passed_over: called with damaged snapshots, which do no harm if there is an older one, and for None with damage
+        in the log. Raises ChangeLogError, which names the oldest record that can be restored.
         """
         replay = Replay(self._clock)
         tell = passed_over or (lambda error: None)
@@ -332,7 +332,7 @@ class History:
         return replay
 
     def _follow(self, replay: Replay, record: Record) -> None:
-        """Raises StoreError for a record that cannot be applied, whatever the trouble."""
+        """Raises StoreError for a record that cannot be applied, whatever the error."""
         try:
             replay.follow(record)
         except Exception as error:
@@ -342,7 +342,7 @@ class History:
             ) from error
 
     def _begun(self, replay: Replay, to: Place | None, tell: Callable[[ChangeLogError], None]) -> bool:
-        """Begins with the nearest snapshot that is whole, or with nothing where the log has everything."""
+        """Begins with the nearest complete snapshot, or with an empty state where the log has everything."""
         for snapshot in reversed(self.snapshots()):
             if to is not None and snapshot.place > to:
                 continue
@@ -356,7 +356,7 @@ class History:
         return self.complete()
 
     def oldest(self) -> Place | None:
-        """The oldest record at which the state can be had."""
+        """The oldest record whose state can be restored."""
         if self.complete():
             return self.first()
         for snapshot in self.snapshots():

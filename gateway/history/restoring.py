@@ -1,9 +1,8 @@
 """Restores a backup while the gateway runs.
 
-A fork compares the backup with the dataset, while updates go on; the difference, corrected by what was committed
-meanwhile, is one commit, so that subscribers are told exactly what changed. The delayed updates of the backup take the
-place of those that were pending. Request ids, applications and resumable subscriptions stay as they are: they belong to
-the clients of now.
+A fork compares the backup with the dataset, while updates continue. The difference, corrected by the commits in the
+meantime, is one commit, so subscribers are notified of the exact change. The delayed updates of the backup replace the
+pending ones. Request ids, applications and resumable subscriptions do not change: they belong to current clients.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from lamplighter.gateway.state.knowledge import known
 from lamplighter.gateway.workers.ad_hoc import Answer
 
 KIND = "restore"
-"""The cause of the records that a restore brings about; its id is gateway, epoch and sequence of the backup."""
+"""The cause of the records of a restore; its id is gateway, epoch and sequence of the backup."""
 RESTORE_BYTES_MAX = 1024 * 1024 * 1024
-"""A larger backup is not taken in."""
+"""A larger backup is refused."""
 _ERROR_CHARACTERS_MAX = 500
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of what the fork says. place: only on the last one; error: instead of everything, code and description."""
+    """A line of the output of the fork. place: only on the last one; error: code and description, then alone."""
 
     removed: tuple[Quad, ...] = ()
     added: tuple[Quad, ...] = ()
@@ -69,7 +68,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Difference:
-    """What makes the state that a fork saw that of a backup. timers: the delayed updates to set."""
+    """The change from the state of a fork to that of a backup. timers: the delayed updates to set."""
 
     place: str
     delta: QuadDelta
@@ -83,7 +82,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did."""
+    """The result of a restore."""
 
     place: str
     sequence: int
@@ -94,12 +93,12 @@ class Restored:
 
 
 def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> Callable[[BinaryIO], None]:
-    """What writes `Part`s: how the dataset differs from a backup. Meant for a fork, which need not open any file.
+    """The work of a fork that writes `Part`s: the difference between the dataset and a backup. It opens no file.
 
-    pending_max: one delayed update more is told of, since then all are refused; now: by the wall clock.
+    pending_max: reading stops at one more delayed update, since then all are refused; now: by the wall clock.
     Raises ChangeLogError when the backup cannot be read.
     """
-    # The mapping stays when its file is closed, or removed. There is none of an empty file.
+    # The mapping outlives its file. An empty file cannot be mapped.
     try:
         with path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else io.BytesIO()
@@ -113,10 +112,10 @@ def _compare(path: Path, content: Content, engine: Engine, pending_max: int, now
         for part in _parts(path, content, engine, pending_max, now):
             out.write(msgspec.json.encode(part) + b"\n")
     except MemoryError:
-        raise  # nothing is wrong with the backup
+        raise  # the backup is valid
     except GatewayError as error:
         out.write(msgspec.json.encode(Part(error=_cut(str(error)))) + b"\n")
-    except Exception as error:  # whatever a forged file does to those who read it, that is why it is refused
+    except Exception as error:  # a forged file may cause any error; it is refused
         out.write(msgspec.json.encode(Part(error=_cut(f"{path}: it cannot be restored: {error!r}"))) + b"\n")
 
 
@@ -127,7 +126,7 @@ def _cut(text: str) -> str:
 def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime) -> Iterator[Part]:
     head, batches = read_snapshot(path, content=content)
     names = head.graphs.created if head.graphs else ()
-    # A store of its own makes terms canonical, whoever wrote them. Nothing is said before the file was read to its end.
+    # A separate store makes the terms canonical. Nothing is written before the file was read to its end.
     wanted = QuadStore()
     try:
         engine.store.check(Quad("<urn:s>", "<urn:p>", "<urn:o>", name) for name in names)
@@ -150,7 +149,7 @@ def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: 
 
 
 def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
-    """What is in these and not in those, in batches."""
+    """The quads that are only in the first argument, in batches."""
     for batch in these.batches():
         missing = tuple(quad for quad, there in zip(batch, those.contains(batch), strict=True) if not there)
         if missing:
@@ -158,8 +157,8 @@ def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
 
 
 def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator[tuple[Quad, ...]]:
-    """The same quads. store: what they are meant for. Raises ValueError for one that is none, LimitExceededError for
-    terms that are too long or too deep."""
+    """The same quads. store: their target. Raises ValueError for an invalid one, LimitExceededError for terms that are
+    too long or too deep."""
     before = 0
     for batch in batches:
         store.check(batch)
@@ -169,8 +168,8 @@ def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator
 
 
 def _timers(head: Record, now: datetime) -> Iterator[Timer]:
-    """The delayed updates of a backup, with what they had left, under new ids. Raises ValueError for one that could not
-    have been asked for."""
+    """The delayed updates of a backup, with their remaining time, under new ids. Raises ValueError for one that no
+    request can create."""
     state = known(head).delayed
     boot = state.boot
     now_us = head.boottime_us if boot is None or boot.boot == head.boot else boot.uptime_us
@@ -192,7 +191,7 @@ def _timers(head: Record, now: datetime) -> Iterator[Timer]:
 
 
 async def difference(answer: Answer) -> Difference:
-    """What the fork said. Raises MalformedRequestError for a backup that is no good, StoreError if the fork failed."""
+    """The output of the fork. Raises MalformedRequestError for an invalid backup, StoreError if the fork failed."""
     removed: list[Quad] = []
     added: list[Quad] = []
     decoder = msgspec.json.Decoder(Part)
@@ -214,9 +213,9 @@ async def difference(answer: Answer) -> Difference:
 
 @contextlib.asynccontextmanager
 async def received(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
-    """A file with what comes in, for as long as it is needed; a start removes what a crash leaves.
+    """A temporary file with the received bytes; a start removes it after a crash.
 
-    Raises LimitExceededError, ChangeLogError when the disk does not take it.
+    Raises LimitExceededError, ChangeLogError when it cannot be written.
     """
     path = folder / f"restore-{uuid.uuid4().hex}{TEMPORARY}"
     size = 0

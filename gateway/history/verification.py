@@ -1,16 +1,16 @@
-"""Verifies a data folder: every segment, every snapshot, and that they tell the same story.
+"""Verifies a data folder: every segment, every snapshot, and that they agree.
 
-Nothing is written, and a gateway may be at work in the folder. What is checked:
+Nothing is written, and a gateway may use the folder. The checks:
 
 - a sealed segment against its seal (sha256, size, count, first, last) and the seal against the one before it;
 - each line against its checksum, its sequence against the one before it, over all segments and epochs;
 - a snapshot from end to end;
 - that each snapshot, with the records behind it, leads to the next one: quads, graphs, delayed updates, request ids and
-  applications. For that they are applied to a dataset in memory as a start does it, with the resumable subscriptions,
-  so that what is good is what the gateway can start from.
+applications. They are applied to a dataset in memory as at a start, with the resumable subscriptions, so that a good
+result means that the gateway can start.
 
-What no one can know from a file alone: the hash of a predecessor that went to make room; bits that zstd does not use,
-in a snapshot or in a segment that is not sealed yet: no record reads differently for them.
+Not checked: the hash of a predecessor that was removed to free space; bits that zstd does not use, in a snapshot or an
+unsealed segment, since no record depends on them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lamplighter.gateway.log.snapshots import Place, Snapshot, place_of, read_sn
 from lamplighter.gateway.state.knowledge import Known, known
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is read next, how many bytes were read, and how many there are in all."""
+"""Called with the next file, the bytes read, and the bytes of all files."""
 
 _TRIES = 100
 _SHOWN_MAX = 3
@@ -52,7 +52,7 @@ _LOST = f"put back the copy that was shipped, if there is one, and {_BACKUP}"
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that should not be. place: where in the file, or which records."""
+    """A problem. place: the position in the file, or the records."""
 
     path: Path
     place: str
@@ -65,7 +65,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What was found. notes: what people may want to know and is as it should be, such as gap records."""
+    """The result. notes: facts that are no problem, such as gap records."""
 
     gateway: str = ""
     segments: int = 0
@@ -82,8 +82,8 @@ class Report:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A segment that was read. last: the record behind which the next one is to go on; tail: what is wrong behind its
-    good records, "" for nothing."""
+    """A segment that was read. last: the record behind which the next one has to continue; tail: what is wrong behind
+    its good records, "" if nothing is."""
 
     segment: Segment
     seal: Seal | None
@@ -94,7 +94,7 @@ class _Checked:
 
 
 def verify(data: Path, clock: Clock, progress: Progress = lambda name, done, total: None) -> Report:
-    """Reads everything. clock: of this machine, which tells whether it went down since. Raises ConfigurationError."""
+    """Reads everything. clock: of this machine, to detect a restart. Raises ConfigurationError."""
     return _Verification(data, clock, progress).run()
 
 
@@ -146,7 +146,7 @@ class _Verification:
             self._problem(path, "", f"cannot be read: {error}", "write the `gw` of the records into it")
 
     def _check_gateway(self, path: Path, record: Record) -> None:
-        """Once: whether records are of this gateway."""
+        """Checks once whether the records are of this gateway."""
         if record.gw != self._report.gateway and not any(problem.path.name == "identity" for problem in self._problems):
             self._problem(
                 self._data / "identity",
@@ -174,13 +174,13 @@ class _Verification:
                             before = checked
                         reached, tries = segment.begin, 0
                 return
-            except FileNotFoundError:  # sealed, or gone to make room
+            except FileNotFoundError:  # sealed, or removed to free space
                 tries += 1
                 if tries > _TRIES:
                     raise
 
     def _check_segment(self, segment: Segment) -> _Checked:
-        """Everything that can be said of a segment alone, but for the tail of one that is not sealed."""
+        """Checks a segment by itself, except the tail of an unsealed one."""
         data = segment.path.read_bytes()
         seal_text = self._seal_text(segment) if segment.sealed else None
         end = ends(self._history.segments()).get(segment.name.epoch)
@@ -218,14 +218,14 @@ class _Verification:
                 self._problem(segment.path, "", f"{_behind(last)} it ends, not where its name says", _LOST)
         first = records[0] if records else None
         if name.last is not None:
-            # If it is damaged, that was told, and the others may be in order.
+            # Its damage was reported, and the others may be in order.
             last = name.epoch, name.last if end is None else min(name.last, end - 1)
         return _Checked(segment, seal, first, last, f"byte {offset}: {tail}" if tail else "", len(data) - offset)
 
     @staticmethod
     def _read(data: bytes, end: int | None = None) -> tuple[list[Record], str, int]:
-        """The good records, what is wrong behind them, and where. end: the first that is no part of the log any more,
-        if a recovery ended the epoch."""
+        """The good records, what is wrong behind them, and where. end: the first that is no longer part of the log, if
+        a recovery ended the epoch."""
         lines, records = FrameReader(data), list[Record]()
         for line in lines:
             try:
@@ -279,7 +279,7 @@ class _Verification:
         return seal
 
     def _check_order(self, before: _Checked | None, this: _Checked, first: Record) -> bool:
-        """Checks a segment against the one before it. False if it is no part of the log any more."""
+        """Checks a segment against the one before it. False if it is no longer part of the log."""
         if before is None:
             if this.segment.begin == (1, 1) and this.seal is not None and this.seal.previous is not None:
                 self._broken(this, None)
@@ -305,10 +305,10 @@ class _Verification:
                 f"the records behind {shown(before.last)} are missing{f' ({before.tail})' if before.tail else ''}",
                 _LOST,
             )
-        return True  # else they went to make room
+        return True  # else they were removed to free space
 
     def _still(self, segment: Segment) -> bool:
-        """Whether the records of a segment are there, under another name perhaps."""
+        """Whether the records of a segment exist, perhaps under another name."""
         return any(other.begin == segment.begin for other in self._history.segments())
 
     def _broken(self, this: _Checked, found: str | None) -> None:
@@ -318,7 +318,7 @@ class _Verification:
         self._problem(path, "", what, _LOST)
 
     def _check_strays(self) -> None:
-        """What a crash left of a sealing is told; the next start, or the gateway that runs, ends it."""
+        """Reports unfinished sealings; the next start or the running gateway ends them."""
         used = {segment.path for segment in self._history.segments()}
         for path in sorted(self._history.log.iterdir()):
             if segment_name(path.name) is not None and path not in used and path.exists():
@@ -334,7 +334,7 @@ class _Verification:
                 pass
         except ChangeLogError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                return False  # a newer one has taken its place
+                return False  # a newer one has replaced it
             self._problem(
                 snapshot.path,
                 "",
@@ -346,8 +346,8 @@ class _Verification:
         return True
 
     def _check_story(self, snapshots: list[Snapshot]) -> None:
-        """Replays from the oldest state that is known to the end, and compares with the snapshots on the way. Behind
-        damage, of which `_check_log` has told, it begins again with the next snapshot."""
+        """Replays from the oldest known state to the end, and compares with the snapshots on the way. Behind damage,
+        which `_check_log` has reported, it begins again with the next snapshot."""
         replay, rest = Replay(self._clock, subscriptions=True), snapshots
         begun = self._history.complete()
         while begun or rest:
@@ -372,8 +372,8 @@ class _Verification:
         self._judge_end(reader)
 
     def _follow(self, replay: Replay, rest: list[Snapshot]) -> tuple[list[Snapshot], LogReader | None]:
-        """Replays as far as records can be read. Returns the snapshots further on, and the reader that came to its
-        end, None if it did not."""
+        """Replays as far as records can be read. Returns the later snapshots, and the reader at its end, None if it did
+        not reach it."""
         reader = LogReader(self._history.log, *replay.place, self._clock.boot)
         ahead = deque(segment for segment in reader.segments if segment.begin > replay.place)
         try:
@@ -400,7 +400,7 @@ class _Verification:
         return self._passed(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
 
     def _passed(self, replay: Replay, rest: list[Snapshot], before: Place) -> list[Snapshot]:
-        """Compares the state with the snapshots that stand at it. Returns the others."""
+        """Compares the state with the snapshots of its place. Returns the others."""
         while rest and rest[0].place < before:
             self._compare(rest[0], replay)
             rest = rest[1:]
@@ -422,7 +422,7 @@ class _Verification:
         return True
 
     def _judge_end(self, reader: LogReader) -> None:
-        """What the next start would say of the end of the log."""
+        """Reports the end of the log as the next start would."""
         place = shown((reader.epoch, reader.sequence))
         for trouble in reader.torn:
             self._report.notes.append(
@@ -472,7 +472,7 @@ class _Verification:
 
 
 def _differences(snapshot: Engine, had: Known, replay: Replay) -> Iterator[str]:
-    """What a snapshot has otherwise than the replay."""
+    """The differences between a snapshot and the replay."""
     only = list(islice(_missing(snapshot, replay.engine), _SHOWN_MAX))
     lacks = list(islice(_missing(replay.engine, snapshot), _SHOWN_MAX))
     for quads, verb in ((only, "has"), (lacks, "lacks")):

@@ -26,10 +26,10 @@ from lamplighter.engine.terms import iri
 from lamplighter.gateway.settings.security import SecuritySettings
 
 Durability = Literal["fsync", "interval", "off"]
-"""fsync: nothing is acknowledged before it is on the disk, and a power cut loses nothing that was. interval: answered
-at once and synced every ``log.sync_interval_ms``, which is what a power cut may lose. off: never synced but at the
-end of a segment; a power cut may lose what the kernel held back, by its defaults half a minute. A killed process
-loses nothing under any of them."""
+"""fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
+at once and synced every ``log.sync_interval_ms``, which a power cut may lose. off: synced only at the end of a segment;
+a power cut may lose what the kernel has not written, by default half a minute. A killed process loses nothing under any
+of them."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -53,9 +53,9 @@ class GatewaySettings(GatewayKeys, frozen=True, forbid_unknown_fields=True):
 class HttpSettings(_Table, frozen=True):
     """``[http]``: the SPARQL protocol. Port 0 takes a free one.
 
-    idle_s: how long a client may take to send a request's head, not read its answer, or leave its connection unused;
-    a body may take a second more for each KiB. query_path and update_path may be the same; below graph_store_path each
-    IRI is a graph of its own.
+    idle_s: how long a client may take to send a request's head, to read nothing of its answer, or to leave its
+    connection idle; a body may take a second more for each KiB. query_path and update_path may be the same; below
+    graph_store_path each IRI is a graph of its own.
     """
 
     host: str = "127.0.0.1"
@@ -70,10 +70,10 @@ class HttpSettings(_Table, frozen=True):
 class WebsocketSettings(_Table, frozen=True):
     """``[websocket]``: subscriptions. Port 0 takes a free one.
 
-    ping_s: how often a client is asked whether it is there, and how long it may take to answer; compression: of
+    ping_s: interval of pings, and time limit of their answers; compression: of
     messages (RFC 7692), which costs more than it saves on a local network, since the same text is compressed for each
-    client; outbox_bytes_max: what may wait for one slow client before it is disconnected; unread_bytes_max: messages of
-    all network clients that are being received, above which the client with the most of them is disconnected.
+    client; outbox_bytes_max: bytes that may wait for one slow client before it is disconnected; unread_bytes_max:
+    unread messages of all network clients, above which the client with the most of them is disconnected.
     """
 
     host: str = "127.0.0.1"
@@ -88,7 +88,7 @@ class WebsocketSettings(_Table, frozen=True):
 
 
 class QuerySettings(_Table, frozen=True):
-    """``[query]``: limits of one ad-hoc query, which runs in a process of its own."""
+    """``[query]``: limits of one ad-hoc query, which runs in its own process."""
 
     time_ms_max: Positive = 30_000
     rows_max: Positive = 1_000_000
@@ -98,20 +98,20 @@ class QuerySettings(_Table, frozen=True):
 
 class StoreSettings(_Table, frozen=True):
     """``[store]``. path: folder of the dataset on disk, relative to the data folder; empty keeps it in memory, which is
-    faster and right for up to a million quads or so. The change log is the truth in either case."""
+    faster and suits up to about a million quads. The change log is the source of truth in either case."""
 
     path: str = ""
 
 
 class EngineSettings(_Table, frozen=True):
-    """``[engine]``. parallel: whether the next updates are executed while the records and notifications of those
-    before are on their way to the disk and to the subscribers."""
+    """``[engine]``. parallel: whether the next updates run while records and notifications of the previous ones are
+    written and sent."""
 
     parallel: bool = False
 
 
 class LimitSettings(_Table, frozen=True):
-    """``[limits]``: what one request may cost the engine's loop, where nothing can be cancelled.
+    """``[limits]``: the cost of one request in the engine's loop, which cannot cancel it.
 
     query_bytes_max: the text of a client's query or subscription, in UTF-8, which the loop reads; evaluation_ms_max:
     processor time of one evaluation, by the store or by a plan, for an update, or for a subscription at once or again;
@@ -133,8 +133,8 @@ class LimitSettings(_Table, frozen=True):
 class LogSettings(_Table, frozen=True):
     """``[log]``: the change log.
 
-    segment_bytes_max, segment_s_max: size and age at which a segment is ended and sealed; bytes_max: what log,
-    snapshots and damaged files may take on the disk together; snapshot_records: a snapshot is taken after so many
+    segment_bytes_max, segment_s_max: size and age at which a segment is ended and sealed; bytes_max: limit of log,
+    snapshots and damaged files on the disk together; snapshot_records: a snapshot is taken after so many
     records, or after a quarter of the number of quads if that is more; recovery: what to do after damage, ``strict``
     refuses to start.
     """
@@ -150,7 +150,7 @@ class LogSettings(_Table, frozen=True):
 class ResumeSettings(_Table, frozen=True):
     """``[resume]``: subscriptions that outlive their connections.
 
-    keep_s_max: how long one waits for a client that is away, whatever the client asks for; outbox_bytes_max,
+    keep_s_max: how long one is kept for an absent client, whatever the client asks for; outbox_bytes_max,
     bytes_max: notifications that are retained for one, and for all together.
     """
 
@@ -161,15 +161,15 @@ class ResumeSettings(_Table, frozen=True):
 
 
 class DelayedSettings(_Table, frozen=True):
-    """``[delayed]``. pending_max: how many delayed updates may be pending; missed: what becomes of one that was due
-    while the gateway was off, unless it says so itself."""
+    """``[delayed]``. pending_max: how many delayed updates may be pending; missed: the policy for one that was due
+    while the gateway was off, unless its request has another."""
 
     pending_max: Positive = 100_000
     missed: Missed = "run"
 
 
 class QuotaSettings(_Table, frozen=True):
-    """``[quotas]``: what one client may use of what all share (`gateway.state.quotas`).
+    """``[quotas]``: limits of one client on shared resources (`gateway.state.quotas`).
 
     delayed_max, delayed_bytes_max: its pending delayed updates and their texts; subscriptions_max, resumable_max: its
     subscriptions over all connections, and those of them that outlive these; connections_max: at each gate;
