@@ -199,16 +199,17 @@ class QueryResult:
 class Engine:
     """A dataset and the subscriptions on it; each commit updates both.
 
-    clock: the time for NOW(). new_identifier: returns labels for new blank nodes; letters and
-    digits only.
-    store_path: folder of the dataset, which is in memory without (`QuadStore`, which also says what is raised).
-    delta_quads_max: quads that the templates of one update make at most, to be deleted and inserted. term_bytes_max:
-    bytes of the longest term that an update or a document may bring in, in N-Triples syntax and UTF-8.
-    evaluation_ms_max: what one evaluation by a plan may take. It is counted in units of work, and measured too where
-    a clock is lent: processor_time, in seconds. It does not bound what the store evaluates.
-    ends_costly: a subscription whose plan would take longer on a commit is ended, and `Commit.ended` tells of it;
-    otherwise the store evaluates it from then on, however long that takes.
-    slices: is told where a long work may be interrupted.
+    clock: the time for NOW(). new_identifier: returns labels for new blank nodes; letters and digits only.
+    store_path: folder of the dataset, None for memory; raises as `QuadStore`.
+    delta_quads_max: quads that the templates of one update may make. term_bytes_max: the longest term of an update or a
+    document, in bytes of N-Triples syntax in UTF-8.
+    evaluation_ms_max: the limit of one evaluation by a plan, counted in units of work, and also measured if there is a
+    clock: processor_time, in seconds. It does not limit evaluations by the store.
+    ends_costly: whether a subscription ends (`Commit.ended`) if its plan would exceed the limit in a commit; otherwise
+    the store evaluates it from then on, without a limit.
+    slices: called where long work may be interrupted.
+
+    It is one class because it is the interface of the library; each method delegates to one of the rooms.
     """
 
     def __init__(
@@ -556,18 +557,19 @@ class Engine:
         named_graphs: Sequence[Term] | None,
         access: Access,
     ) -> tuple[Sequence[Term | None] | None, Sequence[Term] | None]:
-        """The default and the named graphs that a query of a client is evaluated over now, None for all there are, as
-        `query_native` takes them. Raises AccessDeniedError, RequestSyntaxError.
+        """The default and named graphs of a client's query at this moment, as `query_native` takes them.
+
+        Each is None for all graphs. Raises AccessDeniedError, RequestSyntaxError.
         """
         if access.read.every:
             return default_graphs, named_graphs
         return dataset_of(sparql, default_graphs, named_graphs, access.read, "read").graphs(self._store.has_graph)
 
     def evaluations(self, sparql: str, *, access: Access = FULL) -> list[str]:
-        """The SELECT queries that the store would have to run for an update. Raises as `update`.
+        """The SELECT queries that the store would run for an update. Raises as `update`.
 
-        There are none for a shape that has a plan: plans count their work, and give up by themselves. Whoever cannot
-        wait for long makes sure of the others' cost before the engine is asked.
+        Empty if a plan serves the update: plans limit their own work. The store does not, so a caller that must not
+        block should test the cost of these queries first.
         """
         return self._updates.evaluations(sparql, access.read)
 
@@ -579,26 +581,26 @@ class Engine:
         named_graphs: Sequence[Term] | None = None,
         access: Access = FULL,
     ) -> str | None:
-        """The query that the store would run again and again for a subscription, None if a plan follows it."""
+        """The query that the store would run in each commit for a subscription, None if a plan follows it."""
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
         return self._subscriptions.evaluation(sparql, dataset)
 
     def flush(self) -> None:
-        """Brings the store up to date, which otherwise happens when it is read or when enough is waiting."""
+        """Writes the pending changes to the native store (`QuadStore.flush`)."""
         self._store.flush()
 
     def persist_native(self) -> None:
-        """Has on disk what was flushed so far; for a thread that is none of the engine's (`QuadStore`)."""
+        """Makes flushed changes durable. It may run in another thread (`QuadStore.persist_native`)."""
         self._store.persist_native()
 
     def persist(self) -> None:
-        """Has on disk all that was committed so far; nothing to do in memory. Blocks. Raises StoreError."""
+        """Makes all commits durable; does nothing for a dataset in memory. Blocks. Raises StoreError."""
         self.flush()
         self.persist_native()
 
     @property
     def cts(self) -> Cts:
-        """The index that matching and planning look things up in, for reading between two steps."""
+        """The index of matching and update plans, for reading between two steps."""
         return self._cts
 
     @property
@@ -611,9 +613,9 @@ class Engine:
         return self._store.dump(media_type)
 
     def close(self) -> None:
-        """Ends all subscriptions and lets go of the dataset; one on disk is up to date then and may be opened again.
+        """Ends all subscriptions, and closes the dataset after writing pending changes. The engine is empty afterwards.
 
-        Raises StoreError when it could not be brought up to date.
+        Raises StoreError if a change could not be written.
         """
         try:
             self._store.close()

@@ -56,6 +56,8 @@ class EngineClient:
     ca: file with the certificates to trust instead of the machine's. Entering the context does not wait for the
     gateway; requests wait until it is reachable. Raises ConfigurationError for a malformed url, an unreadable file, and
     tokens that would be sent unencrypted.
+
+    It is one class because requests, subscriptions and reconnects share the socket and the tables of pending messages.
     """
 
     def __init__(

@@ -100,12 +100,12 @@ class GenericClient:
         return await endpoint.query(text, **graphs)
 
     async def ask(self, name: str, row: Row = _NOTHING, /, **values: Any) -> bool:
-        """The result of an ASK query of the profile, likewise."""
+        """The result of an ASK query of the profile. Raises as `query`."""
         endpoint, text, graphs = await self._asked(name, row, values)
         return await endpoint.ask(text, **graphs)
 
     async def construct(self, name: str, row: Row = _NOTHING, /, **values: Any) -> list[Triple]:
-        """The triples that a CONSTRUCT or DESCRIBE query of the profile gives, likewise."""
+        """The triples of a CONSTRUCT or DESCRIBE query of the profile. Raises as `query`."""
         endpoint, text, graphs = await self._asked(name, row, values)
         return await endpoint.construct(text, **graphs)
 

@@ -31,15 +31,13 @@ units of the shape by street. The names of shared objects and of locals end in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lamplighter.engine.matching import aggregates, expressions
 from lamplighter.engine.matching.analysis import Unsupported
-from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.joins import JoinWriter
 from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, tuple_text
-from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
     Bgp,
     Constant,
@@ -65,19 +63,14 @@ from lamplighter.engine.work import Meter
 
 
 class Writer(JoinWriter):
-    """Writes the text of one function over an algebra tree. The parameters are those of `JoinWriter`."""
+    """Writes the text of one function over an algebra tree.
 
-    def __init__(
-        self,
-        cts: Cts,
-        hold: Callable[[Term | None, bool], None],
-        units: Units | None,
-        meter: Meter,
-        counted: Sequence[str] = (),
-    ) -> None:
-        super().__init__(cts, hold, units, meter, counted)
-        self._ambient: frozenset[Variable] = frozenset()
-        self._given: Node | None = None
+    It is one class because its methods, one for each kind of node, call each other recursively.
+    """
+
+    _ambient: frozenset[Variable] = frozenset()
+    """The variables of the solution around the EXISTS that is being written."""
+    _given: Node | None = None
 
     def given(self, node: Node) -> None:
         """Declares that the scope holds the solution of this node already, so that it is not evaluated."""

@@ -22,6 +22,8 @@ class JoinWriter(Source):
 
     hold: called with each predicate (None for all) that the text reads, and whether it looks up subjects by object.
     units: the units to join with; None for text that is given one unit's constants.
+
+    It is one class because each join chooses the next pattern, or the join with the units, by what is known so far.
     """
 
     def __init__(

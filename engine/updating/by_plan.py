@@ -207,7 +207,10 @@ class UpdatePlan:
         room: int,
         slices: Slices,
     ) -> tuple[QuadDelta, int]:
-        """The effect of one operation, and the number of quads that its templates made."""
+        """The effect of one operation, and the number of quads that its templates made.
+
+        It is one function because each further call would slow down every update.
+        """
         instantiate, matched, makes = function
         deletes: list[Quad] = []
         inserts: list[Quad] = []
