@@ -1,6 +1,4 @@
-"""Commands of a client: `query`, `update`, `subscribe`, and `register`, at this machine's gateway or at another
-endpoint.
-"""
+"""Client commands: `query`, `update`, `subscribe` and `register`, for this machine's gateway or another endpoint."""
 
 from __future__ import annotations
 
@@ -40,10 +38,10 @@ _FORMATS = {
     "tsv": "text/tab-separated-values",
     "turtle": "text/turtle",
 }
-"""What is asked for; the second choice is for queries that give graphs."""
+"""Requested media types; the second one is for queries that return graphs."""
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 _FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
-"""What is meant as the name of a file; no SPARQL looks like that."""
+"""Matches the name of a file; no SPARQL text looks like that."""
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -96,12 +94,12 @@ def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
         )
 
 
-# --- where to ------------------------------------------------------------------------------------------------
+# --- addresses -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Addresses:
-    """unix: path of the Unix socket that HTTP goes through. token: where tokens are to be had."""
+    """unix: path of the Unix socket for HTTP. token: URL of the token endpoint."""
 
     query: str
     update: str
@@ -111,7 +109,7 @@ class _Addresses:
 
 
 def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> _Addresses:
-    """Those of --url, else the profile's, else those of the gateway that runs with this configuration."""
+    """The addresses of --url, else the profile's, else those of the gateway with this configuration."""
     if options.url:
         return _addresses_at(options.url)
     if profile is not None and profile.host and options.config is None:
@@ -145,14 +143,14 @@ def _addresses_at(url: str) -> _Addresses:
     path = place.path.rstrip("/")
     if is_socket:
         return _Addresses(f"{http}/query", f"{http}/update", f"{socket}{path or '/subscribe'}", f"{http}/oauth/token")
-    if path:  # another endpoint's, for both
+    if path:  # another endpoint, for both
         return _Addresses(f"{http}{path}", f"{http}{path}", f"{socket}/subscribe", f"{http}/oauth/token")
     return _Addresses(f"{http}/query", f"{http}/update", f"{socket}/subscribe", f"{http}/oauth/token")
 
 
 @dataclass(frozen=True)
 class _OneToken:
-    """A token that somebody else got."""
+    """A token from a file."""
 
     value: str
 
@@ -188,7 +186,7 @@ def _endpoint(options: argparse.Namespace, addresses: _Addresses) -> SparqlEndpo
     )
 
 
-# --- what ----------------------------------------------------------------------------------------------------
+# --- texts ---------------------------------------------------------------------------------------------------
 
 
 def _request(options: argparse.Namespace, kind: str) -> tuple[Jsap | None, str]:
@@ -268,7 +266,7 @@ def _write(data: bytes) -> None:
 
 
 def _shown(media_type: str, data: bytes) -> str:
-    """An answer as people read it."""
+    """An answer as a table for people."""
     if media_type in GRAPH_MEDIA_TYPES:
         return "".join(sign if sign in "\n\t" or sign.isprintable() else printable(sign) for sign in data.decode())
     try:
@@ -281,7 +279,7 @@ def _shown(media_type: str, data: bytes) -> str:
 
 
 def _shown_bag(bag: Bag) -> str:
-    """Columns under their names, and how many rows there are."""
+    """Columns under their names, and the number of rows."""
     names = bag.variables
     rows = [tuple(cell(term) for term in row) for row in bag]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
@@ -290,7 +288,7 @@ def _shown_bag(bag: Bag) -> str:
 
 
 def cell(term: Term | None) -> str:
-    """A term as people write it, without what a terminal might take for a command."""
+    """A term in short form, without control sequences."""
     if term is None:
         return ""
     if is_blank(term):
@@ -311,7 +309,7 @@ def printable(text: str) -> str:
 
 
 def _update(options: argparse.Namespace) -> int:
-    if options.sparql.endswith(SUFFIX):  # no SPARQL text ends so
+    if options.sparql.endswith(SUFFIX):  # no SPARQL text ends like that
         return install_bundle(Path(options.sparql))
     profile, text = _request(options, "update")
     addresses = _addresses(options, profile, "update")
@@ -387,9 +385,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 class _Rows:
-    """Notifications as lines of columns, which become wider when they have to. A whole result has its names above
-    it.
-    """
+    """Notifications as lines of columns, which grow when needed. A whole result has its names above it."""
 
     def __init__(self, *, colours: bool) -> None:
         self._colours = colours

@@ -1,7 +1,7 @@
-"""Commands on what a gateway has written: `verify`, `log`, `backup`, `restore`, and on how it does: `status`.
+"""Commands on the data folder: `verify`, `log`, `backup`, `restore`; and on the health of a gateway: `status`.
 
-All of them work on the data folder while the gateway runs or does not, and change nothing in it; `restore` asks the
-running gateway to, and `status` asks it for its figures.
+They read the data folder, with or without a running gateway, and change nothing in it. `restore` calls the running
+gateway, and `status` asks it for its figures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
 
 DEFAULT_CONFIG = Path("lamplighter.toml")
 SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
-"""Where the package and `lamplighter install` put things; what is installed there finds its settings there."""
+"""The environment of the package and of `lamplighter install`, and the settings that go with it."""
 
 TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
 """The types of records in the log."""
@@ -46,7 +46,7 @@ _CHUNK = 64 * 1024
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
 Adder = Callable[..., argparse.ArgumentParser]
-"""Makes a command: of its name, its text and its function."""
+"""Makes a command from its name, its text and its function."""
 
 
 def add_commands(command: Adder) -> None:
@@ -96,7 +96,7 @@ def _range(parser: argparse.ArgumentParser) -> None:
 
 
 def config_file(options: argparse.Namespace) -> Path | None:
-    """The settings' file, None for the defaults."""
+    """The settings file, None for the defaults."""
     named: Path | None = options.config
     if named is not None:
         return named
@@ -106,7 +106,7 @@ def config_file(options: argparse.Namespace) -> Path | None:
 
 
 def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
-    """The settings, and where the data folder is; nothing else of the configuration. Raises ConfigurationError."""
+    """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
     config = config_file(options)
     settings = read_settings(config)
     return settings, options.data or (config.parent if config else Path()) / settings.gateway.data
@@ -145,7 +145,7 @@ def _status(options: argparse.Namespace) -> int:
     for problem in engine["problems"]:
         print(f"PROBLEM    {problem}")
     used = [(name, most) for name, most in found["quotas"].items() if most]
-    # The seven lines of the paper's table 1 (Roffia 2018, 6), and what of it all is limited.
+    # The seven lines of the paper's table 1 (Roffia 2018, 6), and the use of quotas.
     rows = [
         ("up-time", _up_time(engine["up_time_s"])),
         ("processed requests", f"{found['scheduler']['requests']:,}"),
@@ -227,7 +227,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _bounds(history: History, options: argparse.Namespace) -> tuple[Place | None, Place | None]:
-    """What --from and --to say, as `History.records` wants it."""
+    """The range of --from and --to, for `History.records`."""
     after = None
     if options.begin is not None:
         epoch, sequence = history.place(options.begin)
@@ -236,7 +236,7 @@ def _bounds(history: History, options: argparse.Namespace) -> tuple[Place | None
 
 
 class _Names:
-    """Writes records for people. base: the IRI under which the gateway's own things are, written ``:post/1``."""
+    """Writes records for people. base: the gateway's base IRI; an IRI below it is written ``:post/1``."""
 
     def __init__(self, base: str) -> None:
         self._prefixes = sorted([(iri, name) for name, iri in PREFIXES.items()] + [(base, "")], reverse=True)
@@ -308,12 +308,12 @@ def _cut(text: str, characters: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that anybody may have written, on one line."""
+    """An untrusted text, on one line."""
     return _printable(_cut(" ".join(text.split()), _TEXT_CHARACTERS_MAX))
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal might take for a command."""
+    """The text without control sequences."""
     return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
 
 
@@ -359,7 +359,7 @@ def _restore_at(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _output(path: Path | None, history: History | None = None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that is there when it is whole. Raises ConfigurationError."""
+    """Standard output, or a file that appears when it is complete. Raises ConfigurationError."""
     if path is None:
         try:
             yield sys.stdout.buffer

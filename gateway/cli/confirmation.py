@@ -1,4 +1,4 @@
-"""What a command asks before it destroys something that nobody can bring back."""
+"""The confirmation before a command that cannot be undone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def add_confirmation(parser: argparse.ArgumentParser) -> None:
 
 
 def confirmed(question: str, *, yes: bool) -> bool:
-    """Whether to go on: with `--yes`, or when the person at the terminal types y or yes.
+    """Whether to continue: with `--yes`, or when the user at the terminal types y or yes.
 
-    A pipe is nobody who could be asked, whatever comes through it. Raises ConfigurationError there.
+    Raises ConfigurationError without a terminal; input from a pipe is not read.
     """
     if yes:
         return True

@@ -1,8 +1,8 @@
 """`lamplighter install` and `uninstall`: the services on any machine with Debian 12 or 13, or Raspberry Pi OS.
 
-From a virtual environment, what runs is copied to /usr/lib/lamplighter, where the package has it too: a service needs a
-place that belongs to root and is not in somebody's home. With the package installed, only what its scripts do is done
-once more. Each step is said, and left out where it is done already.
+From a virtual environment, its files are copied to /usr/lib/lamplighter, as in the package: a service needs a folder
+that belongs to root and is not in a home. If the package is installed, only the steps of its scripts are repeated. Each
+step is printed, and skipped if it is already done.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DOCUMENTS = "usr/share/doc/lamplighter"
 _COMMAND = "usr/local/bin/lamplighter"
 _COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
 _JOURNAL = "journald.conf.d/50-lamplighter.conf"
-_NOT_INSTALLED = ("demo", "mapping", "apps")  # for trying things out; settings and profiles have their own places
+_NOT_INSTALLED = ("demo", "mapping", "apps")  # for experiments; settings and profiles have their own places
 _EXTRAS = ("sync-s3", "sync-sftp")
 _TARGET = "lamplighter.target"
 _LONG_RUNNING = ("gateway", "mqtt", "coap")
@@ -61,7 +61,7 @@ def run(command: Sequence[str]) -> str:
 
 
 def sources() -> Path:
-    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or what the wheel brought.
+    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's.
 
     Raises ConfigurationError.
     """
@@ -72,7 +72,7 @@ def sources() -> Path:
 
 
 class Installer:
-    """root: of the machine's files; another one than / for tests, where nothing is started."""
+    """root: of the machine's files; not / in tests, which start nothing."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Installer:
     # --- install ---
 
     def install(self) -> None:
-        """Raises ConfigurationError; what was done by then stays, and the same once more goes on."""
+        """Raises ConfigurationError; finished steps stay, and another run continues."""
         self._check_machine()
         packaged = self._packaged()
         if packaged:
@@ -132,7 +132,7 @@ class Installer:
         self._say("installed; `systemctl status 'lamplighter*'` shows how it does, /etc/lamplighter has its settings")
 
     def _new(self, folder: Path, names: Sequence[str]) -> list[str]:
-        """Those that an operator cannot have disabled or stopped: what is not there yet, or all if none is enabled."""
+        """The units that an operator cannot have disabled or stopped: new ones, or all if none is enabled."""
         enabled = any(link.exists() for link in self._path(_UNITS).glob("*.wants/lamplighter*"))
         return [name for name in names if not enabled or not (folder / name).exists()]
 
@@ -145,11 +145,11 @@ class Installer:
             raise ConfigurationError("this machine was not started by systemd, so there is nothing to install into")
 
     def _packaged(self) -> bool:
-        """Whether the Debian package has put its files there."""
+        """Whether the files of the Debian package are installed."""
         return self._listed() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
 
     def _listed(self) -> bool:
-        """Whether dpkg knows the package: also one that was removed, until it is purged."""
+        """Whether dpkg knows the package; also a removed one, until it is purged."""
         return self._path("var/lib/dpkg/info/lamplighter.list").exists()
 
     def _copy_environment(self) -> None:
@@ -201,14 +201,14 @@ class Installer:
                 command.symlink_to(_COMMAND_TARGET)
 
     def _copy_settings(self, top: Path) -> None:
-        """What an operator may have changed is kept."""
+        """Installs the settings; existing files are kept."""
         files = [("lamplighter.toml", top / "systemd/lamplighter.toml")]
         for folder, pattern in (("mapping", "*.toml"), ("apps", "*.jsap")):
             files += [(f"{folder}/{one.name}", one) for one in sorted((top / folder).glob(pattern))]
         for name, source in files:
             self._write(f"{_SETTINGS}/{name}", source.read_bytes(), keep=True)
         self._write("usr/share/lamplighter/lamplighter.toml", (top / "lamplighter.toml").read_bytes())
-        # For machines that start from a card; their operator decides.
+        # For machines that start from a card; the operator decides.
         self._write(f"usr/share/lamplighter/{_JOURNAL}", (top / "systemd" / _JOURNAL).read_bytes())
         for document in sorted((top / "docs").glob("*.md")):  # the units name one of them
             self._write(f"{_DOCUMENTS}/{document.name}", document.read_bytes())
@@ -216,7 +216,7 @@ class Installer:
     # --- uninstall ---
 
     def uninstall(self, *, purge: bool) -> None:
-        """purge: with settings, data, secrets and user; without it they stay. Raises ConfigurationError."""
+        """purge: also settings, data, secrets and user; they are kept otherwise. Raises ConfigurationError."""
         self._check_machine()
         if self._packaged():
             how = "purge" if purge else "remove"
@@ -256,7 +256,7 @@ class Installer:
 
     @staticmethod
     def _text(path: Path) -> str:
-        return path.read_text() if path.exists() else "[Install]"  # in a dry run it may not be there
+        return path.read_text() if path.exists() else "[Install]"  # in a dry run it may not exist
 
     def _command(self, what: str, *command: str) -> None:
         self._say(f"{what}: {' '.join(command)}")
@@ -288,7 +288,7 @@ class Installer:
 
 
 def base_interpreter() -> Path:
-    """The interpreter to run the services with. Raises ConfigurationError for one that they could not read."""
+    """The interpreter for the services. Raises ConfigurationError for one that they cannot read."""
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for path in (base, Path("/usr/bin") / name):
@@ -298,7 +298,7 @@ def base_interpreter() -> Path:
 
 
 def environment_files() -> Iterator[tuple[Path, Path]]:
-    """The files of Lamplighter and of what it needs: where each is, and its name in site-packages."""
+    """The files of Lamplighter and its dependencies: the path of each, and its name in site-packages."""
     for package in sorted(_PACKAGE.iterdir()):
         folder = package.resolve()  # in a checkout it is a link
         for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
@@ -307,7 +307,7 @@ def environment_files() -> Iterator[tuple[Path, Path]]:
     for one in _needed():
         for file in one.files or ():
             name = Path(str(file))
-            # Of ourselves only what tells the version: the rest may be an editable installation's.
+            # Of lamplighter itself only the version: the rest may belong to an editable installation.
             ours = one.name == "lamplighter" and name.name not in ("METADATA", "entry_points.txt")
             source = Path(str(one.locate_file(file)))
             if ".." in name.parts or "__pycache__" in name.parts or name.suffix == ".pth" or ours:
@@ -317,7 +317,7 @@ def environment_files() -> Iterator[tuple[Path, Path]]:
 
 
 def shared_files() -> Iterator[tuple[Path, Path]]:
-    """What the next `install` is made from, when it is called by what this one has installed; names below share/."""
+    """Files for a later `install` by the installed environment; names below share/."""
     top = sources()
     yield top / "lamplighter.toml", Path("lamplighter.toml")
     for pattern in ("systemd/**/*", "mapping/*.toml", "apps/*.jsap"):
@@ -327,7 +327,8 @@ def shared_files() -> Iterator[tuple[Path, Path]]:
 
 
 def _needed() -> list[Distribution]:
-    """The installed distributions that Lamplighter asks for, directly or not; what ships the log if it is there."""
+    """The installed distributions that Lamplighter requires, also indirectly; those for shipping if they are
+    installed."""
     found: dict[str, Distribution] = {}
     names = [("lamplighter", frozenset(_EXTRAS))]
     while names:
@@ -348,7 +349,7 @@ def _needed() -> list[Distribution]:
 
 
 def _has_just(prefix: Path, wanted: Mapping[Path, Path]) -> bool:
-    """Whether a folder's lib and share have these files, as they are, and no others."""
+    """Whether lib and share of a folder have exactly these files."""
     found = {
         path.relative_to(prefix)
         for folder in ("lib", "share")

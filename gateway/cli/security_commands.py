@@ -1,4 +1,4 @@
-"""`lamplighter clients` and `lamplighter keys`: the operator's side of security, asked of the running gateway."""
+"""`lamplighter clients` and `lamplighter keys`: administration of clients and keys of the running gateway."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _permissions(parser: argparse.ArgumentParser) -> None:
 
 
 def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> tuple[str, Any]:
-    """The answer as text, and what it says. Raises UpstreamError, RefusedError."""
+    """The answer as text and parsed. Raises UpstreamError, RefusedError."""
     settings, data = settings_and_data(options)
     content = None if members is None else json.dumps(members).encode()
     headers = {} if content is None else {"Content-Type": "application/json"}
@@ -77,7 +77,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool]:
-    """The permissions on the command line, those alone that were given."""
+    """The permissions that were given on the command line."""
     given: dict[str, list[str] | bool] = {}
     for kind in _KINDS:
         graphs = getattr(options, kind)
