@@ -187,7 +187,7 @@ def _put(bucket: Store, folder: Path, again: frozenset[str] = frozenset()) -> tu
         return count, size
 
     with ThreadPoolExecutor(_PUTS_AT_ONCE) as puts:
-        done = list(puts.map(put, sorted(folder.iterdir())))
+        done = list(puts.map(put, sorted(folder.glob("*"))))  # a small fleet may have no late segments
     destination.close()
     return sum(count for count, _ in done), sum(size for _, size in done)
 

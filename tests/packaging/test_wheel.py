@@ -238,8 +238,9 @@ Installer(root=Path(sys.argv[1]), run=lambda command: "").install()
 """
 IMPORT_ALL = """
 import importlib, pkgutil, lamplighter
+extras = ("lamplighter.cloud_sync.fleet.", "lamplighter.engine.rdflib", "lamplighter.engine.client.rdflib")
 names = [one.name for one in pkgutil.walk_packages(lamplighter.__path__, "lamplighter.")]
-names = [name for name in names if not name.startswith("lamplighter.cloud_sync.fleet.") and "__main__" not in name]
+names = [name for name in names if not name.startswith(extras) and "__main__" not in name]
 for name in names:
     importlib.import_module(name)
 print(len(names))
