@@ -1,18 +1,21 @@
-"""The gateway's figures as Prometheus text (its exposition format 0.0.4)."""
+"""The gateway's figures for Prometheus: a collector of prometheus_client, without its global registry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from lamplighter.gateway.monitoring.figures import Figures
 from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
 
-MEDIA_TYPE = "text/plain; version=0.0.4"
-
 CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")
-"""Always told, so that a graph of them has no holes."""
+"""Always exported, so that a graph of them has no holes."""
 
 _GAUGES = {
     "quads": "Quads in the dataset.",
@@ -81,56 +84,71 @@ _TIMINGS = {
 }
 
 
-def prometheus_text(figures: Figures[Any]) -> str:
-    """All figures of a gateway, durations as histograms in seconds."""
-    status, monitored = figures.status(), figures.monitoring()
-    lines: list[str] = []
+def exposition(figures: Figures[Any], accept: str) -> tuple[bytes, str]:
+    """All figures of a gateway, and their media type: OpenMetrics or Prometheus text 0.0.4.
 
-    def tell(name: str, kind: str, text: str, samples: Mapping[str, float]) -> None:
-        lines.append(f"# HELP lamplighter_{name} {text}")
-        lines.append(f"# TYPE lamplighter_{name} {kind}")
-        lines.extend(f"lamplighter_{name}{labels} {value}" for labels, value in samples.items())
-
-    tell("info", "gauge", "The version that runs.", {f'{{version="{monitored["engine"]["version"]}"}}': 1})
-    tell("healthy", "gauge", "1 if all is well, 0 if something was lost.", {"": int(status["status"] == "ok")})
-    for name, text in _GAUGES.items():
-        tell(name, "gauge", text, {"": status[name]})
-    found = status["subscription_classes"]
-    tell(
-        "subscriptions_by_class",
-        "gauge",
-        "Subscriptions by how they are kept true, those of applications too.",
-        {f'{{class="{name}"}}': found.get(name, 0) for name in dict.fromkeys((*CLASSES, *found))},
-    )
-    for name, text in _COUNTERS.items():
-        tell(f"{name}_total", "counter", text, {"": status[name]})
-    for name, text in _COUNTED.items():
-        tell(f"{name}_total", "counter", text, {"": status["counters"][name]})
-    for (bean, member), (name, kind, text) in _MONITORED.items():
-        tell(name, kind, text, {"": monitored[bean][member]})
-    tell(
-        "errors_total",
-        "counter",
-        "Errors that clients were answered.",
-        {
-            f'{{gate="{gate}",code="{code}"}}': count
-            for gate in ("http", "websocket")
-            for code, count in monitored[gate]["errors"].items()
-        },
-    )
-    sync = figures.sync()
-    for name, (metric, kind, text) in _SYNC.items() if sync is not None else ():
-        if (value := getattr(sync, name)) is not None:
-            tell(metric, kind, text, {"": value})
-    for name, text in _TIMINGS.items():
-        lines.extend(_histogram(f"lamplighter_{name}_seconds", text, getattr(figures.timings, name)))
-    return "\n".join(lines) + "\n"
+    accept: the header Accept of the request.
+    """
+    try:
+        encode, media_type = choose_encoder(accept)
+    except TypeError:  # prometheus_client 0.26 compares a version that is no number with one that is
+        encode, media_type = choose_encoder("")
+    return encode(FiguresCollector(figures)), media_type
 
 
-def _histogram(name: str, text: str, timing: Timing) -> Iterable[str]:
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} histogram"
-    for bound, count in zip((*BOUNDS_S, "+Inf"), accumulate(timing.buckets), strict=True):
-        yield f'{name}_bucket{{le="{bound}"}} {count}'
-    yield f"{name}_sum {timing.total}"
-    yield f"{name}_count {timing.count}"
+class FiguresCollector(Collector):
+    """Makes the metrics from a gateway's figures at each collection. Durations are histograms in seconds."""
+
+    def __init__(self, figures: Figures[Any]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        status, monitored = self._figures.status(), self._figures.monitoring()
+        yield InfoMetricFamily("lamplighter", "The version that runs.", {"version": monitored["engine"]["version"]})
+        healthy = status["status"] == "ok"
+        yield _metric("healthy", "gauge", "1 if all is well, 0 if something was lost.", healthy)
+        for name, text in _GAUGES.items():
+            yield _metric(name, "gauge", text, status[name])
+        yield _subscriptions_by_class(status["subscription_classes"])
+        for name, text in _COUNTERS.items():
+            yield _metric(f"{name}_total", "counter", text, status[name])
+        for name, text in _COUNTED.items():
+            yield _metric(f"{name}_total", "counter", text, status["counters"][name])
+        for (bean, member), (name, kind, text) in _MONITORED.items():
+            yield _metric(name, kind, text, monitored[bean][member])
+        yield _errors({gate: monitored[gate]["errors"] for gate in ("http", "websocket")})
+        sync = self._figures.sync()
+        for member, (name, kind, text) in _SYNC.items() if sync is not None else ():
+            if (value := getattr(sync, member)) is not None:
+                yield _metric(name, kind, text, value)
+        for name, text in _TIMINGS.items():
+            yield _histogram(name, text, getattr(self._figures.timings, name))
+
+
+def _metric(name: str, kind: str, text: str, value: float) -> Metric:
+    family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+    return family(f"lamplighter_{name}", text, value)
+
+
+def _subscriptions_by_class(found: dict[str, int]) -> Metric:
+    text = "Subscriptions by how they are kept true, those of applications too."
+    family = GaugeMetricFamily("lamplighter_subscriptions_by_class", text, labels=("class",))
+    for name in dict.fromkeys((*CLASSES, *found)):
+        family.add_metric((name,), found.get(name, 0))
+    return family
+
+
+def _errors(counts: dict[str, dict[str, int]]) -> Metric:
+    """counts: by gate, then by error code."""
+    text = "Errors that clients were answered."
+    family = CounterMetricFamily("lamplighter_errors", text, labels=("gate", "code"))
+    for gate, by_code in counts.items():
+        for code, count in by_code.items():
+            family.add_metric((gate, code), count)
+    return family
+
+
+def _histogram(name: str, text: str, timing: Timing) -> Metric:
+    bounds = (*map(str, BOUNDS_S), "+Inf")
+    buckets = list(zip(bounds, accumulate(timing.buckets), strict=True))
+    return HistogramMetricFamily(f"lamplighter_{name}_seconds", text, buckets, timing.total)

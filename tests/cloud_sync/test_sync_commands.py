@@ -200,8 +200,8 @@ def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
     assert "lamplighter_shipping_lag" not in asyncio.run(metrics(other))
     (other / "data" / "sync.json").write_bytes((site.data.path / "sync.json").read_bytes())
     text = asyncio.run(metrics(other))
-    assert "\nlamplighter_shipping_lag_records 9\n" in text
-    assert "\nlamplighter_shipping_sent_segments_total 3\n" in text
+    assert "\nlamplighter_shipping_lag_records 9.0\n" in text
+    assert "\nlamplighter_shipping_sent_segments_total 3.0\n" in text
 
 
 # --- settings ---

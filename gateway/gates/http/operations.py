@@ -16,7 +16,6 @@ from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.history.restoring import Restored, difference, received
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.monitoring.metrics import MEDIA_TYPE, prometheus_text
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
@@ -68,7 +67,10 @@ class Operations:
         return json_answer({"ready": ready}, 200 if ready else 503)
 
     async def metrics(self, request: Request, caller: Caller) -> Response:
-        return Response(prometheus_text(self._runner.figures), media_type=MEDIA_TYPE)
+        from lamplighter.gateway.monitoring.metrics import exposition  # half a megabyte, where metrics are scraped
+
+        text, media_type = exposition(self._runner.figures, ",".join(request.headers.getlist("accept")))
+        return Response(text, media_type=media_type, headers={"Vary": "Accept"})
 
     async def subscriptions(self, request: Request, caller: Caller) -> Response:
         return json_answer(self._runner.figures.subscriptions())

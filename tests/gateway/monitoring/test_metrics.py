@@ -12,6 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families as prometheus_families
 from websockets.asyncio.client import ClientConnection, connect
 
 from lamplighter.engine.client import EngineClient
@@ -58,6 +60,41 @@ async def metrics(at: Addresses) -> dict[str, float]:
             assert found[1] not in samples
             samples[found[1]] = float(found[3])
     return samples
+
+
+OPENMETRICS = "application/openmetrics-text"
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8"),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+        (f"{OPENMETRICS};version=no-number", "text/plain; version=0.0.4; charset=utf-8"),
+        (OPENMETRICS, f"{OPENMETRICS}; version=1.0.0; charset=utf-8"),
+        (
+            f"{OPENMETRICS};version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5",  # Prometheus 2
+            f"{OPENMETRICS}; version=1.0.0; charset=utf-8; escaping=underscores",
+        ),
+    ],
+)
+def test_the_format_is_negotiated(tmp_path: Path, accept: str, media_type: str) -> None:
+    parse = openmetrics_families if media_type.startswith(OPENMETRICS) else prometheus_families
+
+    async def test() -> None:
+        async with subscribed(tmp_path) as (at, _):
+            await update(at, "NOT SPARQL")
+            answer = await http(at.health.replace("/health", "/metrics"), headers={"Accept": accept})
+            assert (answer.status, answer.headers["content-type"]) == (200, media_type)
+            assert "Accept" in answer.headers["vary"]
+            families = {family.name: family for family in parse(answer.body.decode())}
+            expected = {"quads": "gauge", "updates": "counter", "sync_seconds": "histogram", "errors": "counter"}
+            for name, kind in expected.items():
+                assert families[f"lamplighter_{name}"].type == kind
+            [version] = (families.get("lamplighter") or families["lamplighter_info"]).samples
+            assert (version.name, set(version.labels), version.value) == ("lamplighter_info", {"version"}, 1)
+
+    go(test)
 
 
 def test_the_class_is_told_with_the_first_notification_to_those_who_ask(tmp_path: Path) -> None:
@@ -144,7 +181,7 @@ def test_durations_are_histograms(tmp_path: Path) -> None:
                 assert buckets[-1] == (count, f'lamplighter_{name}_seconds_bucket{{le="+Inf"}}')
                 assert found[f"lamplighter_{name}_seconds_count"] == count
                 assert (found[f"lamplighter_{name}_seconds_sum"] > 0) == (count > 0)
-            assert found['lamplighter_errors_total{gate="http",code="SPARQL11ProtocolException"}'] == 1
+            assert found['lamplighter_errors_total{code="SPARQL11ProtocolException",gate="http"}'] == 1
 
     go(test)
 
