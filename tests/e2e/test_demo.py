@@ -24,11 +24,20 @@ def demo(seconds: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_demo_lights_lamps_and_puts_them_out() -> None:
+def wording(line: str) -> str:
+    """A line of the story without figures, spaces and the picture of the street."""
+    return " ".join(re.sub(r"[0-9.]+", "#", line.rstrip("●·")).split())
+
+
+def test_demo_lights_lamps_and_puts_them_out_as_readme_shows() -> None:
     played = demo("14")  # the first lamp goes out after 5 s where nothing else is to do
     assert played.returncode == 0, played.stdout + played.stderr
     assert "lamp 1 is ON" in played.stdout
     assert "lamp 1 is OFF" in played.stdout
+    told = {wording(line) for line in played.stdout.splitlines()}
+    shown = re.findall(r"^ +[0-9.]+ s  (?:sensor|lamp) .*$", (ROOT / "README.md").read_text(), re.M)
+    assert len(shown) >= 4
+    assert [line for line in shown if wording(line) not in told] == []
     assert LATE_ANSWER.sub("", played.stderr) == ""
 
 
