@@ -1,6 +1,6 @@
 """RDFLib beside the engine: terms, results and deltas in both directions, and a graph that follows a query.
 
-RDFLib is optional: ``pip install "lamplighter[rdflib]"``. RDFLib 7 has neither triple terms nor literals with a base
+RDFLib is optional: ``pip install 'lamplighter[rdflib]'``. RDFLib 7 has neither triple terms nor literals with a base
 direction; a term of these kinds is an UnsupportedRequestError.
 """
 
@@ -20,7 +20,7 @@ try:
     from rdflib.query import Result
     from rdflib.term import Identifier
 except ImportError as missing:
-    raise ImportError('RDFLib is not installed; pip install "lamplighter[rdflib]"') from missing
+    raise ImportError("RDFLib is not installed; pip install 'lamplighter[rdflib]'") from missing
 
 from lamplighter.engine.core import Commit, Engine, QueryResult
 from lamplighter.engine.delta import QuadDelta
