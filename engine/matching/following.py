@@ -55,6 +55,7 @@ class Follower:
         self._store = store
         self._cts = cts
         self._lutt = lutt
+        self._matchers, self._wildcards = lutt.matchers, lutt.wildcards
         self._shapes = shapes
         self._state = state
         self._now = now
@@ -76,7 +77,7 @@ class Follower:
         found: Found = {}
         changes: list[Change] = []
         try:
-            matchers, wildcards = self._lutt.matchers, self._lutt.wildcards
+            matchers, wildcards = self._matchers, self._wildcards
             if changed > LONG:
                 for some in sliced(delta.removed, self._slices):
                     self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)

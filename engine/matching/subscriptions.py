@@ -41,6 +41,9 @@ class Subscriptions:
     """All subscriptions by number, and the units that they share.
 
     now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`.
+    follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that the
+    last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures that
+    were recovered from; the caller logs and removes them.
     """
 
     def __init__(
@@ -63,6 +66,10 @@ class Subscriptions:
         self._state = CommitState()
         self._shapes = ShapeRegistry(store, cts, self._lutt, work, self._state)
         self._follower = Follower(store, cts, self._lutt, self._shapes, self._state, now, work, slices, ends=ends)
+        # Attributes and not methods: each commit uses them.
+        self.follow: Callable[[QuadDelta], list[Change]] = self._follower.follow
+        self.ended: dict[Unit, BaseException] = self._follower.ended
+        self.faults: deque[str] = self._state.faults
         self._units = UnitNumbers()
 
     def __len__(self) -> int:
@@ -137,23 +144,9 @@ class Subscriptions:
 
     # --- following the dataset ---
 
-    def follow(self, delta: QuadDelta) -> list[Change]:
-        """Applies a delta to CTS and store, and returns what it changes (`Follower.follow`)."""
-        return self._follower.follow(delta)
-
     def re_evaluated(self, delta: QuadDelta) -> list[str]:
         """The queries that the store would evaluate to follow a delta."""
         return self._follower.re_evaluated(delta)
-
-    @property
-    def ended(self) -> dict[Unit, BaseException]:
-        """Units that the last commit ended, with the reason. The caller unsubscribes and removes them."""
-        return self._follower.ended
-
-    @property
-    def faults(self) -> deque[str]:
-        """Tracebacks of failures that were recovered from. The caller logs and removes them."""
-        return self._state.faults
 
     def note(self, error: BaseException) -> None:
         """Records a fault (`CommitState.note`)."""
