@@ -184,13 +184,13 @@ def _blocks(data: bytes, offset: int) -> int:
     return count
 
 
-class Content(Protocol):
+class ByteSource(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-def frame_lines(content: Content, line_bytes_max: int, bytes_max: float = inf) -> Iterator[bytes]:
+def frame_lines(content: ByteSource, line_bytes_max: int, bytes_max: float = inf) -> Iterator[bytes]:
     """The lines, without newlines, of a stream that is exactly one frame, as sealed segments and snapshots are.
 
     Raises OSError, and ValueError for any other stream, for a line of more than line_bytes_max bytes, and for lines of

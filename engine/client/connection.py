@@ -24,9 +24,9 @@ from lamplighter.engine.change_log import Missed
 from lamplighter.engine.client import results
 from lamplighter.engine.client.addresses import check_private, trusting, unix_path
 from lamplighter.engine.client.messages import (
+    ClientSubscription,
     Notification,
-    Pending,
-    Subscription,
+    PendingMessage,
     Tokens,
     UpdateAnswer,
     graph_members,
@@ -72,12 +72,12 @@ class EngineClient:
         self._name = name
         self._tokens = tokens
         self._aliases = (f"{name}-{number}" for number in itertools.count())
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingMessage] = {}
         self._by_alias: dict[str, int] = {}
         self._numbers = itertools.count()
         self._room = asyncio.Semaphore(PENDING_MAX)
-        self._subscriptions: dict[str, Subscription] = {}
-        self._by_spuid: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, ClientSubscription] = {}
+        self._by_spuid: dict[str, ClientSubscription] = {}
         self._given_up: list[str] = []  # resumable subscriptions that were ended without a connection
         self._asking_again: set[asyncio.Task[None]] = set()
         self._socket: ClientConnection | None = None
@@ -213,7 +213,7 @@ class EngineClient:
         if self._closed:
             raise UpstreamError("the client was closed")
         graphs = graph_members(default_graphs, named_graphs)
-        subscription = Subscription(next(self._aliases), sparql, keep, graphs)
+        subscription = ClientSubscription(next(self._aliases), sparql, keep, graphs)
         self._subscriptions[subscription.alias] = subscription
         try:
             await self._send("subscribe", subscription.body)
@@ -254,7 +254,7 @@ class EngineClient:
                 raise UpstreamError("the client was closed")
             number = next(self._numbers)
             body = list(bodies) if kind == "updates" else bodies[0]
-            pending = Pending(kind, body, {body["alias"]: loop.create_future() for body in bodies})
+            pending = PendingMessage(kind, body, {body["alias"]: loop.create_future() for body in bodies})
             self._pending[number] = pending
             for alias in pending.answers:
                 self._by_alias[alias] = number
@@ -427,7 +427,7 @@ class EngineClient:
         target.behind = target.resumable
         return target.resumable
 
-    async def _subscribe_again(self, subscription: Subscription, pause_s: float, *, renew: bool = False) -> None:
+    async def _subscribe_again(self, subscription: ClientSubscription, pause_s: float, *, renew: bool = False) -> None:
         socket = self._socket
         try:
             if renew:

@@ -78,7 +78,7 @@ class Notification:
 
 
 @dataclass
-class Pending:
+class PendingMessage:
     """A message with pending answers, one for each alias. body: its members, or a list of members."""
 
     kind: str
@@ -87,7 +87,7 @@ class Pending:
 
 
 @dataclass
-class Subscription:
+class ClientSubscription:
     """A subscription of this client.
 
     resumable: whether the gateway keeps it. sequence: of the last queued notification. behind: whether the queue was

@@ -25,7 +25,7 @@ from typing import BinaryIO
 import msgspec
 
 from lamplighter.engine.change_log import Record, Timer
-from lamplighter.engine.change_log.frames import Content
+from lamplighter.engine.change_log.frames import ByteSource
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta, compose
 from lamplighter.engine.errors import (
@@ -107,7 +107,7 @@ def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> C
     return partial(_compare, path, content, engine, pending_max, now)
 
 
-def _compare(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime, out: BinaryIO) -> None:
+def _compare(path: Path, content: ByteSource, engine: Engine, pending_max: int, now: datetime, out: BinaryIO) -> None:
     try:
         for part in _parts(path, content, engine, pending_max, now):
             out.write(msgspec.json.encode(part) + b"\n")
@@ -123,7 +123,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _ERROR_CHARACTERS_MAX else f"{text[: _ERROR_CHARACTERS_MAX - 1]}…"
 
 
-def _parts(path: Path, content: Content, engine: Engine, pending_max: int, now: datetime) -> Iterator[Part]:
+def _parts(path: Path, content: ByteSource, engine: Engine, pending_max: int, now: datetime) -> Iterator[Part]:
     head, batches = read_snapshot(path, content=content)
     names = head.graphs.created if head.graphs else ()
     # A separate store makes the terms canonical. Nothing is written before the file was read to its end.

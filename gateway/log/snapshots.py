@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 
 from lamplighter.engine.change_log import GraphChanges, Record, SnapshotPart, decode, encode, segment_name
-from lamplighter.engine.change_log.frames import Content, frame_lines
+from lamplighter.engine.change_log.frames import ByteSource, frame_lines
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.state.delayed import checked_moment
@@ -109,7 +109,7 @@ def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:
 
 
 def read_snapshot(
-    path: Path, place: Place | None = None, content: Content | None = None
+    path: Path, place: Place | None = None, content: ByteSource | None = None
 ) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
     """The first record of a snapshot, and its quads in batches.
 
@@ -129,7 +129,7 @@ def _check_head(head: Record) -> None:
     known(head)
 
 
-def _snapshot_records(path: Path, place: Place | None, content: Content | None) -> Iterator[Record]:
+def _snapshot_records(path: Path, place: Place | None, content: ByteSource | None) -> Iterator[Record]:
     first: Record | None = None
     number = quads = 0
     whole = False
