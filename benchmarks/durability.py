@@ -23,7 +23,8 @@ from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Durability, GatewaySettings, LogSettings, Settings
 
 GROUP = 100
@@ -196,7 +197,7 @@ async def _running(data: Path, settings: Settings, disk: Disk, clock: Any = None
 def _load(runner: Runner, document: bytes) -> None:
     """Puts a document into a gateway's dataset as one commit."""
     delta = runner._engine.prepare_load(document, "application/n-triples")
-    runner._commit(delta, Cause("http", "bench"))
+    runner._commits.commit(delta, Cause("http", "bench"))
 
 
 async def _longest_pause() -> float:

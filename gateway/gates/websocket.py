@@ -50,8 +50,10 @@ from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from lamplighter.gateway.gates.outbox import Numbering, Outbox
-from lamplighter.gateway.loop.runner import Batch, Lane, Runner, UpdateCall
+from lamplighter.gateway.loop.queue import Lane
+from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.loop.updates import Batch, UpdateCall
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, socket_address

@@ -1,6 +1,9 @@
 """The task that owns the engine.
 
-runner: the queue, its steps and their groups; journal: appends records; recovery: the start from snapshot and log;
-subscribers: subscriptions and their clients; resuming: resumable subscriptions across restarts; slices: long steps in
-slices of 20 ms; upkeep: work for idle time.
+runner: takes groups of steps, syncs, releases. queue: which step is next, trials, room; steps: runs them; slices: long
+steps in slices of 20 ms; failures: what an error means.
+Requests: updates, queries, subscribers, timers (delayed updates that are due), restore (snapshots and backups too).
+Effects: journal (the only place that appends), commits, delays (records of timers), reactions, aggregators (of
+applications), removals (of clients), resuming (resumable subscriptions), evaluations (what they cost).
+Start: dataset, recovery, doubt (what failed starts teach). current: settings that hold now; upkeep: work for idle time.
 """

@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from lamplighter.engine.change_log import Record
-from lamplighter.engine.errors import BrokenEngineError
 from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.state.knowledge import Knowledge
 
 
@@ -34,10 +34,3 @@ class Journal:
         except Exception as error:
             raise behind_its_log(error) from error
         return record
-
-
-def behind_its_log(error: Exception) -> BrokenEngineError:
-    """The error for whatever goes wrong after a record was appended. The process ends with it."""
-    if isinstance(error, BrokenEngineError):
-        return error
-    return BrokenEngineError(f"a record could not be followed: {error!r}; what is in memory is behind the change log")

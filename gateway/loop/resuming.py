@@ -6,7 +6,6 @@ record is about. During recovery there is none, and `follow` subscribes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Followed, Record
 from lamplighter.engine.core import Engine, Subscription
 from lamplighter.engine.errors import GatewayError, StoreError, UnknownSpuidError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.settings import Durability
 from lamplighter.gateway.state.resumption import (
     ResumableSubscriptions,
@@ -26,7 +26,7 @@ from lamplighter.gateway.state.resumption import (
     seen,
 )
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 
 class Resuming(Generic[Sink]):
@@ -99,7 +99,7 @@ class Resuming(Generic[Sink]):
         try:
             subscription = subscribed(self._engine, followed, Access(FULL.read, FULL.write, seen(followed)))
         except GatewayError as error:
-            logger.error("subscription cannot be resumed spuid=%s reason=%s", digits(followed.spuid), error)
+            logger.error("subscription cannot be resumed", spuid=digits(followed.spuid), reason=error)
         else:
             begin(subscription.spuid)
 

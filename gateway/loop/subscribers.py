@@ -5,13 +5,12 @@
     asked ─▶ trial ─▶ begin ─┬─▶ plain: lives as long as its connection ──────────────────▶ unsubscribed, disconnected
                              └─▶ resumable: its beginning and its end are in the change log ▶ the same, or expired
 
-Its methods are parts of the runner's steps: what they have to say leaves with the group (`release`), and what they
-record stands behind whatever is owed (`settle`).
+Its methods are parts of steps: what they have to say is released with the group, and what they record stands behind
+whatever is owed.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -28,16 +27,20 @@ from lamplighter.engine.access import Access, Graphs
 from lamplighter.engine.change_log import Cause, Followed
 from lamplighter.engine.core import Ended, Engine, Notification, Subscription
 from lamplighter.engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Results, Resume, is_long, write_results
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.log import entries
+from lamplighter.gateway.loop.current import AccessOf, Current
+from lamplighter.gateway.loop.failures import not_registered
 from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.state.quotas import Quotas, Usage, check
+from lamplighter.gateway.state.quotas import Usage, check
 from lamplighter.gateway.state.resumption import (
     SPUID,
     Attached,
@@ -47,7 +50,7 @@ from lamplighter.gateway.state.resumption import (
 )
 from lamplighter.gateway.workers.trials import Trial, Trials
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 
 class Sink(Protocol):
@@ -122,17 +125,12 @@ class Asked(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What the runner lends. release: takes what is to be done when the group is durable; later: takes a step of its
-    own; settle: records what is owed before anything else may be, and raises ChangeLogError; access_of: what a
-    registered client may do now, None if it is not registered any more; quotas: those that hold now."""
+class Owed(Protocol):
+    """What goes before the record of a resumable subscription."""
 
-    release: Callable[[Callable[[], None]], None]
-    later: Callable[[Callable[[], None]], object]
-    settle: Callable[[], None]
-    access_of: Callable[[str], Access | None]
-    quotas: Quotas
+    def settle(self) -> None:
+        """Records all that is owed. Raises ChangeLogError."""
+        ...
 
 
 def _undelivered(error: Exception) -> StoreError:
@@ -151,8 +149,10 @@ class Subscribers:
         resuming: Resuming[Sink],
         counters: Counters,
         peaks: Peaks,
-        surroundings: Surroundings,
+        queue: Queue,
         slices: Slices,
+        current: Current,
+        access_of: AccessOf,
     ) -> None:
         self._slices = slices
         self._engine = engine
@@ -161,7 +161,9 @@ class Subscribers:
         self._trials = trials
         self._counters = counters
         self._peaks = peaks
-        self._runner = surroundings
+        self._queue = queue
+        self._current = current
+        self._access_of = access_of
         self.sinks: dict[str, Sink] = {}
         """Of the plain ones, by spuid."""
         self._owners: dict[str, tuple[str, Graphs]] = {}  # of the same, where clients have names: what it sees
@@ -194,22 +196,22 @@ class Subscribers:
             return None
         return self._trials.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
 
-    def begin(self, asked: Asked) -> str:
+    def begin(self, asked: Asked, owed: Owed) -> str:
         """The spuid; the sink is going to have the first result, or what it missed. Raises GatewayError."""
         call, sink, caller = asked.call, asked.call.sink, asked.call.caller
         access = self._access(caller)
         if access is None:
-            raise AccessDeniedError(f"the client {caller.name} is not registered any more")
+            raise not_registered(caller.name)
         followed, reset = asked.followed(access), None
         if call.resume is not None and call.resume.sequence is not None:
-            reset = self._resume(followed, call.resume.sequence, sink)
+            reset = self._resume(followed, call.resume.sequence, sink, owed)
             if reset is None:
                 return followed.spuid
         if caller.name:
             self._check_quotas(caller.name, resumable=asked.keep is not None)
         if asked.keep is not None:
             self.resumables.check_room()
-            self._runner.settle()  # before the subscription, for it may change the dataset, and before its record
+            owed.settle()  # before the subscription, for it may change the dataset, and before its record
         begun = thread_time()
         subscription = subscribed(self._engine, followed, access)
         self.evaluated_s = thread_time() - begun
@@ -240,7 +242,7 @@ class Subscribers:
 
     def _check_quotas(self, client: str, *, resumable: bool) -> None:
         """Raises LimitExceededError when a client has as many subscriptions as it may have."""
-        quotas, kept = self._runner.quotas(), self.resumables.usage.of(client)
+        quotas, kept = self._current.quotas(), self.resumables.usage.of(client)
         check(self._usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
         if resumable:
             check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
@@ -251,24 +253,24 @@ class Subscribers:
 
     def _access(self, caller: Caller) -> Access | None:
         """What a caller may do now, which may be something else than when it was put into the queue."""
-        return self._runner.access_of(caller.name) if caller.registered else caller.access
+        return self._access_of(caller.name) if caller.registered else caller.access
 
-    def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
+    def _resume(self, asked: Followed, sequence: int, sink: Sink, owed: Owed) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
         found = self.resumables.attach(asked, sequence, sink)
         if isinstance(found, Reset):
             attached = self.resumables.sink(asked.spuid)
             if found.outdated and (attached is None or attached.connection is sink.connection):
-                self._end_resumable(asked.spuid)
+                self._end_resumable(asked.spuid, owed)
                 if attached is not None:
-                    self._runner.release(partial(attached.taken_over, asked.spuid, sink))
+                    self._queue.release(partial(attached.taken_over, asked.spuid, sink))
             self._counters.resets += 1
-            logger.info("subscription reset peer=%s spuid=%s reason=%s", sink.client, digits(asked.spuid), found.reason)
+            logger.info("subscription reset", peer=sink.client, spuid=digits(asked.spuid), reason=found.reason)
             return found.reason
         self._counters.resumed += 1
         sink.since = self._clock.wall()
         if found.displaced is not None:
-            self._runner.release(partial(found.displaced.taken_over, asked.spuid, sink))
+            self._queue.release(partial(found.displaced.taken_over, asked.spuid, sink))
         self._tell(sink, asked.spuid, partial(sink.resumed, asked.spuid, found))
         return None
 
@@ -291,7 +293,7 @@ class Subscribers:
             self._deliver(notification, results)
         except Exception as error:
             spuid = self.resumables.spuid(notification.spuid) or notification.spuid
-            logger.exception("notification could not be made spuid=%s", spuid.removeprefix(SPUID))
+            logger.exception("notification could not be made", spuid=spuid.removeprefix(SPUID))
             self._end_by_gateway(spuid, _undelivered(error))
 
     def _deliver(self, notification: Notification, results: Results) -> None:
@@ -312,10 +314,10 @@ class Subscribers:
             try:
                 tell()
             except Exception as error:
-                logger.exception("client could not be told peer=%s spuid=%s", sink.client, spuid.removeprefix(SPUID))
-                self._runner.later(partial(self._untold, sink, spuid, _undelivered(error)))
+                logger.exception("client could not be told", peer=sink.client, spuid=spuid.removeprefix(SPUID))
+                self._queue.put(partial(self._untold, sink, spuid, _undelivered(error)))
 
-        self._runner.release(told)
+        self._queue.release(told)
 
     def _untold(self, sink: Sink, spuid: str, error: GatewayError) -> None:
         """Ends a subscription whose sink failed, unless it has ended meanwhile, or another sink has it."""
@@ -324,13 +326,13 @@ class Subscribers:
 
     # --- ending ---
 
-    def end(self, spuid: str, sink: Sink, caller: Caller) -> None:
+    def end(self, spuid: str, sink: Sink, caller: Caller, owed: Owed) -> None:
         """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
 
         Raises UnknownSpuidError for all others, somebody else's on the same connection too, and ChangeLogError.
         """
         if self.resumables.may_end(spuid, sink, caller.name or sink.identity):
-            self._end_resumable(spuid)
+            self._end_resumable(spuid, owed)
         elif self.sinks.get(spuid) is sink and self._owners.get(spuid, ("",))[0] == caller.name:
             self._drop(spuid)
         else:
@@ -353,7 +355,7 @@ class Subscribers:
                 # The whole of another one's, since those of one engine begin alike.
                 name = digits(resumable) if resumable else spuid.removeprefix(SPUID)
                 client = "away" if sink is None else sink.client
-                logger.warning("subscription ended peer=%s spuid=%s evaluation_ms=%.0f", client, name, ms)
+                logger.warning("subscription ended", peer=client, spuid=name, evaluation_ms=round(ms))
 
     def permissions_changed(self, client: str, access: Access | None) -> None:
         """Ends those of a client that may see other graphs now than when they began, or none.
@@ -369,7 +371,7 @@ class Subscribers:
     def expire(self) -> None:
         """Ends the resumable ones whose clients stayed away."""
         for spuid in self.expired():
-            logger.info("subscription expired spuid=%s", digits(spuid))
+            logger.info("subscription expired", spuid=digits(spuid))
             self._give_up(spuid)
 
     def expired(self) -> list[str]:
@@ -392,7 +394,7 @@ class Subscribers:
             sink = self._drop(spuid)
         self._counters.ended += 1
         if sink is not None:
-            self._runner.release(partial(sink.ended, spuid, error))
+            self._queue.release(partial(sink.ended, spuid, error))
         return sink
 
     def end_failed(self, ended: Iterable[Ended]) -> None:
@@ -401,7 +403,7 @@ class Subscribers:
             spuid = self.resumables.spuid(handle) or handle
             sink = self._end_by_gateway(spuid, error)
             peer = "away" if sink is None else sink.client
-            logger.error("subscription ended peer=%s spuid=%s reason=%s", peer, spuid.removeprefix(SPUID), error)
+            logger.error("subscription ended", peer=peer, spuid=spuid.removeprefix(SPUID), reason=error)
 
     def _drop(self, spuid: str) -> Sink:
         """Ends a plain one; whose it was."""
@@ -415,9 +417,9 @@ class Subscribers:
         with suppress(UnknownSpuidError):  # the engine itself has ended it
             self._engine.unsubscribe(handle)
 
-    def _end_resumable(self, spuid: str) -> None:
+    def _end_resumable(self, spuid: str, owed: Owed) -> None:
         """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
-        self._runner.settle()
+        owed.settle()
         self._journal.append(entries.unsubscribe(spuid))
 
     def _give_up(self, spuid: str) -> None:

@@ -8,14 +8,14 @@ All of it in turns so short that a request which comes meanwhile does not notice
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Callable
 from time import perf_counter
 
 from lamplighter.engine.core import Engine
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.store.audit import Auditor
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 PAUSE_S = 1.0
 """Between two turns, unless a renewal is under way: with `AUDIT_S`, a thousandth of a core."""
@@ -88,7 +88,7 @@ class Upkeep:
         for finding in found:
             self.findings += 1
             if self.findings <= FINDINGS_MAX:
-                logger.error("audit %s", finding)
+                logger.error("audit finding", finding=finding)
         if found and self.findings == len(found):
             self._failed(f"index and store differ: {found[0]}")
 

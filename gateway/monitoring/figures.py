@@ -1,16 +1,15 @@
 """The gateway's state: its health, its figures since the start, and the subscriptions.
 
-The runner counts; this module only reads.
+The parts count; this module only reads.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -95,47 +94,6 @@ class Health:
     problems: list[str] = field(default_factory=list)
 
 
-@dataclass
-class Evaluation:
-    """A query that is evaluated repeatedly. ms: processor time of the last evaluation; overruns: consecutive ones."""
-
-    ms: float = 0.0
-    overruns: int = 0
-
-
-class Evaluations:
-    """The cost of the last evaluation of each query, for the most recently evaluated ones.
-
-    Known by a digest of the text: a text has up to 16 MiB, and a query is remembered longer than it is subscribed to.
-    """
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._found: OrderedDict[bytes, Evaluation] = OrderedDict()
-
-    def of(self, text: str) -> Evaluation:
-        """The entry to update; a new one for an unknown query."""
-        key = _digest(text)
-        evaluation = self._found.get(key)
-        if evaluation is None:
-            evaluation = self._found[key] = Evaluation()
-            if len(self._found) > self._entries_max:
-                self._found.popitem(last=False)
-        else:
-            self._found.move_to_end(key)
-        return evaluation
-
-    def get(self, text: str) -> Evaluation | None:
-        return self._found.get(_digest(text))
-
-    def forget(self, text: str) -> None:
-        self._found.pop(_digest(text), None)
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-
-
 class Subscriber(Protocol):
     """The owner of a subscription. client: text for people; since: when it began or was resumed."""
 
@@ -155,14 +113,48 @@ class Audited(Protocol):
     def rounds(self) -> int: ...
 
 
+class Waiting(Protocol):
+    """The queue of the loop. waiting: requests that wait; room: how many may."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def room(self) -> int: ...
+
+
+class Subscribed(Protocol[S]):
+    """The subscriptions of clients. sinks: of the plain ones, by the engine's spuid."""
+
+    @property
+    def sinks(self) -> Mapping[str, S]: ...
+
+    @property
+    def resumables(self) -> ResumableSubscriptions[S]: ...
+
+    def most(self) -> int:
+        """How many plain ones the client has that has most."""
+        ...
+
+
+class Applied(Protocol):
+    """The subscriptions of applications, by the engine's spuid."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, tuple[Application, str]]: ...
+
+
+class Timed(Protocol):
+    """The evaluations of queries by the store."""
+
+    def ms(self, text: str) -> float | None:
+        """Processor time that a query took last, None if it is not known."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parts(Generic[S]):
-    """The runner's data that the figures are read from.
-
-    sinks: by the engine's spuid; aggregators: the same, to the application and its aggregator's name; evaluations: by
-    the query's text; waiting: requests that wait; queue_max: how many may; quotas: by the setting, the largest use of
-    one client.
-    """
+    """The parts of the gateway that the figures are read from."""
 
     clock: Clock
     log: LogWriter
@@ -171,13 +163,10 @@ class Parts(Generic[S]):
     delayed: DelayedUpdates
     trials: Trials
     upkeep: Audited
-    resumables: ResumableSubscriptions[S]
-    sinks: Mapping[str, S]
-    aggregators: Mapping[str, tuple[Application, str]]
-    evaluations: Evaluations
-    waiting: Callable[[], int]
-    queue_max: Callable[[], int]
-    quotas: Callable[[], Mapping[str, int]]
+    subscribers: Subscribed[S]
+    applications: Applied
+    evaluations: Timed
+    queue: Waiting
 
 
 class Figures(Generic[S]):
@@ -220,12 +209,12 @@ class Figures(Generic[S]):
                 "evicted": keeper.evicted,
             },
             "quads": parts.engine.quad_count,
-            "subscriptions": len(parts.sinks) + len(parts.resumables),
-            "resumable": parts.resumables.totals(),
+            "subscriptions": len(parts.subscribers.sinks) + len(parts.subscribers.resumables),
+            "resumable": parts.subscribers.resumables.totals(),
             "subscription_classes": parts.engine.subscription_classes,
             "delayed": len(parts.delayed),
-            "queue": parts.waiting(),
-            "quotas": dict(parts.quotas()),
+            "queue": parts.queue.waiting,
+            "quotas": self._quotas(),
             "trials": parts.trials.runs,
             "renewals": parts.engine.store.renewals,
             "audit_rounds": parts.upkeep.rounds,
@@ -274,9 +263,9 @@ class Figures(Generic[S]):
                 "queries": counters.queries,
                 "subscribes": counters.subscribes,
                 "unsubscribes": counters.unsubscribes,
-                "pending": parts.waiting(),
+                "pending": parts.queue.waiting,
                 "max_pending": peaks.waiting,
-                "queue_size": parts.queue_max(),
+                "queue_size": parts.queue.room,
                 "rejected": counters.queue_full,
                 "refused": counters.refused,
             },
@@ -287,14 +276,14 @@ class Figures(Generic[S]):
             "queries": {"store_ms": timings.store_query.members()},
             "spu_manager": {
                 "spus": parts.engine.unit_count,
-                "subscribers": len(parts.sinks) + len(parts.resumables),
+                "subscribers": len(parts.subscribers.sinks) + len(parts.subscribers.resumables),
                 "max_subscribers": peaks.subscriptions,
                 "subscribes": counters.subscribes,
                 "unsubscribes": counters.unsubscribes,
                 "ended": counters.ended,
                 "processing_ms": timings.spu_manager.members(),
             },
-            "quotas": dict(parts.quotas()),
+            "quotas": self._quotas(),
             "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
             "http": {
                 "requests": self.http.requests,
@@ -323,16 +312,16 @@ class Figures(Generic[S]):
         names = [
             *(
                 (spuid, f"application {application.name}", None)
-                for spuid, (application, _) in parts.aggregators.items()
+                for spuid, (application, _) in parts.applications.subscriptions.items()
             ),
-            *((spuid, sink.client, sink.since) for spuid, sink in parts.sinks.items()),
+            *((spuid, sink.client, sink.since) for spuid, sink in parts.subscribers.sinks.items()),
             *(
                 (handle, "away" if sink is None else sink.client, None if sink is None else sink.since)
-                for handle, sink in parts.resumables.attachments()
+                for handle, sink in parts.subscribers.resumables.attachments()
             ),
         ][:LISTED_MAX]
         found = [(parts.engine.describe(spuid), client, since) for spuid, client, since in names]
-        secret = {info.spuid: parts.resumables.spuid(info.spuid) for info, _, _ in found}
+        secret = {info.spuid: parts.subscribers.resumables.spuid(info.spuid) for info, _, _ in found}
         shared = Counter((info.text, info.spu_class) for info, _, _ in found)
         listed = [
             {
@@ -347,12 +336,26 @@ class Figures(Generic[S]):
             }
             for info, client, since in found
         ]
-        total = len(parts.aggregators) + len(parts.sinks) + len(parts.resumables)
+        total = len(parts.applications.subscriptions) + len(parts.subscribers.sinks) + len(parts.subscribers.resumables)
         return {"total": total, "subscriptions": listed}
 
     def _evaluation_ms(self, text: str) -> float | None:
-        evaluation = self._parts.evaluations.get(text)
-        return None if evaluation is None else round(evaluation.ms, 3)
+        ms = self._parts.evaluations.ms(text)
+        return None if ms is None else round(ms, 3)
+
+    def _quotas(self) -> dict[str, int]:
+        """By the setting: what the client uses that uses most."""
+        delayed, subscribers = self._parts.delayed, self._parts.subscribers
+        resumables = subscribers.resumables
+        return {
+            "delayed_max": delayed.usage.most(),
+            "delayed_bytes_max": delayed.usage_bytes.most(),
+            "subscriptions_max": subscribers.most(),
+            "resumable_max": resumables.usage.most(),
+            "connections_max": max(self.http_connections.most(), self.websocket_connections.most()),
+            "outbox_bytes_max": self.shares.most(),
+            "retained_bytes_max": resumables.usage_bytes.most(),
+        }
 
 
 def _process() -> dict[str, int]:

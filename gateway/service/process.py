@@ -22,7 +22,7 @@ from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Protection, check_protection
 from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.log.writer import LogWriter, Recovery
-from lamplighter.gateway.loop.recovery import Doubt, applied
+from lamplighter.gateway.loop.doubt import Doubt, applied
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.service.adapter_process import (
     NOBODY,

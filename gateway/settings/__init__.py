@@ -103,13 +103,6 @@ class StoreSettings(_Table, frozen=True):
     path: str = ""
 
 
-class EngineSettings(_Table, frozen=True):
-    """``[engine]``. parallel: whether the next updates run while records and notifications of the previous ones are
-    written and sent."""
-
-    parallel: bool = False
-
-
 class LimitSettings(_Table, frozen=True):
     """``[limits]``: the cost of one request in the engine's loop, which cannot cancel it.
 
@@ -194,7 +187,6 @@ class Settings(_Table, frozen=True):
     websocket: WebsocketSettings = WebsocketSettings()
     query: QuerySettings = QuerySettings()
     store: StoreSettings = StoreSettings()
-    engine: EngineSettings = EngineSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     resume: ResumeSettings = ResumeSettings()

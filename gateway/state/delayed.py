@@ -17,11 +17,11 @@ import asyncio
 import heapq
 import re
 from bisect import bisect_left, insort
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, Protocol, get_args
 
 import isodate
 import msgspec
@@ -512,31 +512,34 @@ class _BootTime(tzinfo):
         return "CLOCK_BOOTTIME"
 
 
+class Executor(Protocol):
+    """What a scheduler calls."""
+
+    async def fire(self, name: str) -> None:
+        """Makes a delayed update happen. Returns when that is durable."""
+        ...
+
+    async def note(self) -> None:
+        """Writes the record that `DelayedUpdates.news` asks for."""
+        ...
+
+
 class Scheduler:
-    """APScheduler over the pending delayed updates: one job, which is due when the next of them is.
+    """APScheduler over the pending delayed updates: one job, which is due when the next of them is."""
 
-    fire: executes one, and returns when it is durable; note: writes the record that `DelayedUpdates.news` requests.
-    """
-
-    def __init__(
-        self,
-        updates: DelayedUpdates,
-        clock: Clock,
-        fire: Callable[[str], Awaitable[None]],
-        note: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, updates: DelayedUpdates, clock: Clock) -> None:
         self._clock = clock
         self._updates = updates
-        self._fire = fire
-        self._note = note
+        self._executor: Executor | None = None
         self._claimed: set[str] = set()
         self._boottime = _BootTime(clock)
         self._scheduler = AsyncIOScheduler(timezone=self._boottime)
         self._armed_us: int | None = None  # the boot time for which the job is set
         self._firing: asyncio.TaskGroup | None = None
 
-    async def run(self) -> None:
-        """Runs until cancelled; checks each second whether the wall clock was stepped or an update is late."""
+    async def run(self, executor: Executor) -> None:
+        """Runs until cancelled; looks once a second whether the wall clock was stepped, or something is late."""
+        self._executor = executor
         async with asyncio.TaskGroup() as self._firing:
             self._scheduler.start()
             try:
@@ -551,9 +554,9 @@ class Scheduler:
                     before = now
                     # The loop's timers stop while the machine is suspended, and `at` follows the wall clock.
                     self.rearm()
-                    if self._note is not None and self._updates.news() is not None:
+                    if self._updates.news() is not None:
                         try:
-                            await self._note()
+                            await executor.note()
                         except GatewayError as error:
                             logger.debug("clock record not written", reason=error)  # tried again in a second
             finally:
@@ -602,10 +605,11 @@ class Scheduler:
         self.rearm()
 
     async def _execute(self, name: str) -> None:
+        assert self._executor is not None
         try:
             while True:  # it stays claimed until this has ended
                 try:
-                    await self._fire(name)
+                    await self._executor.fire(name)
                     return
                 except Exception as error:
                     logger.error("delayed update will be retried", id=name, reason=error)

@@ -13,7 +13,7 @@ A WHERE with a single triple pattern that has a constant needs no trial: the dat
 expressions may make long texts or search for patterns, or if it asks for the names of graphs.
 
 The dataset grows after a passed trial, and one quad may join two halves of it. So before each evaluation by the store
-the runner checks whether it is `risky`, by the size of the dataset and the number of patterns, and then runs it in a
+the loop checks whether it is `risky`, by the size of the dataset and the number of patterns, and then runs it in a
 fork first (`Reader.try_here`). Each evaluation in the loop is measured too: above the limit, it has to pass again.
 """
 

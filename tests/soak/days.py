@@ -25,7 +25,8 @@ from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import Results
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.service.process import share_heap
 from lamplighter.gateway.settings import LogSettings, Settings
 from tests.support.gateway_parts import CLIENT, FakeClock, application, dump, rearm

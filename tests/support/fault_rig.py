@@ -43,9 +43,10 @@ from lamplighter.engine.errors import ChangeLogError, GatewayError, QueueFullErr
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.sparql.requests import parse_query
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop import runner as runner_module
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop import steps as steps_module
+from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Durability, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.request_ids import Accepted
@@ -444,7 +445,7 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
 
     off: whether the power is; nothing is answered any more then, though a few steps may still be run.
     """
-    fulfil, fail = runner_module._fulfil, runner_module._fail
+    fulfil, fail = steps_module._fulfil, steps_module._fail
 
     def answer(reader: Reader, store: Any, query: Any, media_type: str, *graphs: Any) -> WholeAnswer:
         default, named = graphs
@@ -459,11 +460,11 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
         mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.stream", lambda _, work: WholeAnswer(work)),
         mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.start", answer),
         mock.patch(
-            "lamplighter.gateway.loop.runner._fulfil",
+            "lamplighter.gateway.loop.steps._fulfil",
             lambda outcome, result: None if off() else fulfil(outcome, result),
         ),
         mock.patch(
-            "lamplighter.gateway.loop.runner._fail", lambda outcome, error: None if off() else fail(outcome, error)
+            "lamplighter.gateway.loop.steps._fail", lambda outcome, error: None if off() else fail(outcome, error)
         ),
         mock.patch("uuid.uuid4", drawn),
         mock.patch("secrets.token_hex", lambda count: random.randbytes(count).hex()),
@@ -479,7 +480,7 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
 class Chain:
     """One data folder through several lives. durability: the policy; faults: whether the disk fills up meanwhile."""
 
-    def __init__(self, seed: int, folder: Path, *, durability: Durability = "fsync", parallel: bool = False) -> None:
+    def __init__(self, seed: int, folder: Path, *, durability: Durability = "fsync") -> None:
         self.random = Random(seed)
         self.figures = Figures()
         self.clock = FakeClock(boot="boot-0")
@@ -496,7 +497,6 @@ class Chain:
         self.settings = msgspec.convert(
             {
                 "gateway": {"durability": durability},
-                "engine": {"parallel": parallel},
                 "log": {
                     "segment_bytes_max": self.random.choice((1000, 5000, 50_000)),
                     "segment_s_max": self.random.choice((5, 1000)),
@@ -860,7 +860,7 @@ DURABILITIES: tuple[Durability, ...] = ("fsync", "fsync", "fsync", "fsync", "int
 def power_cuts(chain: Callable[..., Chain], seed: int) -> Figures:
     """Several power cuts, one after the other."""
     chance = Random(f"kind of {seed}")
-    return chain(durability=chance.choice(DURABILITIES), parallel=chance.random() < 0.3).cuts(CUTS)
+    return chain(durability=chance.choice(DURABILITIES)).cuts(CUTS)
 
 
 def full_disks(chain: Callable[..., Chain], seed: int) -> Figures:

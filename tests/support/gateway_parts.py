@@ -23,8 +23,9 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import reader as log_reader
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.recovery import Doubt, applied
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.doubt import Doubt, applied
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Durability, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.request_ids import Accepted

@@ -18,7 +18,8 @@ from lamplighter.gateway.gates.http.answers import json_answer, streamed
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
 from lamplighter.gateway.gates.http.description import Description, wanted
 from lamplighter.gateway.gates.http.negotiation import for_query, request_iri
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.delayed import missed_policy
 from lamplighter.gateway.state.request_ids import Accepted

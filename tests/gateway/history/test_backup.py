@@ -476,7 +476,7 @@ def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
         writing.write(*arguments)
 
     async def scenario() -> None:
-        monkeypatch.setattr("lamplighter.gateway.loop.runner.write", waits)
+        monkeypatch.setattr("lamplighter.gateway.loop.restore.write", waits)
         async with running_gateway(tmp_path) as addresses:
             url = addresses.query.removesuffix("/query") + "/backup"
             await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lamplighter.engine.errors import GatewayError
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import LogSettings, Settings, StoreSettings
 from tests.properties.sparql_texts import case_of
 from tests.support.gateway_parts import (

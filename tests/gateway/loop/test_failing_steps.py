@@ -14,11 +14,14 @@ from typing import Any, NoReturn
 
 import pytest
 
+from lamplighter.engine.change_log import Cause
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import BrokenEngineError, GatewayError, StoreError
 from lamplighter.engine.protocol import Results
 from lamplighter.gateway.loop import runner as runner_module
+from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.state.applications import Trigger
 from lamplighter.gateway.state.resumption import Attached
 from lamplighter.gateway.workers.trials import Trial
@@ -121,7 +124,7 @@ def test_a_step_that_raises_fails_its_request_alone(
 
 
 def _call(text: str) -> Any:
-    return runner_module.UpdateCall(text, runner_module.Cause("http", "test"))
+    return UpdateCall(text, Cause("http", "test"))
 
 
 def _parsed() -> Any:
@@ -220,15 +223,15 @@ def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_others_reac
         if goes_on:
             async with gateway(tmp_path, applications=applications) as runner:
                 await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
-        subscribe = Runner._subscribe_application
+        subscribe = Aggregators.subscribe
 
-        def failing_for_one(runner: Runner, application: Any) -> Any:
+        def failing_for_one(aggregators: Aggregators, application: Any) -> Any:
             if application.name == "one":
                 raise KeyError("one")
-            return subscribe(runner, application)
+            return subscribe(aggregators, application)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Runner, "_subscribe_application", failing_for_one)
+            patched.setattr(Aggregators, "subscribe", failing_for_one)
             async with gateway(tmp_path, applications=applications) as runner:
                 await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
                 assert any("one was stopped" in problem for problem in runner.health.problems)
@@ -330,12 +333,12 @@ class Interrupted:
         self.left = 0
         self.error: type[Exception] = ValueError
         self.place = ""
-        take = runner._take
+        take = runner._steps._take
 
-        async def taken(step: Any) -> None:
-            await (take(step) if self.left <= 0 else _Watched(take(step), self._called))
+        async def taken(step: Any, tasks: Any) -> None:
+            await (take(step, tasks) if self.left <= 0 else _Watched(take(step, tasks), self._called))
 
-        runner._take = taken  # type: ignore[method-assign]
+        runner._steps._take = taken  # type: ignore[method-assign]
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
@@ -349,7 +352,7 @@ class Interrupted:
             raise self.error("injected")
 
 
-UNTOUCHED = ("_take", "_run", "_refuse", "_failure", "_fail", "behind_its_log", "bare", "is_fault", "_try_to_react")
+UNTOUCHED = ("_take", "_run", "_refuse", "failure", "_fail", "behind_its_log", "bare", "is_fault", "_try_to_settle")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are closed

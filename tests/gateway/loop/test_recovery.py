@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine.errors import ChangeLogError, GatewayError, UnknownDelayedError
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.state.request_ids import Accepted
 from tests.properties.sparql_texts import Case, cases
@@ -44,7 +45,7 @@ def state(runner: Runner) -> dict[str, object]:
         "graphs": sorted(str(graph) for graph in runner._engine.store.native.named_graphs()),
         "pending": due_times(runner),
         "table": runner.delayed_updates(),
-        "requests": runner._request_ids.state(),
+        "requests": runner._knowledge.request_ids.state(),
         **{name: status[name] for name in ("gateway", "epoch", "sequence", "quads", "delayed", "problems")},
     }
 

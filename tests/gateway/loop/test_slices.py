@@ -22,8 +22,9 @@ from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.loop import slices
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.slices import LongError, Slices
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.settings import LimitSettings, Settings
 from tests.support.gateway_parts import CLIENT, gateway, idle, runner_over, running, update

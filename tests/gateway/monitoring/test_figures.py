@@ -12,7 +12,7 @@ from typing import Any
 from websockets.asyncio.client import connect
 
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.monitoring.figures import Evaluations
+from lamplighter.gateway.loop.evaluations import LastEvaluations
 from tests.support.brokers import free_port
 from tests.support.places import ROOT
 from tests.support.running_gateway import ask, go, hear, http, query, running_gateway, tell, until, update
@@ -21,7 +21,7 @@ TIMED = {"count", "current", "min", "average", "max"}
 
 
 def test_what_is_remembered_of_evaluations_is_bounded_whatever_the_length_of_the_texts() -> None:
-    found = Evaluations(3)
+    found = LastEvaluations(3)
     texts = [f"SELECT * {{ ?s ?p {number} }} # {'long ' * 10_000}" for number in range(4)]
     for number, text in enumerate(texts[:3]):
         found.of(text).ms = number

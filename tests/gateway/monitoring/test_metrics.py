@@ -247,13 +247,12 @@ def test_the_command_says_when_no_gateway_answers(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-def test_those_who_wait_for_the_same_are_told_the_same(tmp_path: Path, parallel: bool) -> None:
+def test_those_who_wait_for_the_same_are_told_the_same(tmp_path: Path) -> None:
     """The results are written once; spuid and sequence are each subscriber's own."""
 
     async def test() -> None:
         async with (
-            running_gateway(tmp_path, engine={"parallel": parallel}) as at,
+            running_gateway(tmp_path) as at,
             connect(at.subscribe) as one,
             connect(at.subscribe) as two,
         ):

@@ -15,7 +15,8 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, StoreError, bare
-from lamplighter.gateway.loop.runner import Runner, UpdateCall
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from tests.support.gateway_parts import CLIENT, gateway
 from tests.support.hostile import TEXT, RawSocket, frame
 from tests.support.running_gateway import go, running_gateway

@@ -19,7 +19,7 @@ from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop import runner as runner_module
+from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, load_applications
@@ -420,7 +420,7 @@ def endless(name: str = "endless") -> Application:
 def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "REACTIONS_MAX", 20)
+    monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 20)
     applications = [endless(), copier("other", "in", "out")]
 
     async def scenario() -> None:
@@ -445,7 +445,7 @@ def test_an_endless_application_does_not_take_others_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
 ) -> None:
     """One request triggers both, and the other one has its reaction although the endless one ran the budget out."""
-    monkeypatch.setattr(runner_module, "REACTIONS_MAX", 20)
+    monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 20)
     applications = [endless("endless"), copier("z", "n", "out")]
     if names[0] == "z":
         applications.reverse()
@@ -467,7 +467,7 @@ def test_an_endless_application_does_not_take_others_with_it(
 
 def test_killed_while_an_endless_application_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What others owe behind the stop is not forgotten, and nothing happens twice."""
-    monkeypatch.setattr(runner_module, "REACTIONS_MAX", 5)
+    monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 5)
     both = application(
         "endless",
         profile(
@@ -677,8 +677,8 @@ FAILING = application(
 def test_a_reaction_that_cannot_be_written_happens_later_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: Application, owed: int, failures: int
 ) -> None:
-    monkeypatch.setattr(runner_module, "_REACT_AGAIN_S", 0.01)
-    monkeypatch.setattr(runner_module, "REACTIONS_MAX", 3)  # trying again is no new reaction
+    monkeypatch.setattr(reactions_module, "_REACT_AGAIN_S", 0.01)
+    monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 3)  # trying again is no new reaction
 
     async def scenario() -> None:
         clock = FakeClock()

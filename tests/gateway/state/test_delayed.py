@@ -381,7 +381,7 @@ def test_one_that_is_cancelled_while_its_turn_comes_does_not_happen(tmp_path: Pa
             accepted = await update(runner, insert("a"), delay="PT10S")
             assert accepted.delayed is not None
             cancelled = runner.cancel(accepted.delayed, CLIENT)
-            fired = asyncio.create_task(runner._fire(accepted.delayed))
+            fired = asyncio.create_task(runner._timers.fire(accepted.delayed))
             await cancelled
             await fired
             assert there(runner) == []
@@ -935,12 +935,16 @@ def test_timers_run_on_the_clock_that_is_passed_in(delay_us: int) -> None:
     async def scenario() -> None:
         happened = asyncio.Event()
 
-        async def fire(name: str) -> None:
-            updates.follow(msgspec.structs.replace(other_record(clock), cause=Cause("timer", name)))
-            happened.set()
+        class Executor:
+            async def fire(self, name: str) -> None:
+                updates.follow(msgspec.structs.replace(other_record(clock), cause=Cause("timer", name)))
+                happened.set()
 
-        scheduler = Scheduler(updates, clock, fire)
-        running = asyncio.create_task(scheduler.run())
+            async def note(self) -> None:
+                raise AssertionError("the log knows the clocks")
+
+        scheduler = Scheduler(updates, clock)
+        running = asyncio.create_task(scheduler.run(Executor()))
         await asyncio.sleep(0)
         record, begun_us = timer_record(clock, "a", delay_s=0), clock.boottime_us()
         updates.follow(msgspec.structs.replace(record, timer=Timer("a", "CLEAR ALL", delay_us=delay_us)))

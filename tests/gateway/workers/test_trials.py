@@ -17,7 +17,8 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Resume
 from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.gateway.loop.runner import Lane, UpdateCall
+from lamplighter.gateway.loop.queue import Lane
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import fields
 from lamplighter.gateway.workers.ad_hoc import Reader
@@ -385,7 +386,7 @@ def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_e
     async def test() -> None:
         nonlocal slow
         async with gateway(tmp_path, settings=limited(evaluation_ms_max=40)) as runner:
-            monkeypatch.setattr("lamplighter.gateway.loop.runner.thread_time", clock)
+            monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", clock)
             ear, other = Ear(), Ear()
             ended = await runner.subscribe(PATHS, ear, None, None)
             left = await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
@@ -416,7 +417,7 @@ def test_a_client_is_told_that_its_subscription_was_ended(tmp_path: Path, monkey
             first = (await ask(socket, {"subscribe": {"sparql": PATHS, "alias": "a"}}))["notification"]
             changes = client.subscribe(PATHS)
             await anext(changes)
-            monkeypatch.setattr("lamplighter.gateway.loop.runner.thread_time", lambda: float(next(seconds)))
+            monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", lambda: float(next(seconds)))
             for number in range(3):
                 await post(at, f"INSERT DATA {{ <http://{number}> <http://next> <http://x> }}")
             told = [await hear(socket) for _ in range(4)]
@@ -478,7 +479,7 @@ def test_a_result_that_grows_without_end_on_a_commit_is_not_waited_for(
             ear, other = Ear(), Ear()
             await runner.subscribe(PATHS, ear, None, None)
             await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
-            monkeypatch.setattr("lamplighter.gateway.loop.runner.thread_time", lambda: float(next(seconds)))
+            monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", lambda: float(next(seconds)))
             chain = " . ".join(f"<http://{number}> <http://next> <http://{number + 1}>" for number in range(100))
             await update(runner, f"INSERT DATA {{ {chain} }}")
             assert "limits.evaluation_ms_max = 400" in str(ear.told[1])

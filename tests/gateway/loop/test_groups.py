@@ -1,4 +1,4 @@
-"""Sequential and parallel mode: the same order and the same durability, one overlapping with the disk."""
+"""Groups: nothing is released before its records are durable, and everything in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
@@ -23,7 +22,6 @@ from tests.support.gateway_parts import FakeClock, running, segments
 from tests.support.gateway_parts import update as commit
 from tests.support.running_gateway import TIMEOUT_S, ask, go, health, hear, running_gateway, tell, update
 
-BOTH = pytest.mark.parametrize("parallel", [False, True], ids=["sequential", "parallel"])
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 
 
@@ -65,17 +63,10 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         disk.go_on(1000)
 
 
-def settings(parallel: bool) -> Settings:
-    return msgspec.convert({"engine": {"parallel": parallel}}, Settings)
-
-
-@BOTH
-def test_nothing_leaves_before_its_record_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallel: bool
-) -> None:
+def test_nothing_leaves_before_its_record_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with (
-            running_gateway(tmp_path, gateway={"durability": "fsync"}, engine={"parallel": parallel}) as at,
+            running_gateway(tmp_path, gateway={"durability": "fsync"}) as at,
             connect(at.subscribe) as socket,
         ):
             await ask(socket, {"subscribe": {"sparql": ALL}})
@@ -102,14 +93,11 @@ def test_nothing_leaves_before_its_record_is_durable(
     go(test)
 
 
-@BOTH
-def test_only_in_parallel_mode_the_next_update_is_executed_while_the_disk_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallel: bool
-) -> None:
+def test_the_next_update_is_executed_when_the_disk_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         log = LogWriter(tmp_path, FakeClock(), "fsync")
         log.open()
-        runner = Runner(settings(parallel), FakeClock(), log)
+        runner = Runner(Settings(), FakeClock(), log)
         runner.recover()
         async with running(runner):
             with held(monkeypatch) as disk:
@@ -118,7 +106,7 @@ def test_only_in_parallel_mode_the_next_update_is_executed_while_the_disk_works(
                 second = asyncio.create_task(commit(runner, insert(2)))
                 for _ in range(20):
                     await asyncio.sleep(0)
-                assert runner._engine.quad_count == (2 if parallel else 1)
+                assert runner._engine.quad_count == 1
                 assert not first.done()
                 assert not second.done()
                 disk.go_on()
@@ -131,12 +119,11 @@ def test_only_in_parallel_mode_the_next_update_is_executed_while_the_disk_works(
     go(test)
 
 
-@BOTH
-def test_many_clients_are_told_in_order_without_gaps(tmp_path: Path, parallel: bool) -> None:
+def test_many_clients_are_told_in_order_without_gaps(tmp_path: Path) -> None:
     clients, updates = 4, 30
 
     async def test() -> None:
-        async with running_gateway(tmp_path, gateway={"durability": "fsync"}, engine={"parallel": parallel}) as at:
+        async with running_gateway(tmp_path, gateway={"durability": "fsync"}) as at:
 
             async def client(number: int) -> None:
                 async with connect(at.subscribe) as socket:
@@ -159,9 +146,8 @@ def test_many_clients_are_told_in_order_without_gaps(tmp_path: Path, parallel: b
     go(test)
 
 
-@BOTH
 def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallel: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
@@ -169,7 +155,7 @@ def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(
     async def test() -> None:
         log = LogWriter(tmp_path, FakeClock(), "fsync")
         log.open()
-        runner = Runner(settings(parallel), FakeClock(), log)
+        runner = Runner(Settings(), FakeClock(), log)
         runner.recover()
         monkeypatch.setattr("lamplighter.gateway.disk.os.fdatasync", broken)
         task = asyncio.create_task(runner.run())

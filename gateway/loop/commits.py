@@ -1,0 +1,169 @@
+"""Commits: append, apply, match, deliver, in this order. A failed append changes nothing.
+
+What follows a record that was appended must succeed; where it does not, BrokenEngineError ends the process, and the
+next start recovers from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.change_log import Cause, Record
+from lamplighter.engine.core import Commit, Ended
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import RequestError, StoreError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.protocol import Results, is_long
+from lamplighter.engine.slices import LONG
+from lamplighter.engine.updating.by_store import Resolved
+from lamplighter.gateway.clock import Clock, moment
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.loop.aggregators import Aggregators
+from lamplighter.gateway.loop.current import AccessOf
+from lamplighter.gateway.loop.dataset import Dataset
+from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.failures import behind_its_log, not_registered
+from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.subscribers import Subscribers
+from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.monitoring.timings import Timings
+
+logger = EventLogger(__name__)
+
+
+class Commits:
+    """Changes the dataset.
+
+    since: what was committed since a backup was compared with the dataset, None while none is. unwritten: long results
+    whose text is not made yet.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        journal: Journal,
+        evaluations: Evaluations,
+        aggregators: Aggregators,
+        subscribers: Subscribers,
+        slices: Slices,
+        clock: Clock,
+        timings: Timings,
+        counters: Counters,
+        access_of: AccessOf,
+    ) -> None:
+        self._engine = dataset.engine
+        self._time = dataset.time
+        self._journal = journal
+        self._evaluations = evaluations
+        self._aggregators = aggregators
+        self._subscribers = subscribers
+        self._slices = slices
+        self._clock = clock
+        self._timings = timings
+        self._counters = counters
+        self._access_of = access_of
+        self.unwritten: list[Results] = []
+        self.since: list[QuadDelta] | None = None
+
+    def access(self, client: str | None) -> Access | None:
+        """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""
+        return FULL if client is None else self._access_of(client)
+
+    def effect(
+        self,
+        sparql: str,
+        event: str,
+        id: str,
+        client: str | None = None,
+        operations: Sequence[Resolved] | None = None,
+    ) -> QuadDelta:
+        """The delta of an update whose requester does not wait. One that fails is logged, and has an empty delta.
+
+        event, id: for the log. client: who asked for it; its permissions of now count.
+        """
+        try:
+            access = self.access(client)
+            if access is None:
+                raise not_registered(client or "")
+            return self._evaluations.prepare(sparql, access=access, operations=operations)
+        except (RequestError, StoreError) as error:
+            logger.error(event, id=id, reason=error)
+            return QuadDelta()
+
+    def commit(self, delta: QuadDelta, cause: Cause, request: str | None = None, client: str | None = None) -> Commit:
+        """The commit of a delta, with its notifications on their way.
+
+        Raises ChangeLogError and LimitExceededError; nothing has changed then. BrokenEngineError.
+        """
+        evaluations = self._evaluations
+        if evaluations.is_long(delta):
+            self._slices.begin(LONG)
+        begun, now = perf_counter(), self._clock.wall()
+        record = self._journal.append(entries.commit(delta, cause, request, client), now)
+        try:
+            stored = perf_counter()
+            self._timings.store_update.took(evaluations.evaluated_s + stored - begun)
+            evaluations.evaluated_s = 0.0
+            evaluations.following, self._time.now = True, now
+            commit = self._engine.commit(delta, record.seq)
+            self._counters.commits += 1
+            if self.since is not None:
+                self.since.append(delta)
+            self._deliver(commit)
+            self._timings.spu_manager.took(perf_counter() - stored)
+            if commit.ended:
+                self._end_failed(commit.ended)
+            self._end_slow()
+        except Exception as error:
+            raise behind_its_log(error) from error
+        finally:
+            evaluations.following, self._time.now = False, None
+        while self._engine.faults:
+            logger.error("engine fault repaired", sequence=commit.sequence, fault=self._engine.faults.popleft())
+        return commit
+
+    def again(self, record: Record) -> None:
+        """Applies and matches a commit that recovery reads, at the time of its record."""
+        self._evaluations.following, self._time.now = True, moment(record.ts)
+        try:
+            commit = self._engine.commit(record.delta, record.seq)
+        finally:
+            self._evaluations.following, self._time.now = False, None
+        self._deliver(commit)
+        if commit.ended:
+            self._end_failed(commit.ended)
+
+    def _deliver(self, commit: Commit) -> None:
+        """Sorts the notifications: to the triggers of applications, or to the sinks of clients on release."""
+        shared: dict[tuple[int, int], Results] = {}
+        for notification in commit.notifications:
+            if self._aggregators.owe(notification, commit.sequence):
+                continue
+            key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
+            results = shared.get(key)
+            if results is None:
+                results = shared[key] = Results(notification.added, notification.removed)
+                if is_long(notification.added) or is_long(notification.removed):
+                    self.unwritten.append(results)
+            self._subscribers.deliver(notification, results)
+
+    def _end_failed(self, ended: Sequence[Ended]) -> None:
+        """Tells those whose subscriptions the engine has ended."""
+        self._subscribers.end_failed([one for one in ended if one.spuid not in self._aggregators.subscriptions])
+        for spuid, error in ended:
+            self._aggregators.lost(spuid, error)
+
+    def _end_slow(self) -> None:
+        """Ends the subscriptions that slow down all others. Those of applications are the operator's to look after."""
+        for text, ms in self._evaluations.take_slow():
+            error = self._evaluations.slow_error()
+            self._aggregators.slow(text, ms)
+            self._subscribers.end_slow(text, ms, error)
+
+    def write_results(self) -> None:
+        """Makes the text of long results, while others go on."""
+        with self._slices.beside():
+            self.unwritten.pop().members  # noqa: B018 - it is kept

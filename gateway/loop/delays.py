@@ -1,0 +1,106 @@
+"""The records of delayed updates: set, cancelled, skipped. `gateway.loop.timers` executes what is due."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.change_log import Cause, Missed, Timer
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.updating.by_store import Resolved, check_access, resolved
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.queue import Queue
+from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.state.delayed import Pending, Scheduler, at_moment, delay_us, text_bytes
+from lamplighter.gateway.state.quotas import check
+from lamplighter.gateway.state.request_ids import Accepted
+
+logger = EventLogger(__name__)
+
+
+class Delays:
+    """Writes the records of timers. After it has, the scheduler looks at what is due next."""
+
+    def __init__(
+        self, journal: Journal, scheduler: Scheduler, queue: Queue, current: Current, clock: Clock, counters: Counters
+    ) -> None:
+        self._journal = journal
+        self._delayed = journal.knowledge.delayed
+        self._scheduler = scheduler
+        self._queue = queue
+        self._current = current
+        self._clock = clock
+        self._counters = counters
+
+    def add(
+        self,
+        sparql: str,
+        delay: str | None,
+        at: str | None,
+        missed: Missed | None,
+        cause: Cause,
+        request: str | None = None,
+        client: str | None = None,
+        access: Access = FULL,
+        operations: Sequence[Resolved] | None = None,
+    ) -> Accepted:
+        """A delayed update is pending. Raises GatewayError; nothing has changed then."""
+        settings = self._current.settings
+        if delay is not None and at is not None:
+            raise MalformedRequestError("delay and at exclude each other")
+        if len(self._delayed) >= settings.delayed.pending_max:
+            raise LimitExceededError(f"delayed.pending_max = {settings.delayed.pending_max} updates are pending")
+        if operations is None:
+            operations = resolved(sparql, now=self._clock.wall())  # its errors belong to whoever asks now
+        if not access.full:
+            check_access(operations, access)
+        timer = Timer(
+            id=uuid.uuid4().hex,
+            update=sparql,
+            delay_us=None if delay is None else delay_us(delay),
+            at=None if at is None else iso(at_moment(at)),
+            missed=missed or settings.delayed.missed,
+            client=client,
+        )
+        if client is not None:
+            self._check_quotas(client, timer)
+        record = self._journal.append(entries.timer(timer, cause, request, client))
+        self.changed()
+        return Accepted(record.seq, timer.id)
+
+    def _check_quotas(self, client: str, timer: Timer) -> None:
+        """Raises LimitExceededError."""
+        quotas, delayed = self._current.quotas(), self._delayed
+        check(delayed.usage.of(client), 1, "delayed_max", quotas.delayed_max, "the pending delayed updates")
+        used, more = delayed.usage_bytes.of(client), text_bytes(timer)
+        check(used, more, "delayed_bytes_max", quotas.delayed_bytes_max, "the bytes of pending delayed updates")
+
+    def put_back(self, timer: Timer, cause: Cause) -> None:
+        """A delayed update of a backup is pending. `changed` is due after the last one. Raises ChangeLogError."""
+        self._journal.append(entries.timer(timer, cause))
+
+    def cancel(self, name: str, cause: Cause) -> None:
+        """One is not pending any more. `changed` is due after the last one. Raises ChangeLogError."""
+        self._journal.append(entries.cancel(name, cause))
+
+    def changed(self) -> None:
+        """Has the scheduler look again, once the records are durable."""
+        self._queue.release(self._scheduler.rearm)
+
+    def skipped(self, pending: Pending) -> bool:
+        """Whether one became due while the gateway was off and is not wanted then. It is cancelled in that case."""
+        name, policy = pending.timer.id, pending.timer.missed
+        missed = self._delayed.missed(name)
+        if missed is None:
+            return False
+        logger.info("delayed update missed", id=name, due=missed.due, late_s=f"{missed.late_s:.3f}", policy=policy)
+        if policy == "run":
+            return False
+        self.cancel(name, Cause("missed", name))
+        self._counters.delayed_skipped += 1
+        return True

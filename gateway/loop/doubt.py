@@ -1,0 +1,74 @@
+"""Starts that fail because a record or a snapshot cannot be applied: what each try teaches the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.gateway.log.reader import Unfollowable
+from lamplighter.gateway.log.snapshots import Place, shown
+
+logger = EventLogger(__name__)
+
+T = TypeVar("T")
+
+_TRIES_MAX = 6
+"""Tries of one start: two of them for each thing that cannot be applied, and one more for each further one."""
+_REASON_CHARACTERS_MAX = 300
+
+
+class NotApplied(Exception):
+    """A record, or a snapshot, cannot be applied; the state is of no use any more. place: where it stands."""
+
+    def __init__(self, place: Place, *, snapshot: bool, error: Exception) -> None:
+        what = "snapshot" if snapshot else "record"
+        super().__init__(f"{what} {shown(place)} cannot be applied: {error!r}"[:_REASON_CHARACTERS_MAX])
+        self.place = place
+        self.snapshot = snapshot
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What the tries of a start before this one have taught.
+
+    careful: each record is written to the store at once, so that it is known which one cannot be; a store on disk is
+    built anew. record, snapshots: what cannot be applied. tries: how many there were.
+    """
+
+    careful: bool = False
+    record: Unfollowable | None = None
+    snapshots: Mapping[Place, str] = field(default_factory=dict)
+    tries: int = 0
+
+    def after(self, error: NotApplied, log: Path) -> Doubt:
+        """What is known after another one. Whatever it was may pass, so that nothing is given up at the first time.
+
+        log: for the message. Raises ChangeLogError when there have been too many.
+        """
+        if self.tries >= _TRIES_MAX:
+            hint = "is there memory enough? `lamplighter verify` says more; else restore a backup into another folder"
+            raise ChangeLogError(str(error), path=log, hint=hint) from error
+        if not self.careful:
+            return replace(self, careful=True, tries=self.tries + 1)
+        if error.snapshot:
+            return replace(self, snapshots={**self.snapshots, error.place: str(error)}, tries=self.tries + 1)
+        return replace(self, record=Unfollowable(error.place, str(error)), tries=self.tries + 1)
+
+
+def applied(start: Callable[[Doubt], T], log: Path) -> T:
+    """What a start gives, tried until every record and snapshot that it uses can be applied.
+
+    start: makes everything anew and recovers it, with what the tries before have taught. log: for messages. Raises what
+    `start` does, and ChangeLogError in the place of NotApplied after some tries.
+    """
+    doubt = Doubt()
+    while True:
+        try:
+            return start(doubt)
+        except NotApplied as error:
+            doubt = doubt.after(error, log)
+            logger.error("recovery begins once more", reason=error)

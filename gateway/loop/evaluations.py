@@ -1,0 +1,195 @@
+"""What evaluations cost: of updates, and of the queries that the store evaluates for subscriptions.
+
+pyoxigraph cannot be stopped, so each evaluation in the loop is timed. A query that is too slow at commit after commit
+ends its subscriptions. What may take long is known before it begins, so that it is run in slices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from time import perf_counter, thread_time
+
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.core import Engine
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import GatewayError, LimitExceededError, StoreError, is_fault
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.slices import LONG
+from lamplighter.engine.store.quad_store import SelectRun
+from lamplighter.engine.terms import Bag
+from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
+from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.workers.ad_hoc import Reader
+from lamplighter.gateway.workers.trials import Trials
+
+logger = EventLogger(__name__)
+
+OVERRUNS_MAX = 3
+"""Evaluations over the limit, one after the other, that end a subscription."""
+MEASURED_MAX = 10_000
+"""Evaluated queries whose last time is remembered."""
+EVALUATIONS_MS_MAX = 20
+"""Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
+
+
+@dataclass
+class Evaluation:
+    """A query that is evaluated repeatedly. ms: processor time of the last evaluation; overruns: consecutive ones."""
+
+    ms: float = 0.0
+    overruns: int = 0
+
+
+class LastEvaluations:
+    """The last evaluation of each query, of those that were evaluated last.
+
+    The key is a digest of the text: a text has up to 16 MiB, and a query is remembered longer than it is subscribed to.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._found: OrderedDict[bytes, Evaluation] = OrderedDict()
+
+    def of(self, text: str) -> Evaluation:
+        """The entry to update; a new one for an unknown query."""
+        key = _digest(text)
+        evaluation = self._found.get(key)
+        if evaluation is None:
+            evaluation = self._found[key] = Evaluation()
+            if len(self._found) > self._entries_max:
+                self._found.popitem(last=False)
+        else:
+            self._found.move_to_end(key)
+        return evaluation
+
+    def get(self, text: str) -> Evaluation | None:
+        return self._found.get(_digest(text))
+
+    def forget(self, text: str) -> None:
+        self._found.pop(_digest(text), None)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+class Evaluations:
+    """Runs and times what the engine evaluates.
+
+    following: whether a commit is being matched. prepared_s: processor time of what the present step evaluated;
+    evaluated_s: the same by the clock, since the last commit.
+    """
+
+    def __init__(self, engine: Engine, reader: Reader, trials: Trials, slices: Slices, current: Current) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._trials = trials
+        self._slices = slices
+        self._current = current
+        self._process = os.getpid()
+        self._last = LastEvaluations(MEASURED_MAX)
+        self._too_slow: dict[str, float] = {}  # text -> milliseconds
+        self.following = False
+        self.prepared_s = 0.0
+        self.evaluated_s = 0.0
+        engine.store.around_select = self.measured
+
+    def prepare(
+        self,
+        sparql: str,
+        using: UsingGraphs | None = None,
+        access: Access = FULL,
+        operations: Sequence[Resolved] | None = None,
+    ) -> QuadDelta:
+        """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
+        begun, wall = thread_time(), perf_counter()
+        try:
+            return self._engine.prepare(sparql, using=using, access=access, operations=operations)
+        except GatewayError:
+            raise
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            logger.exception("update could not be prepared")
+            raise StoreError(f"the update could not be evaluated: {error!r}") from error
+        finally:
+            self.prepared_s = thread_time() - begun
+            self.evaluated_s = perf_counter() - wall
+
+    def ms(self, text: str) -> float | None:
+        """Processor time that the store took last for a query, None if it has evaluated none."""
+        evaluation = self._last.get(text)
+        return None if evaluation is None else evaluation.ms
+
+    def is_long(self, delta: QuadDelta) -> bool:
+        """Whether following a delta may take long: it is large, or the store evaluates what takes time."""
+        if len(delta.removed) + len(delta.added) > LONG or self._engine.work.heavy:
+            return True
+        texts = self._engine.re_evaluated(delta)
+        known = [self._last.get(text) for text in texts]
+        if None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX:
+            return True
+        return any(self._trials.risky(text) for text in texts)
+
+    def measured(self, text: str, select: SelectRun) -> Bag:
+        """The result of a SELECT of the engine's. A risky one is evaluated by a fork before.
+
+        Raises LimitExceededError, and TooMuchWork while a commit is matched.
+        """
+        if os.getpid() != self._process:
+            return select()  # it is being tried
+        if self._trials.risky(text):
+            self._try_here(select)
+        if not self.following:
+            return select()
+        ms_max = self._current.settings.limits.evaluation_ms_max
+        begun = thread_time()
+
+        def check() -> None:
+            """A result that is longer and longer is not waited for three times."""
+            if (thread_time() - begun) * 1000 > OVERRUNS_MAX * ms_max:
+                raise self._engine.work.exceeded()
+
+        result = select(check)
+        evaluation = self._last.of(text)
+        evaluation.ms = (thread_time() - begun) * 1000
+        evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > ms_max else 0
+        if evaluation.overruns >= OVERRUNS_MAX:
+            self.too_slow(text, evaluation.ms)
+        return result
+
+    def _try_here(self, select: SelectRun) -> None:
+        if not self.following and not self._slices.elsewhere:
+            self._slices.begin(LONG)  # the loop is not to wait for a fork
+        try:
+            self._reader.try_here(select)
+        except LimitExceededError:
+            if self.following:
+                raise self._engine.work.exceeded() from None
+            raise
+
+    def too_slow(self, text: str, ms: float) -> None:
+        """Has the subscriptions to a query ended after the commit."""
+        self._too_slow[text] = ms
+
+    def take_slow(self) -> list[tuple[str, float]]:
+        """The queries whose subscriptions are to be ended, with milliseconds. They are forgotten."""
+        if not self._too_slow:
+            return []
+        found = list(self._too_slow.items())
+        self._too_slow.clear()
+        for text, _ in found:
+            self._last.forget(text)
+        return found
+
+    def slow_error(self) -> LimitExceededError:
+        """What the subscribers of such a query are told."""
+        return LimitExceededError(
+            f"the subscription was ended: {OVERRUNS_MAX} evaluations in a row took longer than "
+            f"limits.evaluation_ms_max = {self._current.settings.limits.evaluation_ms_max}; narrow it down"
+        )

@@ -1,0 +1,142 @@
+"""Reactions of applications: each trigger has its reaction exactly once (design 4.11).
+
+::
+
+    commit ─▶ Aggregators.owe: triggers ─▶ Reactions.settle: a commit or a timer for each, in order
+                                              └─▶ beginnings and ends of applications, ends of subscriptions, removals
+
+A reaction stands right behind its trigger in the log, before anything else. What the log does not take stays owed, and
+is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, GatewayError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.aggregators import Aggregators
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.failures import behind_its_log
+from lamplighter.gateway.loop.queue import Queue
+from lamplighter.gateway.loop.removals import Removals
+from lamplighter.gateway.loop.subscribers import Subscribers
+from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.state.applications import KIND as APPLICATION
+from lamplighter.gateway.state.applications import REACTIONS_MAX, Trigger
+
+logger = EventLogger(__name__)
+
+_REACT_AGAIN_S = 1.0
+
+
+class Reactions:
+    """Records what is owed: reactions first, then what may follow them."""
+
+    def __init__(
+        self,
+        aggregators: Aggregators,
+        commits: Commits,
+        delays: Delays,
+        subscribers: Subscribers,
+        removals: Removals,
+        queue: Queue,
+        log: LogWriter,
+        counters: Counters,
+    ) -> None:
+        self._aggregators = aggregators
+        self._commits = commits
+        self._delays = delays
+        self._subscribers = subscribers
+        self._removals = removals
+        self._queue = queue
+        self._log = log
+        self._counters = counters
+        self._in_a_row: Counter[str] = Counter()  # by application, since the last request
+        self._retrying = False
+
+    def settle(self) -> None:
+        """Records all that is owed, in order. Raises ChangeLogError; the rest is owed still."""
+        self._run_owed()
+        if self._aggregators.beginning or self._aggregators.ending:
+            self._begin_and_end()
+        self._subscribers.record_ends()
+        self._removals.record()
+
+    def new_request(self) -> None:
+        """A request comes from outside; the reactions that it leads to are counted from here."""
+        self._in_a_row.clear()
+
+    def retry_later(self, failure: GatewayError) -> None:
+        """Tries again soon what the log did not take now."""
+        # Whose request it was is told what became of that; this is none of its business.
+        logger.error("reactions will be retried", owed=len(self._aggregators.owed), reason=failure)
+        if not self._retrying:
+            self._retrying = True
+            asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._queue.put, self._retry)
+
+    def _retry(self) -> None:
+        """A step that does nothing: what is owed follows each step."""
+        self._retrying = False
+
+    def _begin_and_end(self) -> None:
+        """Records that applications ended or began since the last run."""
+        ending, beginning = self._aggregators.ending, self._aggregators.beginning
+        while ending:
+            self._commits.commit(QuadDelta(), Cause(APPLICATION, f"{ending[0]}@"))
+            logger.info("application ended", name=ending.popleft())
+        while beginning:
+            commit = self._commits.commit(QuadDelta(), beginning[0].began)
+            application = beginning.popleft()
+            logger.info("application began", name=application.name, version=application.digest)
+            try:
+                self._aggregators.begin(application, commit.sequence)
+            except (ChangeLogError, BrokenEngineError):
+                raise
+            except Exception as error:
+                self._aggregators.stop_unable(application, error)
+            self._run_owed()
+
+    def _run_owed(self) -> None:
+        aggregators = self._aggregators
+        while aggregators.owed or aggregators.stopped:
+            if not aggregators.owed:
+                # Behind all reactions: recovery looks for missing ones only behind the last record that is none.
+                self._commits.commit(QuadDelta(), Cause(APPLICATION, f"{aggregators.stopped[0].name}@"))
+                aggregators.stopped.popleft()
+                continue
+            trigger = aggregators.owed[0]
+            name = trigger.application.name
+            if self._in_a_row[name] >= REACTIONS_MAX:
+                problem = f"application {name} was stopped: one request led to {REACTIONS_MAX} reactions"
+                aggregators.stop(trigger.application, problem)
+                continue
+            self._react(trigger)
+            if aggregators.owed and aggregators.owed[0] is trigger:  # its application may have been stopped
+                aggregators.owed.popleft()  # only now: what the log did not take is owed still
+            self._in_a_row[name] += 1
+            self._counters.reactions += 1
+
+    def _react(self, trigger: Trigger) -> None:
+        """Records the reaction to a trigger. One that fails has no effect; it would fail again."""
+        cause, before = trigger.cause, self._log.sequence
+        try:
+            reaction = trigger.reaction()
+            if reaction.delay is None and reaction.at is None:
+                delta = self._commits.effect(reaction.sparql, "update failed", cause.id)
+                self._commits.commit(delta, cause)
+            else:
+                self._delays.add(reaction.sparql, reaction.delay, reaction.at, reaction.missed, cause)
+        except (ChangeLogError, BrokenEngineError):
+            raise
+        except Exception as error:
+            if self._log.sequence != before:
+                raise behind_its_log(error) from error
+            unexpected = not isinstance(error, GatewayError)
+            logger.error("reaction failed", id=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected)
+            self._commits.commit(QuadDelta(), cause)

@@ -1,0 +1,55 @@
+"""Clients that were removed: their delayed updates are cancelled, their request ids forgotten, and the log says so."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.current import AccessOf
+from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.state.knowledge import Knowledge
+from lamplighter.gateway.state.request_ids import REMOVED
+
+APPENDS_MAX = 500
+"""Records that a short step may append; beyond, it is a long one."""
+
+
+class Removals:
+    """Owns the removals that are not recorded yet. Their records go before all others: what another client of that
+    name asks for stands behind them."""
+
+    def __init__(self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: Slices) -> None:
+        self._request_ids = knowledge.request_ids
+        self._delayed = knowledge.delayed
+        self._commits = commits
+        self._delays = delays
+        self._slices = slices
+        self._removed: deque[str] = deque()
+
+    def forget(self, client: str) -> None:
+        """Forgets what a client that was removed asked for."""
+        if self._request_ids.forget(client) or self._delayed.names_of(client):
+            self._removed.append(client)
+
+    def forget_missing(self, access_of: AccessOf) -> None:
+        """After recovery: forgets clients that were removed when the process ended before it said so."""
+        for client in self._request_ids.clients():
+            if client and access_of(client) is None:
+                self.forget(client)
+
+    def record(self) -> None:
+        """Records the removals, and cancels the delayed updates. Raises ChangeLogError; the rest is owed still."""
+        while self._removed:
+            cause = Cause(REMOVED, self._removed[0])
+            names = self._delayed.names_of(cause.id)
+            if len(names) > APPENDS_MAX:
+                self._slices.begin(len(names))
+            for name in names:
+                self._delays.cancel(name, cause)
+                self._slices.pause()
+            self._commits.commit(QuadDelta(), cause)
+            self._removed.popleft()
+            self._delays.changed()

@@ -1,0 +1,156 @@
+"""Snapshots, backups and restores of the running gateway: what needs the loop.
+
+A fork has the dataset as it is in the turn of the request, and writes or compares while updates go on
+(`gateway.log.snapshots`, `gateway.history.restoring`). A restore is one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from lamplighter.engine.change_log import Cause, Gap, Record
+from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import LimitExceededError, QueueFullError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.slices import LONG
+from lamplighter.engine.terms import Term
+from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.history.restoring import KIND as RESTORE
+from lamplighter.gateway.history.restoring import Difference, Restored, comparison
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.log.keeper import Taken
+from lamplighter.gateway.log.snapshots import write
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.queue import Queue
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.workers.ad_hoc import Answer, Reader
+
+logger = EventLogger(__name__)
+
+
+class Restore:
+    """The steps of snapshots and restores; for the log keeper, and for operators."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: Reader,
+        journal: Journal,
+        commits: Commits,
+        reactions: Reactions,
+        delays: Delays,
+        queue: Queue,
+        slices: Slices,
+        current: Current,
+        clock: Clock,
+    ) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._journal = journal
+        self._commits = commits
+        self._reactions = reactions
+        self._delays = delays
+        self._queue = queue
+        self._slices = slices
+        self._current = current
+        self._clock = clock
+
+    @property
+    def quad_count(self) -> int:
+        """How many quads the dataset has."""
+        return self._engine.quad_count
+
+    def take_snapshot(self) -> asyncio.Future[Taken]:
+        """A snapshot of this moment, written by a fork."""
+
+        def take() -> Taken:
+            self._reactions.settle()  # what is owed is not in a snapshot
+            store, names, head = self._engine.store, self._engine.store.graphs(), self._journal.log.head()
+            store.flush()
+            return Taken(head, self._reader.stream(partial(self._write, head, names)))
+
+        return self._queue.put(take, in_loop=True)
+
+    def _write(self, head: Record, names: Sequence[Term], out: BinaryIO) -> None:
+        """In the fork."""
+        state = msgspec.json.encode(self._journal.knowledge.state())
+        write(out, head, names, state, self._engine.snapshot())
+
+    def note_gap(self, gap: Gap) -> asyncio.Future[None]:
+        """Records that a part of the history went."""
+
+        def note() -> None:
+            self._reactions.settle()
+            self._journal.append(entries.gap(gap))
+
+        return self._queue.put(note)
+
+    def begin(self, backup: Path) -> asyncio.Future[Answer]:
+        """Has a fork compare the dataset with a backup (`restoring.difference` reads the outcome). Until `end`, what
+        is committed is noted. Raises ChangeLogError when it cannot be read; the outcome is a QueueFullError while
+        another one is being restored."""
+        pending_max = self._current.settings.delayed.pending_max
+        work = comparison(backup, self._engine, pending_max, self._clock.wall())
+
+        def begin() -> Answer:
+            if self._commits.since is not None:
+                raise QueueFullError("another backup is being restored; try a little later")
+            self._engine.store.flush()
+            answer = self._reader.stream(work)
+            self._commits.since = []
+            return answer
+
+        return self._queue.put(begin, in_loop=True)
+
+    def restore(self, difference: Difference) -> asyncio.Future[Restored]:
+        """Makes dataset and delayed updates those of the backup. The outcome is a ChangeLogError if the log did not
+        take all of it; if that was not at the very beginning, the same once more does what is left to be done."""
+        return self._queue.put(partial(self._restore, difference))
+
+    def _restore(self, difference: Difference) -> Restored:
+        since = self._commits.since
+        assert since is not None, "begin comes first"
+        pending_max = self._current.settings.delayed.pending_max
+        if len(difference.timers) > pending_max:
+            raise LimitExceededError(f"the backup has more than delayed.pending_max = {pending_max} delayed updates")
+        self._reactions.settle()
+        self._reactions.new_request()
+        delayed = self._journal.knowledge.delayed
+        cause = Cause(RESTORE, difference.place)
+        going = [record.timer.id for record, _ in delayed.state().pending if record.timer is not None]
+        self._slices.begin(LONG)
+        delta = difference.since(since, self._slices)
+        commit = self._commits.commit(delta, cause)
+        self._reactions.settle()  # a reaction stands behind its trigger, before anything else
+        going = [name for name in going if delayed.get(name) is not None]
+        for name in going:
+            self._delays.cancel(name, cause)
+            self._slices.pause()
+        for timer in difference.timers:
+            self._delays.put_back(timer, cause)
+            self._slices.pause()
+        self._delays.changed()
+        since.clear()
+        logger.info("backup restored", place=difference.place, sequence=commit.sequence)
+        return Restored(
+            difference.place,
+            commit.sequence,
+            len(delta.removed),
+            len(delta.added),
+            len(going),
+            len(difference.timers),
+        )
+
+    def end(self) -> None:
+        """Notes nothing any more."""
+        self._commits.since = None

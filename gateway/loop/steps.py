@@ -1,0 +1,164 @@
+"""Runs steps: a short one in the loop, a long one in slices (`gateway.loop.slices`), one that is refused not at all.
+
+What is owed after a step is recorded right behind it. A step that fails, whatever it raises, has changed nothing, and
+only its requester is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any, TypeVar
+
+from lamplighter.engine.errors import GatewayError
+from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.failures import behind_its_log, failure
+from lamplighter.gateway.loop.queue import Entry, Queue, Step
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.slices import SLICE_S, LongError, Slices
+from lamplighter.gateway.loop.upkeep import Upkeep
+from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.workers.ad_hoc import Answer
+
+Result = TypeVar("Result")
+
+
+class Steps:
+    """Runs the steps of a group, one at a time. held: is told how long the loop was held."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        log: LogWriter,
+        commits: Commits,
+        reactions: Reactions,
+        evaluations: Evaluations,
+        slices: Slices,
+        upkeep: Upkeep,
+        held: Holds,
+        counters: Counters,
+    ) -> None:
+        self._queue = queue
+        self._log = log
+        self._commits = commits
+        self._reactions = reactions
+        self._evaluations = evaluations
+        self._slices = slices
+        self._upkeep = upkeep
+        self._held_by = held
+        self._counters = counters
+        self._held_since = held.now()
+
+    async def run(self, entries: Sequence[Entry], tasks: asyncio.TaskGroup) -> None:
+        """Runs the steps of a group whose turn it is. tasks: where trials run.
+
+        Raises BrokenEngineError, and nothing else that a step may raise.
+        """
+        self._held_since = self._held_by.now()
+        step: Step | None = None
+        for step in self._queue.in_turn(entries):
+            await self._take(step, tasks)
+            if perf_counter() - self._held_since[0] > SLICE_S:
+                self._held(step.run)
+                await asyncio.sleep(0)  # others go on between two steps
+                self._held_since = self._held_by.now()
+        if step is not None:
+            self._held(step.run)
+
+    def _held(self, work: Callable[[], object]) -> None:
+        """Counts how long the loop was held until now. work: what was done last."""
+        self._held_by.ended(self._held_since, work)
+
+    async def _take(self, step: Step, tasks: asyncio.TaskGroup) -> None:
+        """Runs a step, puts it on trial, or refuses it. Its outcome goes out with the group."""
+        if step.error is not None:
+            await self._refuse(step, step.error)
+            return
+        if step.tried is None and step.trial is not None:
+            try:
+                trial = await self._done(step.trial)
+                passed = trial is None or trial.passed
+            except BaseException as error:  # whatever a text does to those who look at it
+                await self._refuse(step, failure(error))
+                return
+            if trial is not None and not passed:
+                self._queue.hold(step, trial, tasks)
+                return
+            step.tried = trial
+        await self._run(step)
+
+    async def _run(self, step: Step) -> None:
+        trial, before = step.tried, self._log.sequence
+        self._evaluations.prepared_s = 0.0
+        if step.begun is not None:
+            self._queue.time(step.begun)
+        try:
+            result = await self._done(step.run, long=trial is not None, in_loop=step.in_loop)
+        except BaseException as error:
+            if self._log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
+                raise behind_its_log(error) from error
+            refusal = failure(error)
+            self._counters.refused += 1
+            self._queue.release(partial(_fail, step.outcome, refusal))
+            return
+        finally:
+            if trial is not None:
+                trial.took(self._evaluations.prepared_s)
+        self._queue.release(partial(_fulfil, step.outcome, result))
+        await self._try_to_settle()
+        while self._commits.unwritten:
+            await self._in_slices(self._commits.write_results)
+
+    async def _refuse(self, step: Step, error: GatewayError) -> None:
+        if step.refused is not None:
+            await self._run(Step(partial(step.refused, error), step.outcome))
+            return
+        self._counters.refused += 1
+        self._queue.release(partial(_fail, step.outcome, error))
+
+    async def _try_to_settle(self) -> None:
+        """Records what is owed. When the log cannot take it now, it is tried again soon."""
+        try:
+            await self._done(self._reactions.settle)
+        except BaseException as error:
+            self._reactions.retry_later(failure(error))
+
+    async def _done(self, work: Callable[[], Result], *, long: bool = False, in_loop: bool = False) -> Result:
+        """Does a work in the loop if it is short, else in slices. Raises what it raises.
+
+        long: it is not expected to be short; in_loop: only what is owed before it can be long.
+        """
+        while not long:
+            try:
+                return self._slices.at_once(work)
+            except LongError:
+                if not in_loop:
+                    break
+                await self._in_slices(self._reactions.settle)
+        return await self._in_slices(work)
+
+    async def _in_slices(self, work: Callable[[], Result]) -> Result:
+        """Does a work while others go on, but for steps. Raises what it raises."""
+        self._held(work)
+        try:
+            return await self._slices.run(work)
+        finally:
+            self._upkeep.large_work_ended()
+            self._held_since = self._held_by.now()
+
+
+def _fulfil(outcome: asyncio.Future[Any], result: Any) -> None:
+    if not outcome.done():
+        outcome.set_result(result)
+    elif isinstance(result, Answer):
+        result.abandon()  # its requester is gone
+
+
+def _fail(outcome: asyncio.Future[Any], error: GatewayError) -> None:
+    if not outcome.done():
+        outcome.set_exception(error)

@@ -1,0 +1,107 @@
+"""Executes delayed updates that are due: firing and effect are one commit, recorded even when it changes nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import GatewayError, LimitExceededError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.queue import Lane, Queue
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates
+from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading, is_large
+from lamplighter.gateway.workers.trials import Trial, Trials
+
+logger = EventLogger(__name__)
+
+_FAILED = "delayed update failed"
+
+
+class Timers:
+    """Executes what is due, and tells the log of the clocks. The scheduler calls `fire` and `note`."""
+
+    def __init__(
+        self,
+        delays: Delays,
+        delayed: DelayedUpdates,
+        commits: Commits,
+        reactions: Reactions,
+        trials: Trials,
+        large_updates: LargeUpdates,
+        queue: Queue,
+        counters: Counters,
+    ) -> None:
+        self._delays = delays
+        self._delayed = delayed
+        self._commits = commits
+        self._reactions = reactions
+        self._trials = trials
+        self._large_updates = large_updates
+        self._queue = queue
+        self._counters = counters
+        self._lane = Lane()
+
+    async def fire(self, name: str) -> None:
+        """Executes a delayed update. Returns when that is durable."""
+        reading: Reading | None = None
+
+        def trial() -> Trial | Reading | None:
+            nonlocal reading
+            pending = self._delayed.get(name)
+            if pending is None or (pending.timer.missed == "skip" and self._delayed.missed(name) is not None):
+                return None
+            access = self._commits.access(pending.timer.client)
+            if access is None:
+                return None
+            text = pending.timer.update
+            if not is_large(text):
+                return self._trials.of_update(text, None, access)
+            tried = partial(self._trials.of_operations, text, using=None, access=access)
+            reading = reading or Reading(self._large_updates, text, tried)
+            return reading
+
+        await self._queue.put(lambda: self._fire(name, reading), self._lane, trial, partial(self._refused, name))
+
+    def _fire(self, name: str, reading: Reading | None) -> None:
+        pending = self._delayed.get(name)
+        if pending is None:
+            return  # it was cancelled while it waited for its turn
+        self._reactions.settle()
+        if self._delays.skipped(pending):
+            return
+        self._reactions.new_request()
+        operations = None if reading is None else reading.operations
+        delta = self._commits.effect(pending.timer.update, _FAILED, name, pending.timer.client, operations)
+        cause = Cause("timer", name, pending.sequence)
+        try:
+            self._commits.commit(delta, cause)
+        except LimitExceededError as error:  # its record would be too long
+            logger.error(_FAILED, id=name, reason=error)
+            self._commits.commit(QuadDelta(), cause)
+        self._counters.delayed_fired += 1
+
+    def _refused(self, name: str, error: GatewayError) -> None:
+        """Its trial failed: it is done without effect."""
+        pending = self._delayed.get(name)
+        if pending is None:
+            return
+        logger.error(_FAILED, id=name, reason=error)
+        self._reactions.settle()
+        self._commits.commit(QuadDelta(), Cause("timer", name, pending.sequence))
+        self._counters.delayed_fired += 1
+
+    async def note(self) -> None:
+        """Tells the log of the clocks, where it has to know of them. On no lane: a trial is no reason to wait."""
+        await self._queue.put(self.note_now)
+
+    def note_now(self) -> None:
+        """The same as a part of a step. Raises ChangeLogError."""
+        self._reactions.settle()
+        reason = self._delayed.news()
+        if reason is not None:
+            self._commits.commit(QuadDelta(), Cause(CLOCK, reason))

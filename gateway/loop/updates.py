@@ -1,0 +1,194 @@
+"""Requests that change the dataset: updates, delayed ones, and writes of whole graphs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from lamplighter.engine.change_log import Cause, Missed
+from lamplighter.engine.core import Engine
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import GatewayError, MalformedRequestError, UnknownDelayedError, UnknownGraphError
+from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
+from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.failures import not_registered
+from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.queue import Lane, Queue
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.security.callers import ANYBODY, Caller
+from lamplighter.gateway.state.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestKey
+from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading, is_large
+from lamplighter.gateway.workers.trials import Trial, Trials
+
+
+@dataclass
+class Batch:
+    """Updates that came in one message, in order. refused: why one of them was refused for the moment.
+
+    Those behind it are refused as well: they will be sent again together, and a later one must not overtake.
+    """
+
+    refused: GatewayError | None = None
+
+
+@dataclass(frozen=True)
+class UpdateCall:
+    """An update request as a gate hands it over.
+
+    batch: shared by those that came in one message. caller: whose permissions count, and whose its request id is.
+    """
+
+    sparql: str
+    cause: Cause
+    using: UsingGraphs | None = None
+    request_id: str | None = None
+    delay: str | None = None
+    at: str | None = None
+    missed: Missed | None = None
+    batch: Batch | None = None
+    lane: Lane | None = None
+    caller: Caller = ANYBODY
+
+    @property
+    def request_key(self) -> RequestKey | None:
+        return None if self.request_id is None else (self.caller.name, self.request_id)
+
+    @property
+    def delayed(self) -> bool:
+        return self.delay is not None or self.at is not None
+
+
+class Updates:
+    """The steps of these requests. Each is answered when its record is durable, or changed nothing."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        commits: Commits,
+        evaluations: Evaluations,
+        reactions: Reactions,
+        delays: Delays,
+        trials: Trials,
+        large_updates: LargeUpdates,
+        queue: Queue,
+        slices: Slices,
+        timings: Timings,
+        counters: Counters,
+    ) -> None:
+        self._store = engine.store
+        self._log = journal.log
+        self._request_ids = journal.knowledge.request_ids
+        self._delayed = journal.knowledge.delayed
+        self._commits = commits
+        self._evaluations = evaluations
+        self._reactions = reactions
+        self._delays = delays
+        self._trials = trials
+        self._large_updates = large_updates
+        self._queue = queue
+        self._slices = slices
+        self._timings = timings
+        self._counters = counters
+
+    def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
+        """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
+        delayed, access = call.delayed, call.caller.access
+        reading = None
+        if is_large(call.sparql):
+
+            def tried(found: list[Resolved]) -> Trial | None:
+                return None if delayed else self._trials.of_operations(call.sparql, found, call.using, access)
+
+            reading = Reading(self._large_updates, call.sparql, tried)
+
+        def trial() -> Trial | Reading | None:
+            if self._request_ids.get(call.request_key):
+                return None
+            if reading is not None:
+                return reading
+            return None if delayed else self._trials.of_update(call.sparql, call.using, access)
+
+        outcome = self._queue.submit(lambda: self._update(call, reading), call.lane, trial, perf_counter())
+        self._counters.updates += 1
+        return outcome
+
+    def _update(self, call: UpdateCall, reading: Reading | None) -> Accepted:
+        batch = call.batch
+        if batch is None:
+            return self._accepted(call, None if reading is None else reading.operations)
+        if batch.refused is not None:
+            raise batch.refused
+        try:
+            return self._accepted(call, None if reading is None else reading.operations)
+        except GatewayError as error:
+            batch.refused = error if error.retriable else None
+            raise
+
+    def _accepted(self, call: UpdateCall, operations: Sequence[Resolved] | None) -> Accepted:
+        if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
+            raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
+        caller, client = call.caller, call.caller.name or None
+        if caller.registered and self._commits.access(caller.name) is None:
+            raise not_registered(caller.name)
+        known = self._request_ids.get(call.request_key)
+        if known is not None:
+            return known
+        self._reactions.settle()  # what could not be written before goes first
+        self._reactions.new_request()
+        if call.missed is not None and not call.delayed:
+            raise MalformedRequestError("missed is for delayed updates; give delay or at too")
+        if call.delayed:
+            if call.using:
+                raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
+            when = (call.delay, call.at, call.missed)
+            return self._delays.add(call.sparql, *when, call.cause, call.request_id, client, caller.access, operations)
+        delta = self._evaluations.prepare(call.sparql, call.using, caller.access, operations)
+        # The next number tells that there was something to delete: where that is not to be seen each has one.
+        if not (delta.changes or delta.kept or call.request_id or caller.access.blind):
+            self._timings.store_update.took(self._evaluations.evaluated_s)
+            return Accepted(self._log.sequence)  # nothing to tell, not even later
+        return Accepted(self._commits.commit(delta, call.cause, call.request_id, client).sequence)
+
+    def write_graph(self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[bool]:
+        """Has a whole graph replaced, added to or dropped by one commit. The outcome is whether it is a new one, which
+        is not told to those who may not read it."""
+
+        def run() -> bool:
+            caller.access.write.check([write.graph], "write")
+            self._reactions.settle()
+            self._reactions.new_request()
+            try:
+                delta = graph_write_delta(self._store, write, self._slices)
+            except UnknownGraphError:
+                if write.graph in caller.access.read:
+                    raise
+                delta = QuadDelta()
+            # No number may tell what is in a graph that the client may not read.
+            if delta.changes or delta.kept or caller.access.blind:
+                self._commits.commit(delta, cause, client=caller.name or None)
+            return bool(delta.created) and write.graph in caller.access.read
+
+        outcome = self._queue.submit(run)
+        self._counters.updates += 1
+        return outcome
+
+    def cancel(self, name: str, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[None]:
+        """Cancels a delayed update of the caller's, of anybody's if it is an operator."""
+
+        def cancel() -> None:
+            if (self._delayed.get(name) if caller.operator else self._delayed.of(caller.name, name)) is None:
+                raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
+            self._reactions.settle()
+            self._delays.cancel(name, cause)
+            self._delays.changed()
+
+        return self._queue.submit(cancel)
