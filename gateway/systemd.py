@@ -143,44 +143,17 @@ class Supervisor:
 
 # --- the journal ---------------------------------------------------------------------------------------------
 
-_KEY = re.compile(r"(?:^|(?<=\s))([a-z][a-z0-9_]{0,62})=")
-_DIRECTIVE = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z%]")
 _NAMES = {"spuid": "SUBSCRIPTION", "id": "TIMER_ID"}
 """Fields whose name in the journal is not their key in capitals."""
 _RESERVED = re.compile(r"(MESSAGE|PRIORITY|ERRNO|LOGGER|GATEWAY|(CODE|SYSLOG|OBJECT|COREDUMP|INVOCATION)_.*)")
-_TIMERS = "delayed update"
 
 
 def fields(record: logging.LogRecord) -> dict[str, str]:
-    """The journal's fields of a record: those of its `Event`, in capitals.
-
-    A record with a format string has those of its ``key=%s``: ``topic=%s reason=%s`` has TOPIC and REASON. They are
-    taken from the text as it stands in the program, so that nothing a client sends can name one. A value ends where
-    the next key begins.
-    """
-    event = record.msg
-    if isinstance(event, Event):
-        named = {_NAMES.get(key, key.upper()): str(value) for key, value in event.fields.items()}
-        return {name: value for name, value in named.items() if not _RESERVED.fullmatch(name)}
-    template, arguments = record.msg, record.args
-    if not isinstance(template, str) or not isinstance(arguments, tuple):
+    """The journal's fields of a record: those of its `Event`, in capitals; none of records of libraries."""
+    if not isinstance(record.msg, Event):
         return {}
-    found: dict[str, str] = {}
-    keys = list(_KEY.finditer(template))
-    for place, key in enumerate(keys):
-        end = keys[place + 1].start() if place + 1 < len(keys) else len(template)
-        before, value = template[: key.end()], template[key.end() : end].rstrip()
-        skipped, taken = (sum(one != "%%" for one in _DIRECTIVE.findall(text)) for text in (before, value))
-        if not taken:
-            continue
-        name = _NAMES.get(key[1], key[1].upper())
-        if key[1] == "id":
-            name = "TIMER_ID" if template.startswith(_TIMERS) else "ID"
-        if name in found or _RESERVED.fullmatch(name):
-            name = key[1].upper()
-        if not _RESERVED.fullmatch(name):
-            found[name] = value % arguments[skipped : skipped + taken]
-    return found
+    named = {_NAMES.get(key, key.upper()): str(value) for key, value in record.msg.fields.items()}
+    return {name: value for name, value in named.items() if not _RESERVED.fullmatch(name)}
 
 
 def priority(level: int) -> int:

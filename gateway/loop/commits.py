@@ -6,8 +6,9 @@ next start recovers from the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Record
@@ -76,13 +77,13 @@ class Commits:
         self,
         sparql: str,
         event: str,
-        id: str,
+        ids: Mapping[str, Any],
         client: str | None = None,
         operations: Sequence[Resolved] | None = None,
     ) -> QuadDelta:
         """The delta of an update whose requester does not wait. One that fails is logged, and has an empty delta.
 
-        event, id: for the log. client: who asked for it; its permissions of now count.
+        event, ids: for the log. client: who asked for it; its permissions of now count.
         """
         try:
             access = self.access(client)
@@ -90,7 +91,7 @@ class Commits:
                 raise not_registered(client or "")
             return self._evaluations.prepare(sparql, access=access, operations=operations)
         except (RequestError, StoreError) as error:
-            logger.error(event, id=id, reason=error)
+            logger.error(event, **ids, reason=error)
             return QuadDelta()
 
     def commit(self, delta: QuadDelta, cause: Cause, request: str | None = None, client: str | None = None) -> Commit:

@@ -128,7 +128,7 @@ class Reactions:
         try:
             reaction = trigger.reaction()
             if reaction.delay is None and reaction.at is None:
-                delta = self._commits.effect(reaction.sparql, "update failed", cause.id)
+                delta = self._commits.effect(reaction.sparql, "update failed", {"reaction": cause.id})
                 self._commits.commit(delta, cause)
             else:
                 self._delays.add(reaction.sparql, reaction.delay, reaction.at, reaction.missed, cause)
@@ -138,5 +138,7 @@ class Reactions:
             if self._log.sequence != before:
                 raise behind_its_log(error) from error
             unexpected = not isinstance(error, GatewayError)
-            logger.error("reaction failed", id=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected)
+            logger.error(
+                "reaction failed", reaction=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected
+            )
             self._commits.commit(QuadDelta(), cause)

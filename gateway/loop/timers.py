@@ -76,7 +76,7 @@ class Timers:
             return
         self._reactions.new_request()
         operations = None if reading is None else reading.operations
-        delta = self._commits.effect(pending.timer.update, _FAILED, name, pending.timer.client, operations)
+        delta = self._commits.effect(pending.timer.update, _FAILED, {"id": name}, pending.timer.client, operations)
         cause = Cause("timer", name, pending.sequence)
         try:
             self._commits.commit(delta, cause)

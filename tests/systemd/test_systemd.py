@@ -167,26 +167,8 @@ def test_fields_of_an_event_are_fields_of_the_journal(event: Event, found: dict[
     assert fields(record(event)) == found
 
 
-@pytest.mark.parametrize(
-    ("message", "arguments", "found"),
-    [
-        ("started", (), {}),
-        ("coap device unreachable device=%s resource=%s reason=%s", ("d", "coap://d/r", "no answer"),
-         {"DEVICE": "d", "RESOURCE": "coap://d/r", "REASON": "no answer"}),
-        ("subscription expired spuid=%s", ("s-1",), {"SUBSCRIPTION": "s-1"}),
-        ("delayed update missed id=%s late_s=%.3f", ("t", 1.5), {"TIMER_ID": "t", "LATE_S": "1.500"}),
-        ("delayed update failed id=%s reason=%s", ("t", "full"), {"TIMER_ID": "t", "REASON": "full"}),
-        ("update failed id=%s reason=%s", ("a", "full"), {"ID": "a", "REASON": "full"}),
-        ("100 %% of %s key=%d", ("x", 3), {"KEY": "3"}),
-        ("a value topic=%s", ("x priority=0 MESSAGE=y",), {"TOPIC": "x priority=0 MESSAGE=y"}),
-        ("mine message=%s priority=%s gateway=%s", ("a", "b", "c"), {}),
-        ("constant mode=listed", (), {}),
-    ],
-)  # fmt: skip
-def test_fields_come_from_the_text_of_the_program(
-    message: str, arguments: tuple[object, ...], found: dict[str, str]
-) -> None:
-    assert fields(record(message, *arguments)) == found
+def test_a_record_of_a_library_has_no_fields() -> None:
+    assert fields(record("topic=%s reason=%s", "a", "b")) == {}
 
 
 def entry(datagram: bytes) -> dict[str, str]:
