@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.core import Engine, Notification, Subscription
-from lamplighter.engine.errors import GatewayError, LimitExceededError, UnknownSpuidError
+from lamplighter.engine.errors import BrokenEngineError, GatewayError, LimitExceededError, UnknownSpuidError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.monitoring.figures import Health
@@ -62,8 +62,15 @@ class Aggregators:
 
     def begin(self, application: Application, sequence: int) -> None:
         """Subscribes an application that begins with the record of that sequence. Its first results may be declared
-        to count as added by it."""
-        for aggregator, subscription in self.subscribe(application):
+        to count as added by it. One that cannot be subscribed is stopped."""
+        try:
+            found = self.subscribe(application)
+        except BrokenEngineError:
+            raise
+        except Exception as error:
+            self.stop_unable(application, error)
+            return
+        for aggregator, subscription in found:
             if application.profile.aggregators[aggregator].first_results:
                 first = subscription.first
                 self.owed.extend(triggers(application, aggregator, sequence, first, first - first))

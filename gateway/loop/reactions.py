@@ -94,12 +94,7 @@ class Reactions:
             commit = self._commits.commit(QuadDelta(), beginning[0].began)
             application = beginning.popleft()
             logger.info("application began", name=application.name, version=application.digest)
-            try:
-                self._aggregators.begin(application, commit.sequence)
-            except (ChangeLogError, BrokenEngineError):
-                raise
-            except Exception as error:
-                self._aggregators.stop_unable(application, error)
+            self._aggregators.begin(application, commit.sequence)
             self._run_owed()
 
     def _run_owed(self) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.writer import LogWriter
@@ -796,5 +797,22 @@ def test_a_query_over_the_limit_interrupts_its_application_and_the_log_says_so(t
             await idle(runner)
             assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
             assert len(records(tmp_path)) >= before
+
+    asyncio.run(scenario())
+
+
+def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
+    """Its subscriptions take long, which turns out after its beginning is recorded."""
+    many = " . ".join(f":m{number} :many {number}" for number in range(2 * LONG))
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, FakeClock()) as runner:
+            await update(runner, PREFIXES + f"INSERT DATA {{ {many} }}")
+        async with gateway(tmp_path, FakeClock(), [copier("copy", "in", "out")]) as runner:
+            await idle(runner)
+            await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+            await idle(runner)
+            assert count(runner, "out") == 1
+            assert runner.health.problems == []
 
     asyncio.run(scenario())
