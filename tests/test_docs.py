@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import connect
 
+from lamplighter.adapters.mqtt.mapping import load_mapping
 from lamplighter.gateway.settings import Settings
 from tests.support.brokers import free_port
 from tests.support.components import require_command
@@ -179,6 +180,30 @@ def test_modules_that_architecture_names_are_there() -> None:
         text = document.read_text()
         for name in set(re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|apps|benchmarks)/[\w./-]+\.\w+)`", text)):
             assert (ROOT / name).exists(), f"{document.name}: {name}"
+
+
+def test_contributing_names_the_packages_of_the_components() -> None:
+    script = (ROOT / "tests" / "install-components.sh").read_text()
+    packages = set(re.findall(r'missing="\$missing ([\w-]+)"', script))
+    assert len(packages) > 10
+    assert packages <= set(re.findall(r"[\w-]+", (ROOT / "CONTRIBUTING.md").read_text()))
+
+
+def test_operations_names_metrics_that_are_there() -> None:
+    code = (ROOT / "gateway" / "monitoring" / "metrics.py").read_text()
+    named = re.findall(r"lamplighter_(\w+)", (ROOT / "docs" / "operations.md").read_text())
+    assert named
+    for name in named:
+        assert f'"{name}"' in code or f'"{name.removesuffix("_total")}"' in code, name
+
+
+def test_mapping_of_devices_adds_to_that_of_the_street(tmp_path: Path) -> None:
+    [rule] = re.findall(r"( +\[\[stream\]\]\n.*?)```", (ROOT / "docs" / "devices.md").read_text(), re.S)
+    shutil.copy(ROOT / "mapping" / "street.toml", tmp_path)
+    street = load_mapping(tmp_path, "http://lamplighter.local/")
+    (tmp_path / "home.toml").write_text(rule)
+    both = load_mapping(tmp_path, "http://lamplighter.local/")
+    assert set(both.filters) - set(street.filters) == {"home/+/temperature"}
 
 
 def test_docstring_of_a_folder_names_its_files() -> None:
