@@ -1,6 +1,6 @@
 """Reads the change log from its files: every good record in order, torn tails, damage.
 
-A start never writes to the files of earlier starts. It begins a new segment that continues where the good records
+A start appends nothing to the files of earlier starts. It begins a new segment that continues where the good records
 ended. Everything behind those records is then no longer part of the log:
 
 - a segment whose first record follows the last good one: the unreadable part was a torn tail;
