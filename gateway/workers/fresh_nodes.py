@@ -11,12 +11,15 @@ import secrets
 
 from lamplighter.engine.terms import Term
 
-_LABEL = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|_:([0-9a-f]{32})')
+_LABEL = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|_:([0-9a-f]+)')
 """A blank node of the native library in a triple term; IRIs and literals that look like one are matched first."""
 
 
 class FreshNodes:
-    """Makes the labels of one fork, which are random numbers of 128 bits, differ from those of all others."""
+    """Makes the labels of one fork differ from those of all others.
+
+    A label is a random number of 128 bits in hexadecimal, without leading zeros: one in 17 has fewer than 32 digits.
+    """
 
     def __init__(self) -> None:
         # The first digit stays: the native library chooses a letter, with which a label may be a name in XML.
@@ -28,7 +31,9 @@ class FreshNodes:
         if term.startswith("_:"):
             known = self._known.get(term)
             if known is None:
-                known = self._known[term] = f"_:{int(term[2:], 16) ^ self._mask:032x}"
+                digits = len(term) - 2
+                mask = self._mask & ((1 << 4 * (digits - 1)) - 1)
+                known = self._known[term] = f"_:{int(term[2:], 16) ^ mask:0{digits}x}"
             return known
         if term.startswith("<<(") and "_:" in term:
             return _LABEL.sub(lambda found: self.term(found[0]) if found[1] else found[0], term)
