@@ -74,3 +74,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return nodeid if nodeid.startswith(_ORACLE) else str(super()._split_scope(nodeid))
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Coroutine tests run on asyncio, by the plugin of anyio."""
+    return "asyncio"

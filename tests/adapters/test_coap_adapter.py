@@ -224,102 +224,83 @@ async def silent_device(port: int) -> AsyncIterator[SilentDevice]:
 # What is sent.
 
 
-def test_a_wanted_state_is_put_and_its_acknowledgement_recorded() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.received == [("1", "ON")]
-            request = lamps.requests[0]
-            assert (request.mtype, request.opt.content_format) == (aiocoap.CON, aiocoap.numbers.ContentFormat.TEXT)
-            actuator, resource, result = lamps.row("1", "ON")
-            command = Command(actuator, resource.strip("<>"), result)
-            assert gateway.updates == [mapping.actuation_update(command, NOON)]
-            assert (adapter.counters.sent, adapter.counters.acknowledged, adapter.counters.failed) == (1, 1, 0)
-            assert gateway.queries == [QUICK.query]
-
-    asyncio.run(scenario())
+async def test_a_wanted_state_is_put_and_its_acknowledgement_recorded() -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.received == [("1", "ON")]
+        request = lamps.requests[0]
+        assert (request.mtype, request.opt.content_format) == (aiocoap.CON, aiocoap.numbers.ContentFormat.TEXT)
+        actuator, resource, result = lamps.row("1", "ON")
+        command = Command(actuator, resource.strip("<>"), result)
+        assert gateway.updates == [mapping.actuation_update(command, NOON)]
+        assert (adapter.counters.sent, adapter.counters.acknowledged, adapter.counters.failed) == (1, 1, 0)
+        assert gateway.queries == [QUICK.query]
 
 
-def test_each_change_is_sent_once_and_a_resource_at_rest_has_no_task() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway):
-            gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
-            await until(lambda: len(gateway.updates) == 2)
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
-            await until(lambda: len(gateway.updates) == 3)
-            assert lamps.states("1") == ["ON", "OFF"]
-            assert lamps.states("2") == ["ON"]
-            await until(lambda: workers() == [])
-
-    asyncio.run(scenario())
+async def test_each_change_is_sent_once_and_a_resource_at_rest_has_no_task() -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway):
+        gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
+        await until(lambda: len(gateway.updates) == 2)
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
+        await until(lambda: len(gateway.updates) == 3)
+        assert lamps.states("1") == ["ON", "OFF"]
+        assert lamps.states("2") == ["ON"]
+        await until(lambda: workers() == [])
 
 
-def test_a_repeated_whole_result_sends_only_what_differs_from_the_acknowledged() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running("1", "2", "3") as lamps, adapter_running(gateway):
-            gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
-            await until(lambda: len(gateway.updates) == 2)
-            gateway.whole(lamps.row("1", "ON"), lamps.row("2", "OFF"), lamps.row("3", "ON"))
-            await until(lambda: len(gateway.updates) == 4)
-            assert lamps.states("1") == ["ON"]
-            assert lamps.states("2") == ["ON", "OFF"]
-            assert lamps.states("3") == ["ON"]
-
-    asyncio.run(scenario())
+async def test_a_repeated_whole_result_sends_only_what_differs_from_the_acknowledged() -> None:
+    gateway = Gateway()
+    async with lamps_running("1", "2", "3") as lamps, adapter_running(gateway):
+        gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
+        await until(lambda: len(gateway.updates) == 2)
+        gateway.whole(lamps.row("1", "ON"), lamps.row("2", "OFF"), lamps.row("3", "ON"))
+        await until(lambda: len(gateway.updates) == 4)
+        assert lamps.states("1") == ["ON"]
+        assert lamps.states("2") == ["ON", "OFF"]
+        assert lamps.states("3") == ["ON"]
 
 
-def test_rows_that_occur_twice_are_wanted_until_both_are_removed() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running(away=True) as lamps, adapter_running(gateway):
-            twice = lamps.row("1", "ON")
-            gateway.whole(twice, twice)
-            gateway.change(removed=[twice])
-            await until(lambda: len(workers()) == 1)
-            await lamps.start()
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.received == [("1", "ON")]
-
-    asyncio.run(scenario())
+async def test_rows_that_occur_twice_are_wanted_until_both_are_removed() -> None:
+    gateway = Gateway()
+    async with lamps_running(away=True) as lamps, adapter_running(gateway):
+        twice = lamps.row("1", "ON")
+        gateway.whole(twice, twice)
+        gateway.change(removed=[twice])
+        await until(lambda: len(workers()) == 1)
+        await lamps.start()
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.received == [("1", "ON")]
 
 
-def test_a_separate_answer_counts_as_the_acknowledgement() -> None:
+async def test_a_separate_answer_counts_as_the_acknowledgement() -> None:
     """RFC 7252 section 5.2.2: an empty acknowledgement first, the answer in a message of its own later."""
-
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            lamps.answer_delay_s = aiocoap.TransportTuning.EMPTY_ACK_DELAY * 2
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.received == [("1", "ON")]
-            assert adapter.counters.sent == 1
-
-    asyncio.run(scenario())
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        lamps.answer_delay_s = aiocoap.TransportTuning.EMPTY_ACK_DELAY * 2
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.received == [("1", "ON")]
+        assert adapter.counters.sent == 1
 
 
-def test_a_change_that_is_taken_back_before_its_turn_sends_nothing() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway):
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1)
-            lamps.busy = asyncio.Event()
-            gateway.change(added=[lamps.row("2", "ON")])
-            await until(lambda: lamps.answering == 1)
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
-            await until(lambda: len(workers()) == 2)
-            gateway.change(added=[lamps.row("1", "ON")], removed=[lamps.row("1", "OFF")])
-            await until(gateway.all_taken)
-            lamps.busy.set()
-            await until(lambda: workers() == [])
-            assert lamps.received == [("1", "ON"), ("2", "ON")]
-
-    asyncio.run(scenario())
+async def test_a_change_that_is_taken_back_before_its_turn_sends_nothing() -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway):
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1)
+        lamps.busy = asyncio.Event()
+        gateway.change(added=[lamps.row("2", "ON")])
+        await until(lambda: lamps.answering == 1)
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
+        await until(lambda: len(workers()) == 2)
+        gateway.change(added=[lamps.row("1", "ON")], removed=[lamps.row("1", "OFF")])
+        await until(gateway.all_taken)
+        lamps.busy.set()
+        await until(lambda: workers() == [])
+        assert lamps.received == [("1", "ON"), ("2", "ON")]
 
 
 def test_answers_that_come_twice_count_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -384,40 +365,34 @@ def test_being_away_is_said_again_after_a_recovery(caplog: pytest.LogCaptureFixt
     assert len(said(caplog, "device unreachable")) == 2
 
 
-def test_a_failed_attempt_may_have_been_acted_on_so_the_earlier_state_is_sent_again() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1)
-            await lamps.stop()
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
-            await until(lambda: adapter.counters.failed >= 1)
-            gateway.change(added=[lamps.row("1", "ON")], removed=[lamps.row("1", "OFF")])
-            await lamps.start()
-            # An attempt with OFF may have been under way and reach the lamp after all; ON has to come again, and last.
-            await until(lambda: len(lamps.states("1")) >= 2 and lamps.states("1")[-1] == "ON")
-            await until(lambda: len(gateway.updates) == len(lamps.states("1")))
-
-    asyncio.run(scenario())
+async def test_a_failed_attempt_may_have_been_acted_on_so_the_earlier_state_is_sent_again() -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1)
+        await lamps.stop()
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
+        await until(lambda: adapter.counters.failed >= 1)
+        gateway.change(added=[lamps.row("1", "ON")], removed=[lamps.row("1", "OFF")])
+        await lamps.start()
+        # An attempt with OFF may have been under way and reach the lamp after all; ON has to come again, and last.
+        await until(lambda: len(lamps.states("1")) >= 2 and lamps.states("1")[-1] == "ON")
+        await until(lambda: len(gateway.updates) == len(lamps.states("1")))
 
 
-def test_a_removed_row_ends_the_attempts() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running(away=True) as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
-            await until(lambda: adapter.counters.retried >= 2)
-            gateway.change(removed=[lamps.row("1", "ON")])
-            await until(lambda: len(workers()) == 1)
-            gateway.whole()  # the other one goes with an interruption
-            await until(lambda: workers() == [])
-            await lamps.start()
-            gateway.change(added=[lamps.row("2", "OFF")])
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.received == [("2", "OFF")]
-
-    asyncio.run(scenario())
+async def test_a_removed_row_ends_the_attempts() -> None:
+    gateway = Gateway()
+    async with lamps_running(away=True) as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
+        await until(lambda: adapter.counters.retried >= 2)
+        gateway.change(removed=[lamps.row("1", "ON")])
+        await until(lambda: len(workers()) == 1)
+        gateway.whole()  # the other one goes with an interruption
+        await until(lambda: workers() == [])
+        await lamps.start()
+        gateway.change(added=[lamps.row("2", "OFF")])
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.received == [("2", "OFF")]
 
 
 def test_a_state_that_is_out_of_date_is_not_retransmitted(caplog: pytest.LogCaptureFixture) -> None:
@@ -478,62 +453,53 @@ def test_an_error_inside_the_library_concerns_one_device(
     assert len(said(caplog, 'reason="a bug"')) == 1
 
 
-def test_an_answer_to_a_state_that_is_out_of_date_is_awaited_before_the_newest_is_sent() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway):
-            lamps.busy = asyncio.Event()
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: lamps.answering == 1)
-            gateway.change(added=[lamps.row("1", "DIM")], removed=[lamps.row("1", "ON")])
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "DIM")])
-            await until(gateway.all_taken)
-            lamps.busy.set()
-            await until(lambda: len(gateway.updates) == 2)
-            assert lamps.states("1") == ["ON", "OFF"]
-            assert lamps.requests_max == 1
-
-    asyncio.run(scenario())
+async def test_an_answer_to_a_state_that_is_out_of_date_is_awaited_before_the_newest_is_sent() -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway):
+        lamps.busy = asyncio.Event()
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: lamps.answering == 1)
+        gateway.change(added=[lamps.row("1", "DIM")], removed=[lamps.row("1", "ON")])
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "DIM")])
+        await until(gateway.all_taken)
+        lamps.busy.set()
+        await until(lambda: len(gateway.updates) == 2)
+        assert lamps.states("1") == ["ON", "OFF"]
+        assert lamps.requests_max == 1
 
 
-def test_a_recovery_wakes_the_other_resources_of_the_device() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        patient = CoapSettings(networks=LOOPBACK, retry_min_s=3600, retry_max_s=3600)
-        async with lamps_running(away=True) as lamps, adapter_running(gateway, patient) as adapter:
-            gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
-            await until(lambda: adapter.counters.failed == 2)
-            await lamps.start()
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
-            await until(lambda: len(gateway.updates) == 2)
-            assert sorted(lamps.received) == [("1", "OFF"), ("2", "ON")]
-
-    asyncio.run(scenario())
+async def test_a_recovery_wakes_the_other_resources_of_the_device() -> None:
+    gateway = Gateway()
+    patient = CoapSettings(networks=LOOPBACK, retry_min_s=3600, retry_max_s=3600)
+    async with lamps_running(away=True) as lamps, adapter_running(gateway, patient) as adapter:
+        gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
+        await until(lambda: adapter.counters.failed == 2)
+        await lamps.start()
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
+        await until(lambda: len(gateway.updates) == 2)
+        assert sorted(lamps.received) == [("1", "OFF"), ("2", "ON")]
 
 
-def test_devices_that_are_away_leave_slots_to_the_others() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        away = [free_udp_port() for _ in range(3)]
-        settings = CoapSettings(
-            networks=LOOPBACK,
-            concurrency_max=2,
-            ack_timeout_s=3600,
-            answer_timeout_s=3600,
-            retry_min_s=0.01,
-            retry_max_s=0.01,
-        )
-        async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
-            gateway.whole(*(lamp_row(port, "1", "ON") for port in away))
-            await until(lambda: adapter.counters.failed >= 3)  # closed ports: known at once
-            async with silent_device(away[0]) as a, silent_device(away[1]) as b, silent_device(away[2]) as c:
-                await until(lambda: bool(a.payloads or b.payloads or c.payloads))  # one waits for an hour now
-                for state in range(50):  # far longer than the others need to come to their next attempt
-                    gateway.change(added=[lamps.row("1", str(state))], removed=[lamps.row("1", str(state - 1))])
-                    await until(lambda state=state: len(gateway.updates) == state + 1)  # type: ignore[misc]
-                assert len(a.payloads + b.payloads + c.payloads) == 1
-
-    asyncio.run(scenario())
+async def test_devices_that_are_away_leave_slots_to_the_others() -> None:
+    gateway = Gateway()
+    away = [free_udp_port() for _ in range(3)]
+    settings = CoapSettings(
+        networks=LOOPBACK,
+        concurrency_max=2,
+        ack_timeout_s=3600,
+        answer_timeout_s=3600,
+        retry_min_s=0.01,
+        retry_max_s=0.01,
+    )
+    async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
+        gateway.whole(*(lamp_row(port, "1", "ON") for port in away))
+        await until(lambda: adapter.counters.failed >= 3)  # closed ports: known at once
+        async with silent_device(away[0]) as a, silent_device(away[1]) as b, silent_device(away[2]) as c:
+            await until(lambda: bool(a.payloads or b.payloads or c.payloads))  # one waits for an hour now
+            for state in range(50):  # far longer than the others need to come to their next attempt
+                gateway.change(added=[lamps.row("1", str(state))], removed=[lamps.row("1", str(state - 1))])
+                await until(lambda state=state: len(gateway.updates) == state + 1)  # type: ignore[misc]
+            assert len(a.payloads + b.payloads + c.payloads) == 1
 
 
 # Devices that refuse.
@@ -564,98 +530,87 @@ def test_a_refused_command_is_said_once_and_a_new_state_is_tried_at_once(caplog:
 
 
 @pytest.mark.parametrize(("code", "again"), [(aiocoap.NOT_FOUND, False), (aiocoap.SERVICE_UNAVAILABLE, True)])
-def test_only_a_refusal_waits_longest(code: aiocoap.Code, again: bool) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        settings = CoapSettings(networks=LOOPBACK, retry_min_s=0.01, retry_max_s=3600)
-        closed = free_udp_port()
-        async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
-            lamps.code = code
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: adapter.counters.failed == 1)
-            gateway.change(added=[lamp_row(closed, "1", "ON")])  # its repetitions are the measure of time
-            await until(lambda: adapter.counters.sent - len(lamps.received) >= 6)
-            assert (len(lamps.received) > 1) == again
-
-    asyncio.run(scenario())
+async def test_only_a_refusal_waits_longest(code: aiocoap.Code, again: bool) -> None:
+    gateway = Gateway()
+    settings = CoapSettings(networks=LOOPBACK, retry_min_s=0.01, retry_max_s=3600)
+    closed = free_udp_port()
+    async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
+        lamps.code = code
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: adapter.counters.failed == 1)
+        gateway.change(added=[lamp_row(closed, "1", "ON")])  # its repetitions are the measure of time
+        await until(lambda: adapter.counters.sent - len(lamps.received) >= 6)
+        assert (len(lamps.received) > 1) == again
 
 
 # Many devices.
 
 
-def test_requests_are_capped_over_all_devices_and_one_at_a_time_per_device() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        settings = CoapSettings(networks=LOOPBACK, concurrency_max=3)
-        paths = [str(path) for path in range(4)]
-        most = 0
-        async with AsyncExitStack() as stack:
-            devices = [await stack.enter_async_context(lamps_running(*paths)) for _ in range(5)]
-            await stack.enter_async_context(adapter_running(gateway, settings))
-            for device in devices:
-                device.answer_delay_s = 0.02
-            gateway.whole(*(device.row(path, "ON") for device in devices for path in paths))
+async def test_requests_are_capped_over_all_devices_and_one_at_a_time_per_device() -> None:
+    gateway = Gateway()
+    settings = CoapSettings(networks=LOOPBACK, concurrency_max=3)
+    paths = [str(path) for path in range(4)]
+    most = 0
+    async with AsyncExitStack() as stack:
+        devices = [await stack.enter_async_context(lamps_running(*paths)) for _ in range(5)]
+        await stack.enter_async_context(adapter_running(gateway, settings))
+        for device in devices:
+            device.answer_delay_s = 0.02
+        gateway.whole(*(device.row(path, "ON") for device in devices for path in paths))
 
-            def all_recorded() -> bool:
-                nonlocal most
-                most = max(most, sum(device.answering for device in devices))
-                return len(gateway.updates) == 20
+        def all_recorded() -> bool:
+            nonlocal most
+            most = max(most, sum(device.answering for device in devices))
+            return len(gateway.updates) == 20
 
-            await until(all_recorded)
-            for device in devices:
-                assert sorted(device.received) == [(path, "ON") for path in paths]
-                assert device.requests_max == 1
-        assert 1 < most <= 3
-
-    asyncio.run(scenario())
+        await until(all_recorded)
+        for device in devices:
+            assert sorted(device.received) == [(path, "ON") for path in paths]
+            assert device.requests_max == 1
+    assert 1 < most <= 3
 
 
-def test_a_hundred_devices_end_in_the_newest_state_and_see_no_older_one_after_a_newer() -> None:
+async def test_a_hundred_devices_end_in_the_newest_state_and_see_no_older_one_after_a_newer() -> None:
     """More devices than the library keeps sockets for in one context (64)."""
-
-    async def scenario() -> None:
-        gateway = Gateway()
-        patient = CoapSettings(networks=LOOPBACK, ack_timeout_s=5, answer_timeout_s=60)
-        async with AsyncExitStack() as stack:
-            devices = [await stack.enter_async_context(lamps_running("1")) for _ in range(100)]
-            adapter = await stack.enter_async_context(adapter_running(gateway, patient))
-            gateway.whole(*(device.row("1", "0") for device in devices))
-            for state in range(1, 20):
-                for device in devices:
-                    old, new = device.row("1", str(state - 1)), device.row("1", str(state))
-                    gateway.change(added=[new], removed=[old])
-                first = devices[state].received  # the others may be behind
-                await until(lambda first=first, state=state: first[-1:] == [("1", str(state))])  # type: ignore[misc]
-            await until(lambda: all(device.states("1")[-1:] == ["19"] for device in devices))
-            await until(lambda: workers() == [])
-            assert adapter.counters.failed == 0
+    gateway = Gateway()
+    patient = CoapSettings(networks=LOOPBACK, ack_timeout_s=5, answer_timeout_s=60)
+    async with AsyncExitStack() as stack:
+        devices = [await stack.enter_async_context(lamps_running("1")) for _ in range(100)]
+        adapter = await stack.enter_async_context(adapter_running(gateway, patient))
+        gateway.whole(*(device.row("1", "0") for device in devices))
+        for state in range(1, 20):
             for device in devices:
-                assert device.states("1") == sorted(set(device.states("1")), key=int)  # in order, none twice
-
-    asyncio.run(scenario())
+                old, new = device.row("1", str(state - 1)), device.row("1", str(state))
+                gateway.change(added=[new], removed=[old])
+            first = devices[state].received  # the others may be behind
+            await until(lambda first=first, state=state: first[-1:] == [("1", str(state))])  # type: ignore[misc]
+        await until(lambda: all(device.states("1")[-1:] == ["19"] for device in devices))
+        await until(lambda: workers() == [])
+        assert adapter.counters.failed == 0
+        for device in devices:
+            assert device.states("1") == sorted(set(device.states("1")), key=int)  # in order, none twice
 
 
 # Rows that are wrong.
 
 
-def test_of_two_rows_for_a_resource_the_greatest_holds_whatever_came_last(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway):
-            gateway.whole(lamps.row("1", "ON"), lamps.row("1", "OFF"))
-            gateway.change(added=[lamps.row("1", "DIM")])
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.received == [("1", "ON")]
-            gateway.change(removed=[lamps.row("1", "ON"), lamps.row("1", "DIM")])
-            await until(lambda: len(gateway.updates) == 2)
-            assert lamps.received == [("1", "ON"), ("1", "OFF")]
-            assert len(said(caplog, "coap conflict")) == 1
-            gateway.change(added=[lamps.row("1", "ON")])
-            await until(lambda: len(gateway.updates) == 3)
-            assert len(said(caplog, "coap conflict")) == 2
-            assert fields(caplog.records[-1])["DEVICE"].startswith("127.0.0.1:")
-
-    asyncio.run(scenario())
+async def test_of_two_rows_for_a_resource_the_greatest_holds_whatever_came_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway):
+        gateway.whole(lamps.row("1", "ON"), lamps.row("1", "OFF"))
+        gateway.change(added=[lamps.row("1", "DIM")])
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.received == [("1", "ON")]
+        gateway.change(removed=[lamps.row("1", "ON"), lamps.row("1", "DIM")])
+        await until(lambda: len(gateway.updates) == 2)
+        assert lamps.received == [("1", "ON"), ("1", "OFF")]
+        assert len(said(caplog, "coap conflict")) == 1
+        gateway.change(added=[lamps.row("1", "ON")])
+        await until(lambda: len(gateway.updates) == 3)
+        assert len(said(caplog, "coap conflict")) == 2
+        assert fields(caplog.records[-1])["DEVICE"].startswith("127.0.0.1:")
 
 
 def test_a_bad_row_is_said_once_and_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
@@ -680,27 +635,21 @@ def test_a_bad_row_is_said_once_and_the_others_are_served(caplog: pytest.LogCapt
 # The gateway's side.
 
 
-def test_a_query_without_the_variables_ends_the_run_with_their_names() -> None:
-    async def scenario() -> None:
-        gateway = Gateway(variables=("actuator", "resource", "status"))
-        gateway.whole()
-        with pytest.raises(ConfigurationError, match=r"\?payload"):
-            await asyncio.wait_for(CoapAdapter(QUICK, cast(Any, gateway)).run(), WAIT_S)
-
-    asyncio.run(scenario())
+async def test_a_query_without_the_variables_ends_the_run_with_their_names() -> None:
+    gateway = Gateway(variables=("actuator", "resource", "status"))
+    gateway.whole()
+    with pytest.raises(ConfigurationError, match=r"\?payload"):
+        await asyncio.wait_for(CoapAdapter(QUICK, cast(Any, gateway)).run(), WAIT_S)
 
 
-def test_a_refused_subscription_ends_the_run_with_the_gateways_reason() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        lamps = Lamps()
-        gateway.whole(lamps.row("1", "ON"))  # a worker that never ends by itself
-        gateway.fail(UnsupportedRequestError("SERVICE in a subscription"))
-        with pytest.raises(UnsupportedRequestError, match="SERVICE"):
-            await asyncio.wait_for(CoapAdapter(QUICK, cast(Any, gateway)).run(), WAIT_S)
-        assert workers() == []
-
-    asyncio.run(scenario())
+async def test_a_refused_subscription_ends_the_run_with_the_gateways_reason() -> None:
+    gateway = Gateway()
+    lamps = Lamps()
+    gateway.whole(lamps.row("1", "ON"))  # a worker that never ends by itself
+    gateway.fail(UnsupportedRequestError("SERVICE in a subscription"))
+    with pytest.raises(UnsupportedRequestError, match="SERVICE"):
+        await asyncio.wait_for(CoapAdapter(QUICK, cast(Any, gateway)).run(), WAIT_S)
+    assert workers() == []
 
 
 def test_a_record_that_is_refused_is_counted_and_the_lamp_is_served_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -756,20 +705,17 @@ def test_a_cancelled_run_leaves_nothing_behind(moment: str, caplog: pytest.LogCa
     ]
 
 
-def test_the_adapter_can_run_again() -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps:
-            adapter = CoapAdapter(QUICK, cast(Any, gateway))
-            for count in (1, 2):  # a new run knows of no acknowledgement
-                gateway.whole(lamps.row("1", "ON"))
-                task = asyncio.create_task(adapter.run())
-                await until(lambda count=count: len(gateway.updates) == count)  # type: ignore[misc]
-                task.cancel()
-                await asyncio.wait([task])
-            assert lamps.states("1") == ["ON", "ON"]
-
-    asyncio.run(scenario())
+async def test_the_adapter_can_run_again() -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps:
+        adapter = CoapAdapter(QUICK, cast(Any, gateway))
+        for count in (1, 2):  # a new run knows of no acknowledgement
+            gateway.whole(lamps.row("1", "ON"))
+            task = asyncio.create_task(adapter.run())
+            await until(lambda count=count: len(gateway.updates) == count)  # type: ignore[misc]
+            task.cancel()
+            await asyncio.wait([task])
+        assert lamps.states("1") == ["ON", "ON"]
 
 
 # libcoap's server.
@@ -899,29 +845,26 @@ def test_a_device_outside_of_the_networks_is_told_once_and_sent_nothing(caplog: 
     assert all("127.0.0.1 is in none of the networks; coap.networks allows " in record for record in told)
 
 
-def test_a_device_is_sent_to_once_its_network_is_there(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        found: list[Any] = []
-        async with lamps_running() as lamps:
-            adapter = CoapAdapter(
-                replace(QUICK, networks=("private",)),
-                cast(Any, gateway),
-                machine=lambda: found,
-                monotonic=itertools.count(step=60).__next__,
-            )
-            running = asyncio.create_task(adapter.run())
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: adapter.counters.outside >= 1)
-            found.append(ipaddress.ip_network("127.0.0.0/8"))
-            await until(lambda: lamps.states("1") == ["ON"])
-            await until(lambda: len(gateway.updates) == 2)
-            assert ["gateway#refused" in update for update in gateway.updates] == [True, False]
-            assert "outside" not in adapter.status()
-            running.cancel()
-            await asyncio.wait([running])
-
-    asyncio.run(scenario())
+async def test_a_device_is_sent_to_once_its_network_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    found: list[Any] = []
+    async with lamps_running() as lamps:
+        adapter = CoapAdapter(
+            replace(QUICK, networks=("private",)),
+            cast(Any, gateway),
+            machine=lambda: found,
+            monotonic=itertools.count(step=60).__next__,
+        )
+        running = asyncio.create_task(adapter.run())
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: adapter.counters.outside >= 1)
+        found.append(ipaddress.ip_network("127.0.0.0/8"))
+        await until(lambda: lamps.states("1") == ["ON"])
+        await until(lambda: len(gateway.updates) == 2)
+        assert ["gateway#refused" in update for update in gateway.updates] == [True, False]
+        assert "outside" not in adapter.status()
+        running.cancel()
+        await asyncio.wait([running])
 
 
 @pytest.mark.parametrize("payload", ["ON", "x" * 5000], ids=["one message", "in blocks"])
@@ -961,25 +904,22 @@ def test_a_name_is_resolved_once_and_what_was_checked_is_sent_to(monkeypatch: py
         {"uri_host": "127.0.0.1", "uri_port": 1},
     ],
 )
-def test_no_answer_leads_to_another_address(options: dict[str, Any]) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as elsewhere, lamps_running() as lamps:
-            filled = {
-                name: tuple(one.format(port=elsewhere.port) for one in value)
-                if isinstance(value, tuple)
-                else value.format(port=elsewhere.port)
-                if isinstance(value, str)
-                else value
-                for name, value in options.items()
-            }
-            lamps.code = aiocoap.CREATED
-            lamps.options = filled
-            settings = replace(QUICK, networks=("127.0.0.1/32",))
-            async with adapter_running(gateway, settings) as adapter:
-                gateway.whole(lamps.row("1", "ON"))
-                await until(lambda: adapter.counters.sent >= 1 and len(lamps.received) >= 1)
-                await until(lambda: len(gateway.updates) + adapter.counters.failed >= 1)
-            assert elsewhere.received == []
-
-    asyncio.run(scenario())
+async def test_no_answer_leads_to_another_address(options: dict[str, Any]) -> None:
+    gateway = Gateway()
+    async with lamps_running() as elsewhere, lamps_running() as lamps:
+        filled = {
+            name: tuple(one.format(port=elsewhere.port) for one in value)
+            if isinstance(value, tuple)
+            else value.format(port=elsewhere.port)
+            if isinstance(value, str)
+            else value
+            for name, value in options.items()
+        }
+        lamps.code = aiocoap.CREATED
+        lamps.options = filled
+        settings = replace(QUICK, networks=("127.0.0.1/32",))
+        async with adapter_running(gateway, settings) as adapter:
+            gateway.whole(lamps.row("1", "ON"))
+            await until(lambda: adapter.counters.sent >= 1 and len(lamps.received) >= 1)
+            await until(lambda: len(gateway.updates) + adapter.counters.failed >= 1)
+        assert elsewhere.received == []

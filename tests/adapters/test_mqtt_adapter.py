@@ -148,381 +148,322 @@ def said(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     return [record.levelname for record in ours if text in record.getMessage()]
 
 
-def test_reading_is_committed_described_once_and_acknowledged() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, ("street/1/presence", "true"), ("street/1/temperature", "21.5"))
-                await publish(broker, ("street/1/presence", "false"))
-                await until(lambda: adapter.counters.committed == 3)
-                assert gateway.values() == ["true", "21.5", "false"]
-                assert len(gateway.descriptions()) == 2
-                assert gateway.durable[0].startswith("INSERT DATA")
-                assert adapter.counters.received == 3
-            assert await session_is_empty(broker)
-
-    go(test)
+async def test_reading_is_committed_described_once_and_acknowledged() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await publish(broker, ("street/1/presence", "true"), ("street/1/temperature", "21.5"))
+            await publish(broker, ("street/1/presence", "false"))
+            await until(lambda: adapter.counters.committed == 3)
+            assert gateway.values() == ["true", "21.5", "false"]
+            assert len(gateway.descriptions()) == 2
+            assert gateway.durable[0].startswith("INSERT DATA")
+            assert adapter.counters.received == 3
+        assert await session_is_empty(broker)
 
 
-def test_message_comes_again_when_the_adapter_ends_before_the_commit() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            before = Gateway()
-            before.open.clear()
-            async with running(broker.port, before):
-                await publish(broker, ("street/1/temperature", "1"), ("street/1/temperature", "2"))
-                await until(lambda: bool(before.batches))
-            after = Gateway()
-            async with running(broker.port, after) as adapter:
-                await until(lambda: adapter.counters.committed == 2)
-            assert before.values() == []
-            assert after.values() == ["1", "2"]
-            assert await session_is_empty(broker)
-
-    go(test)
+async def test_message_comes_again_when_the_adapter_ends_before_the_commit() -> None:
+    with mosquitto() as broker:
+        before = Gateway()
+        before.open.clear()
+        async with running(broker.port, before):
+            await publish(broker, ("street/1/temperature", "1"), ("street/1/temperature", "2"))
+            await until(lambda: bool(before.batches))
+        after = Gateway()
+        async with running(broker.port, after) as adapter:
+            await until(lambda: adapter.counters.committed == 2)
+        assert before.values() == []
+        assert after.values() == ["1", "2"]
+        assert await session_is_empty(broker)
 
 
-def test_message_published_while_the_adapter_is_away_comes() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            async with running(broker.port, Gateway()):
-                pass
+async def test_message_published_while_the_adapter_is_away_comes() -> None:
+    with mosquitto() as broker:
+        async with running(broker.port, Gateway()):
+            pass
+        await publish(broker, ("street/1/temperature", "1"))
+        gateway = Gateway()
+        async with running(broker.port, gateway):
+            await until(lambda: gateway.values() == ["1"])
+
+
+async def test_message_redelivered_while_its_update_is_under_way_is_committed_once() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        gateway.open.clear()
+        async with running(broker.port, gateway) as adapter:
+            await publish(broker, *[("street/1/temperature", str(number)) for number in range(5)])
+            await until(lambda: adapter.counters.received == 5)
+            await take_session_over(broker)
+            await until(lambda: adapter.counters.redelivered == 5)
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 5)
+            await publish(broker, ("street/1/temperature", "5"))
+            await until(lambda: adapter.counters.committed == 6)
+            assert gateway.values() == ["0", "1", "2", "3", "4", "5"]
+        assert await session_is_empty(broker)
+
+
+async def test_message_redelivered_after_its_commit_is_acknowledged_at_once() -> None:
+    with mosquitto(settings=PERSISTENT) as broker:
+        gateway = Gateway()
+        gateway.open.clear()
+        async with running(broker.port, gateway) as adapter:
             await publish(broker, ("street/1/temperature", "1"))
-            gateway = Gateway()
-            async with running(broker.port, gateway):
-                await until(lambda: gateway.values() == ["1"])
-
-    go(test)
-
-
-def test_message_redelivered_while_its_update_is_under_way_is_committed_once() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            gateway.open.clear()
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, *[("street/1/temperature", str(number)) for number in range(5)])
-                await until(lambda: adapter.counters.received == 5)
-                await take_session_over(broker)
-                await until(lambda: adapter.counters.redelivered == 5)
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 5)
-                await publish(broker, ("street/1/temperature", "5"))
-                await until(lambda: adapter.counters.committed == 6)
-                assert gateway.values() == ["0", "1", "2", "3", "4", "5"]
-            assert await session_is_empty(broker)
-
-    go(test)
+            await until(lambda: bool(gateway.batches))
+            broker.stop()
+            await until(lambda: not adapter.subscribed.is_set())
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 1)
+            broker.start()
+            await until(lambda: adapter.counters.redelivered == 1)
+            await publish(broker, ("street/1/temperature", "2"))
+            await until(lambda: adapter.counters.committed == 2)
+            assert gateway.values() == ["1", "2"]
+        assert await session_is_empty(broker)
 
 
-def test_message_redelivered_after_its_commit_is_acknowledged_at_once() -> None:
-    async def test() -> None:
-        with mosquitto(settings=PERSISTENT) as broker:
-            gateway = Gateway()
-            gateway.open.clear()
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, ("street/1/temperature", "1"))
-                await until(lambda: bool(gateway.batches))
-                broker.stop()
-                await until(lambda: not adapter.subscribed.is_set())
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 1)
-                broker.start()
-                await until(lambda: adapter.counters.redelivered == 1)
-                await publish(broker, ("street/1/temperature", "2"))
-                await until(lambda: adapter.counters.committed == 2)
-                assert gateway.values() == ["1", "2"]
-            assert await session_is_empty(broker)
-
-    go(test)
-
-
-def test_broken_and_unmapped_messages_are_warned_of_once_counted_and_acknowledged(
+async def test_broken_and_unmapped_messages_are_warned_of_once_counted_and_acknowledged(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            (tmp_path / "wide.toml").write_text(
-                "[[stream]]\ntopic = 'street/{post}/{what}'\nproperty = 'lighting:presence'\npayload = 'text'\n"
-            )
-            wide = load_mapping(tmp_path, "http://gateway.example/")
-            async with running(broker.port, Gateway(), mapping=wide):
-                pass  # leaves a wider subscription behind in the session
-            gateway = Gateway()
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, *[("street/1/temperature", b"warm \xff")] * 3, ("street/1/humidity", "1"))
-                await publish(broker, ("street/1/temperature", "warm"), ("street/1/temperature", "20"))
-                await until(lambda: adapter.counters.committed == 1)
-                assert gateway.values() == ["20"]
-                assert adapter.counters.dropped_payload == 4
-                assert adapter.counters.dropped_unmapped == 1
-            assert said(caplog, 'topic=street/1/temperature reason="payload is not UTF-8"') == ["WARNING"]
-            assert said(caplog, 'topic=street/1/temperature reason="not a number"') == ["WARNING"]
-            assert said(caplog, 'topic=street/1/humidity reason="no mapping rule') == ["WARNING"]
-            assert await session_is_empty(broker)
-
-    go(test)
+    with mosquitto() as broker:
+        (tmp_path / "wide.toml").write_text(
+            "[[stream]]\ntopic = 'street/{post}/{what}'\nproperty = 'lighting:presence'\npayload = 'text'\n"
+        )
+        wide = load_mapping(tmp_path, "http://gateway.example/")
+        async with running(broker.port, Gateway(), mapping=wide):
+            pass  # leaves a wider subscription behind in the session
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await publish(broker, *[("street/1/temperature", b"warm \xff")] * 3, ("street/1/humidity", "1"))
+            await publish(broker, ("street/1/temperature", "warm"), ("street/1/temperature", "20"))
+            await until(lambda: adapter.counters.committed == 1)
+            assert gateway.values() == ["20"]
+            assert adapter.counters.dropped_payload == 4
+            assert adapter.counters.dropped_unmapped == 1
+        assert said(caplog, 'topic=street/1/temperature reason="payload is not UTF-8"') == ["WARNING"]
+        assert said(caplog, 'topic=street/1/temperature reason="not a number"') == ["WARNING"]
+        assert said(caplog, 'topic=street/1/humidity reason="no mapping rule') == ["WARNING"]
+        assert await session_is_empty(broker)
 
 
-def test_topic_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            async with running(broker.port, Gateway()) as adapter:
-                await publish(broker, ("street/1\u2028ERROR all is lost/temperature", "warm"))
-                await until(lambda: adapter.counters.dropped_payload == 1)
-        assert said(caplog, 'topic="street/1\\u2028ERROR all is lost/temperature"') == ["WARNING"]
-        assert not said(caplog, "\u2028")
-
-    go(test)
+async def test_topic_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with mosquitto() as broker:
+        async with running(broker.port, Gateway()) as adapter:
+            await publish(broker, ("street/1\u2028ERROR all is lost/temperature", "warm"))
+            await until(lambda: adapter.counters.dropped_payload == 1)
+    assert said(caplog, 'topic="street/1\\u2028ERROR all is lost/temperature"') == ["WARNING"]
+    assert not said(caplog, "\u2028")
 
 
-def test_broker_away_at_start_and_later_is_said_once_and_got_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_broker_away_at_start_and_later_is_said_once_and_got_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+    with mosquitto() as broker:
+        broker.stop()
+        gateway = Gateway()
+        async with running(broker.port, gateway, connected=False) as adapter:
+            await until(lambda: bool(said(caplog, "not connected")))
+            broker.start()
+            await adapter.subscribed.wait()
+            await publish(broker, ("street/1/temperature", "1"))
+            await until(lambda: adapter.counters.committed == 1)
+            assert said(caplog, "not connected") == ["WARNING"]
+            assert said(caplog, "broker connected") == ["INFO"]
 
-    async def test() -> None:
-        with mosquitto() as broker:
+            attempts = adapter.counters.attempts
             broker.stop()
-            gateway = Gateway()
-            async with running(broker.port, gateway, connected=False) as adapter:
-                await until(lambda: bool(said(caplog, "not connected")))
-                broker.start()
-                await adapter.subscribed.wait()
-                await publish(broker, ("street/1/temperature", "1"))
-                await until(lambda: adapter.counters.committed == 1)
-                assert said(caplog, "not connected") == ["WARNING"]
-                assert said(caplog, "broker connected") == ["INFO"]
-
-                attempts = adapter.counters.attempts
-                broker.stop()
-                await until(lambda: adapter.counters.attempts >= attempts + 2)
-                broker.start()  # without its sessions: subscribes again
-                await adapter.subscribed.wait()
-                await publish(broker, ("street/1/temperature", "2"))
-                await until(lambda: adapter.counters.committed == 2)
-                assert said(caplog, "not connected") == ["WARNING", "WARNING"]
-                assert said(caplog, "broker connected") == ["INFO", "INFO"]
-                assert gateway.values() == ["1", "2"]
-                assert len(gateway.descriptions()) == 1
-
-    go(test)
+            await until(lambda: adapter.counters.attempts >= attempts + 2)
+            broker.start()  # without its sessions: subscribes again
+            await adapter.subscribed.wait()
+            await publish(broker, ("street/1/temperature", "2"))
+            await until(lambda: adapter.counters.committed == 2)
+            assert said(caplog, "not connected") == ["WARNING", "WARNING"]
+            assert said(caplog, "broker connected") == ["INFO", "INFO"]
+            assert gateway.values() == ["1", "2"]
+            assert len(gateway.descriptions()) == 1
 
 
-def test_repeated_failure_to_connect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        async with running(free_port(), Gateway(), connected=False) as adapter:
-            await until(lambda: adapter.counters.attempts > 3)
-        assert said(caplog, "not connected") == ["WARNING"]
-
-    go(test)
+async def test_repeated_failure_to_connect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(free_port(), Gateway(), connected=False) as adapter:
+        await until(lambda: adapter.counters.attempts > 3)
+    assert said(caplog, "not connected") == ["WARNING"]
 
 
-def test_retained_message_is_marked_and_the_live_one_is_not() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
+async def test_retained_message_is_marked_and_the_live_one_is_not() -> None:
+    with mosquitto() as broker:
+        await publish(broker, ("street/1/presence", "true"), retain=True)
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await until(lambda: adapter.counters.committed == 1)
             await publish(broker, ("street/1/presence", "true"), retain=True)
-            gateway = Gateway()
-            async with running(broker.port, gateway) as adapter:
-                await until(lambda: adapter.counters.committed == 1)
-                await publish(broker, ("street/1/presence", "true"), retain=True)
-                await until(lambda: adapter.counters.committed == 2)
-                marks = ["FILTER NOT EXISTS" in text for text in gateway.durable if text.startswith("DELETE")]
-                assert marks == [True, False]
-
-    go(test)
+            await until(lambda: adapter.counters.committed == 2)
+            marks = ["FILTER NOT EXISTS" in text for text in gateway.durable if text.startswith("DELETE")]
+            assert marks == [True, False]
 
 
-def test_kept_session_has_no_retained_message_sent_again() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            await publish(broker, ("street/1/presence", "true"), retain=True)
-            gateway = Gateway()
-            async with running(broker.port, gateway) as adapter:
-                await until(lambda: adapter.counters.committed == 1)
-                await take_session_over(broker)
-                await until(lambda: adapter.counters.connections >= 2 and adapter.subscribed.is_set())
-                await publish(broker, ("street/2/presence", "false"))
-                await until(lambda: adapter.counters.committed == 2)
-                assert gateway.values() == ["true", "false"]
-
-    go(test)
+async def test_kept_session_has_no_retained_message_sent_again() -> None:
+    with mosquitto() as broker:
+        await publish(broker, ("street/1/presence", "true"), retain=True)
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await until(lambda: adapter.counters.committed == 1)
+            await take_session_over(broker)
+            await until(lambda: adapter.counters.connections >= 2 and adapter.subscribed.is_set())
+            await publish(broker, ("street/2/presence", "false"))
+            await until(lambda: adapter.counters.committed == 2)
+            assert gateway.values() == ["true", "false"]
 
 
-def test_full_queue_stops_reading_and_nothing_is_lost() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
+async def test_full_queue_stops_reading_and_nothing_is_lost() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        gateway.open.clear()
+        async with running(broker.port, gateway, queue_max=3, batch_max=2) as adapter:
+            await publish(broker, ("street/1/temperature", "0"))
+            await until(lambda: len(gateway.batches) == 1)
+            await publish(broker, *[("street/1/temperature", str(number)) for number in range(1, 60)])
+            await until(lambda: adapter.counters.received == 4)
+            await turns()
+            assert adapter.counters.received == 4  # one under way, three in the queue
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 60)
+            assert gateway.values() == [str(number) for number in range(60)]
+            assert max(len(batch) for batch in gateway.batches) <= 2 + 1  # and the description
+        assert await session_is_empty(broker)
+
+
+async def test_long_wait_for_the_gateway_gives_the_connection_up_and_loses_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        gateway.open.clear()
+        async with running(broker.port, gateway, queue_max=3, batch_max=2, keepalive_s=5) as adapter:
+            await publish(broker, *[("street/1/temperature", str(number)) for number in range(30)])
+            await until(lambda: not adapter.subscribed.is_set())
+            async with running(free_port(), Gateway(), connected=False) as restless:
+                await until(lambda: restless.counters.attempts > 3)
+            assert adapter.counters.attempts == 1  # none is made as long as the queue is full
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 30)
+            assert gateway.values() == [str(number) for number in range(30)]
+        assert said(caplog, "the gateway does not take readings") == ["WARNING"]
+        assert await session_is_empty(broker)
+
+
+async def test_what_arrives_during_a_commit_is_the_next_batch() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await publish(broker, ("street/1/temperature", "0"))
+            await until(lambda: adapter.counters.committed == 1)
             gateway.open.clear()
-            async with running(broker.port, gateway, queue_max=3, batch_max=2) as adapter:
-                await publish(broker, ("street/1/temperature", "0"))
-                await until(lambda: len(gateway.batches) == 1)
-                await publish(broker, *[("street/1/temperature", str(number)) for number in range(1, 60)])
-                await until(lambda: adapter.counters.received == 4)
-                await turns()
-                assert adapter.counters.received == 4  # one under way, three in the queue
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 60)
-                assert gateway.values() == [str(number) for number in range(60)]
-                assert max(len(batch) for batch in gateway.batches) <= 2 + 1  # and the description
-            assert await session_is_empty(broker)
-
-    go(test)
+            await publish(broker, ("street/1/temperature", "1"))
+            await until(lambda: len(gateway.batches) == 2)
+            await publish(broker, *[("street/1/temperature", str(number)) for number in range(2, 12)])
+            await until(lambda: adapter.counters.received == 12)
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 12)
+            assert [len(batch) for batch in gateway.batches] == [2, 1, 10]
 
 
-def test_long_wait_for_the_gateway_gives_the_connection_up_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            gateway.open.clear()
-            async with running(broker.port, gateway, queue_max=3, batch_max=2, keepalive_s=5) as adapter:
-                await publish(broker, *[("street/1/temperature", str(number)) for number in range(30)])
-                await until(lambda: not adapter.subscribed.is_set())
-                async with running(free_port(), Gateway(), connected=False) as restless:
-                    await until(lambda: restless.counters.attempts > 3)
-                assert adapter.counters.attempts == 1  # none is made as long as the queue is full
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 30)
-                assert gateway.values() == [str(number) for number in range(30)]
-            assert said(caplog, "the gateway does not take readings") == ["WARNING"]
-            assert await session_is_empty(broker)
-
-    go(test)
-
-
-def test_what_arrives_during_a_commit_is_the_next_batch() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, ("street/1/temperature", "0"))
-                await until(lambda: adapter.counters.committed == 1)
-                gateway.open.clear()
-                await publish(broker, ("street/1/temperature", "1"))
-                await until(lambda: len(gateway.batches) == 2)
-                await publish(broker, *[("street/1/temperature", str(number)) for number in range(2, 12)])
-                await until(lambda: adapter.counters.received == 12)
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 12)
-                assert [len(batch) for batch in gateway.batches] == [2, 1, 10]
-
-    go(test)
-
-
-def test_long_texts_are_sent_in_portions(tmp_path: Path) -> None:
+async def test_long_texts_are_sent_in_portions(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text(
         "[[stream]]\ntopic = 't/{x}'\nproperty = 'lighting:presence'\npayload = 'text'\n"
     )
     mapping = load_mapping(tmp_path, "http://gateway.example/")
     texts = [f"{number:03}" + "x" * 8_000 for number in range(100)]
-
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            gateway.open.clear()
-            async with running(broker.port, gateway, mapping=mapping) as adapter:
-                await publish(broker, ("t/1", "first"))
-                await until(lambda: len(gateway.batches) == 1)
-                await publish(broker, *[("t/1", text) for text in texts])
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 101)
-                assert gateway.values() == ["first", *texts]
-                assert max(len("".join(batch)) for batch in gateway.batches) <= UPDATE_CHARS_MAX
-
-    go(test)
+    with mosquitto() as broker:
+        gateway = Gateway()
+        gateway.open.clear()
+        async with running(broker.port, gateway, mapping=mapping) as adapter:
+            await publish(broker, ("t/1", "first"))
+            await until(lambda: len(gateway.batches) == 1)
+            await publish(broker, *[("t/1", text) for text in texts])
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 101)
+            assert gateway.values() == ["first", *texts]
+            assert max(len("".join(batch)) for batch in gateway.batches) <= UPDATE_CHARS_MAX
 
 
-def test_second_topic_of_a_stream_is_refused(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+async def test_second_topic_of_a_stream_is_refused(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text(
         "[[stream]]\ntopic = '{a}/+/t'\nproperty = 'lighting:temperature'\npayload = 'number'\n"
         "sensor = 's/{a}'\nfeature = 'f/{a}'\n"
     )
     mapping = load_mapping(tmp_path, "http://gateway.example/")
-
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            async with running(broker.port, gateway, mapping=mapping) as adapter:
-                await publish(broker, ("a/1/t", "1"), ("a/2/t", "2"), ("a/2/t", "3"), ("a/1/t", "4"), ("b/2/t", "5"))
-                await until(lambda: adapter.counters.committed == 3)
-                assert gateway.values() == ["1", "4", "5"]
-                assert adapter.counters.refused == 2
-        assert said(caplog, "topic=a/2/t") == ["WARNING"]
-
-    go(test)
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, mapping=mapping) as adapter:
+            await publish(broker, ("a/1/t", "1"), ("a/2/t", "2"), ("a/2/t", "3"), ("a/1/t", "4"), ("b/2/t", "5"))
+            await until(lambda: adapter.counters.committed == 3)
+            assert gateway.values() == ["1", "4", "5"]
+            assert adapter.counters.refused == 2
+    assert said(caplog, "topic=a/2/t") == ["WARNING"]
 
 
-def test_number_of_streams_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            async with running(broker.port, gateway, streams_max=2) as adapter:
-                await publish(broker, *[(f"street/{post}/temperature", str(post)) for post in (1, 2, 3, 4, 1)])
-                await until(lambda: adapter.counters.received == 5 and adapter.counters.committed == 3)
-                assert gateway.values() == ["1", "2", "1"]
-                assert adapter.counters.refused == 2
-        assert said(caplog, "mqtt.streams_max") == ["WARNING"]
-
-    go(test)
+async def test_number_of_streams_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, streams_max=2) as adapter:
+            await publish(broker, *[(f"street/{post}/temperature", str(post)) for post in (1, 2, 3, 4, 1)])
+            await until(lambda: adapter.counters.received == 5 and adapter.counters.committed == 3)
+            assert gateway.values() == ["1", "2", "1"]
+            assert adapter.counters.refused == 2
+    assert said(caplog, "mqtt.streams_max") == ["WARNING"]
 
 
-def test_refused_for_now_is_sent_again_and_the_newest_reading_of_a_stream_stays_last() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, ("street/1/temperature", "0"), ("street/2/temperature", "10"))
-                await until(lambda: adapter.counters.committed == 2)
-                gateway.open.clear()
-                await publish(broker, ("street/1/presence", "true"))
-                await until(lambda: bool(gateway.batches) and "presence" in gateway.batches[-1][-1])
-                gateway.errors = [{}, {"1": QueueFullError("full")}]
-                await publish(
-                    broker, ("street/1/temperature", "1"), ("street/2/temperature", "11"), ("street/1/temperature", "2")
-                )
-                await until(lambda: adapter.counters.received == 6)
-                gateway.open.set()
-                await until(lambda: adapter.counters.committed == 6)
-                assert gateway.values() == ["0", "10", "true", "11", "2", "1", "2"]
-            assert await session_is_empty(broker)
-
-    go(test)
+async def test_refused_for_now_is_sent_again_and_the_newest_reading_of_a_stream_stays_last() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await publish(broker, ("street/1/temperature", "0"), ("street/2/temperature", "10"))
+            await until(lambda: adapter.counters.committed == 2)
+            gateway.open.clear()
+            await publish(broker, ("street/1/presence", "true"))
+            await until(lambda: bool(gateway.batches) and "presence" in gateway.batches[-1][-1])
+            gateway.errors = [{}, {"1": QueueFullError("full")}]
+            await publish(
+                broker, ("street/1/temperature", "1"), ("street/2/temperature", "11"), ("street/1/temperature", "2")
+            )
+            await until(lambda: adapter.counters.received == 6)
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 6)
+            assert gateway.values() == ["0", "10", "true", "11", "2", "1", "2"]
+        assert await session_is_empty(broker)
 
 
-def test_reading_that_the_gateway_refuses_for_good_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            gateway.errors = [{"1": StoreError("no")}]
-            async with running(broker.port, gateway) as adapter:
-                await publish(broker, ("street/1/temperature", "1"))
-                await until(lambda: adapter.counters.rejected == 1)
-                await publish(broker, ("street/1/temperature", "2"))
-                await until(lambda: adapter.counters.committed == 1)
-                assert gateway.values() == ["2"]
-            assert said(caplog, "the gateway refused it: no") == ["ERROR"]
-            assert await session_is_empty(broker)
-
-    go(test)
-
-
-def test_closed_engine_client_ends_the_adapter() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            gateway = Gateway()
-            gateway.closed = True
-            settings = MqttSettings(host="127.0.0.1", port=broker.port)
-            adapter = MqttAdapter(settings, STREET, gateway)
-            task = asyncio.create_task(adapter.run())
-            await adapter.subscribed.wait()
+async def test_reading_that_the_gateway_refuses_for_good_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        gateway.errors = [{"1": StoreError("no")}]
+        async with running(broker.port, gateway) as adapter:
             await publish(broker, ("street/1/temperature", "1"))
-            with pytest.raises(ExceptionGroup) as raised:
-                await task
-            assert raised.group_contains(UpstreamError)
+            await until(lambda: adapter.counters.rejected == 1)
+            await publish(broker, ("street/1/temperature", "2"))
+            await until(lambda: adapter.counters.committed == 1)
+            assert gateway.values() == ["2"]
+        assert said(caplog, "the gateway refused it: no") == ["ERROR"]
+        assert await session_is_empty(broker)
 
-    go(test)
+
+async def test_closed_engine_client_ends_the_adapter() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        gateway.closed = True
+        settings = MqttSettings(host="127.0.0.1", port=broker.port)
+        adapter = MqttAdapter(settings, STREET, gateway)
+        task = asyncio.create_task(adapter.run())
+        await adapter.subscribed.wait()
+        await publish(broker, ("street/1/temperature", "1"))
+        with pytest.raises(ExceptionGroup) as raised:
+            await task
+        assert raised.group_contains(UpstreamError)
 
 
-def test_refused_credentials_are_said_and_right_ones_are_taken(
+async def test_refused_credentials_are_said_and_right_ones_are_taken(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     passwords, password = tmp_path / "passwords", tmp_path / "password"
@@ -531,21 +472,17 @@ def test_refused_credentials_are_said_and_right_ones_are_taken(
         check=True,
         timeout=60,
     )
-
-    async def test() -> None:
-        with mosquitto(settings=["allow_anonymous false", f"password_file {passwords}"]) as broker:
-            password.write_text("wrong\n")
-            keys: dict[str, Any] = {"username": "lamplighter", "password_file": str(password)}
-            async with running(broker.port, Gateway(), connected=False, **keys) as adapter:
-                await until(lambda: bool(said(caplog, "check username and password_file")))
-                assert not adapter.subscribed.is_set()
-            password.write_text("right\n")
-            async with running(broker.port, Gateway(), **keys):
-                pass
-        assert said(caplog, "check username and password_file") == ["WARNING"]
-        assert not said(caplog, "wrong")
-
-    go(test)
+    with mosquitto(settings=["allow_anonymous false", f"password_file {passwords}"]) as broker:
+        password.write_text("wrong\n")
+        keys: dict[str, Any] = {"username": "lamplighter", "password_file": str(password)}
+        async with running(broker.port, Gateway(), connected=False, **keys) as adapter:
+            await until(lambda: bool(said(caplog, "check username and password_file")))
+            assert not adapter.subscribed.is_set()
+        password.write_text("right\n")
+        async with running(broker.port, Gateway(), **keys):
+            pass
+    assert said(caplog, "check username and password_file") == ["WARNING"]
+    assert not said(caplog, "wrong")
 
 
 @pytest.fixture
@@ -564,7 +501,7 @@ def encrypted(certificate: Path) -> list[str]:
     return ["allow_anonymous true", f"certfile {certificate}", f"keyfile {certificate.with_name('key.pem')}"]
 
 
-def test_tls_record_of_many_messages_is_read_to_its_end_and_acknowledged_in_order(certificate: Path) -> None:
+async def test_tls_record_of_many_messages_is_read_to_its_end_and_acknowledged_in_order(certificate: Path) -> None:
     acknowledged: list[int] = []
 
     async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -584,30 +521,27 @@ def test_tls_record_of_many_messages_is_read_to_its_end_and_acknowledged_in_orde
                     acknowledged.append(int.from_bytes(body, "big"))
         writer.close()
 
-    async def test() -> None:
-        port = free_port()
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate, certificate.with_name("key.pem"))
-        async with await asyncio.start_server(broker, "127.0.0.1", port, ssl=context):
-            settings = MqttSettings(host="127.0.0.1", port=port, tls=True, ca_file=str(certificate), queue_max=7)
-            gateway = Gateway()
-            gateway.open.clear()
-            adapter = MqttAdapter(settings, STREET, gateway)
-            task = asyncio.create_task(adapter.run())
-            await until(lambda: adapter.counters.received >= 7)
-            await turns()
-            assert acknowledged == []
-            gateway.open.set()
-            await until(lambda: len(acknowledged) == 40)
-            task.cancel()
-            await asyncio.wait([task])
-        assert acknowledged == list(range(1, 41))
-        assert gateway.values() == ["7"] * 40
-
-    go(test)
+    port = free_port()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    async with await asyncio.start_server(broker, "127.0.0.1", port, ssl=context):
+        settings = MqttSettings(host="127.0.0.1", port=port, tls=True, ca_file=str(certificate), queue_max=7)
+        gateway = Gateway()
+        gateway.open.clear()
+        adapter = MqttAdapter(settings, STREET, gateway)
+        task = asyncio.create_task(adapter.run())
+        await until(lambda: adapter.counters.received >= 7)
+        await turns()
+        assert acknowledged == []
+        gateway.open.set()
+        await until(lambda: len(acknowledged) == 40)
+        task.cancel()
+        await asyncio.wait([task])
+    assert acknowledged == list(range(1, 41))
+    assert gateway.values() == ["7"] * 40
 
 
-def test_connection_that_fails_while_the_adapter_ends_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_that_fails_while_the_adapter_ends_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -> None:
     connecting, go_on = threading.Event(), threading.Event()
 
     def connect(*_: object) -> None:
@@ -616,37 +550,30 @@ def test_connection_that_fails_while_the_adapter_ends_is_nobodys_error(monkeypat
         raise ConnectionRefusedError
 
     monkeypatch.setattr(mqtt.Client, "connect", connect)
-
-    async def test() -> None:
-        told: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, about: told.append(about))
-        task = asyncio.create_task(MqttAdapter(MqttSettings(host="127.0.0.1", port=1), STREET, Gateway()).run())
-        await until(connecting.is_set)
-        task.cancel()
-        await turns()
-        go_on.set()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        del task
-        gc.collect()
-        await turns()
-        assert not told
-
-    go(test)
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, about: told.append(about))
+    task = asyncio.create_task(MqttAdapter(MqttSettings(host="127.0.0.1", port=1), STREET, Gateway()).run())
+    await until(connecting.is_set)
+    task.cancel()
+    await turns()
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    del task
+    gc.collect()
+    await turns()
+    assert not told
 
 
-def test_tls_broker_is_read(certificate: Path) -> None:
-    async def test() -> None:
-        plain = free_port()
-        with mosquitto(settings=[*encrypted(certificate), f"listener {plain} 127.0.0.1"]) as broker:
-            gateway = Gateway()
-            async with running(broker.port, gateway, tls=True, ca_file=str(certificate)) as adapter:
-                messages = [("street/1/temperature", str(number)) for number in range(300)]
-                await asyncio.to_thread(partial(broker.publish, *messages, port=plain))
-                await until(lambda: adapter.counters.committed == 300)
-                assert gateway.values() == [str(number) for number in range(300)]
-
-    go(test)
+async def test_tls_broker_is_read(certificate: Path) -> None:
+    plain = free_port()
+    with mosquitto(settings=[*encrypted(certificate), f"listener {plain} 127.0.0.1"]) as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, tls=True, ca_file=str(certificate)) as adapter:
+            messages = [("street/1/temperature", str(number)) for number in range(300)]
+            await asyncio.to_thread(partial(broker.publish, *messages, port=plain))
+            await until(lambda: adapter.counters.committed == 300)
+            assert gateway.values() == [str(number) for number in range(300)]
 
 
 # paho leaves the socket of a failed handshake to the garbage collector.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -43,81 +43,61 @@ async def received(inbox: Inbox, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-def go(test: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(2 * TIMEOUT_S):
-            await test()
-
-    asyncio.run(limited())
-
-
-def test_messages_come_in_batches_and_in_order() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            async with opened(broker, batch_max=4) as inbox:
-                await publish(broker, *map(str, range(10)))
-                await received(inbox, 10)
-                sizes, payloads = [], []
-                async for batch in inbox:
-                    sizes.append(len(batch))
-                    payloads += [int(message.payload) for message in batch]
-                    assert {(message.topic, message.retained, message.received) for message in batch} == {
-                        ("t/1", False, NOON)
-                    }
-                    inbox.acknowledge(batch)
-                    if len(payloads) == 10:
-                        break
-                assert (sizes, payloads, len(inbox)) == ([4, 4, 2], list(range(10)), 0)
-
-    go(test)
+async def test_messages_come_in_batches_and_in_order() -> None:
+    with mosquitto() as broker:
+        async with opened(broker, batch_max=4) as inbox:
+            await publish(broker, *map(str, range(10)))
+            await received(inbox, 10)
+            sizes, payloads = [], []
+            async for batch in inbox:
+                sizes.append(len(batch))
+                payloads += [int(message.payload) for message in batch]
+                assert {(message.topic, message.retained, message.received) for message in batch} == {
+                    ("t/1", False, NOON)
+                }
+                inbox.acknowledge(batch)
+                if len(payloads) == 10:
+                    break
+            assert (sizes, payloads, len(inbox)) == ([4, 4, 2], list(range(10)), 0)
 
 
-def test_what_is_not_acknowledged_comes_to_the_next_inbox() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            async with opened(broker, batch_max=2) as inbox:
-                await publish(broker, "1", "2", "3", "4")
-                await received(inbox, 4)
-                inbox.acknowledge(await anext(inbox))
-                assert [message.payload for message in await anext(inbox)] == [b"3", b"4"]
-            async with opened(broker) as inbox:
-                await received(inbox, 2)
-                assert [message.payload for message in await anext(inbox)] == [b"3", b"4"]
-
-    go(test)
+async def test_what_is_not_acknowledged_comes_to_the_next_inbox() -> None:
+    with mosquitto() as broker:
+        async with opened(broker, batch_max=2) as inbox:
+            await publish(broker, "1", "2", "3", "4")
+            await received(inbox, 4)
+            inbox.acknowledge(await anext(inbox))
+            assert [message.payload for message in await anext(inbox)] == [b"3", b"4"]
+        async with opened(broker) as inbox:
+            await received(inbox, 2)
+            assert [message.payload for message in await anext(inbox)] == [b"3", b"4"]
 
 
-def test_waiting_that_is_cancelled_loses_nothing() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            async with opened(broker) as inbox:
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await anext(inbox)
-                waiting = asyncio.ensure_future(anext(inbox))
+async def test_waiting_that_is_cancelled_loses_nothing() -> None:
+    with mosquitto() as broker:
+        async with opened(broker) as inbox:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await anext(inbox)
+            waiting = asyncio.ensure_future(anext(inbox))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await publish(broker, "1")
+            await received(inbox, 1)
+            assert [message.payload for message in await anext(inbox)] == [b"1"]
+
+
+async def test_a_full_inbox_reads_on_once_half_is_taken() -> None:
+    with mosquitto() as broker:
+        async with opened(broker, queue_max=4, batch_max=1) as inbox:
+            await publish(broker, *map(str, range(20)))
+            await received(inbox, 4)
+            for _ in range(20):
                 await asyncio.sleep(0)
-                waiting.cancel()
-                await publish(broker, "1")
-                await received(inbox, 1)
-                assert [message.payload for message in await anext(inbox)] == [b"1"]
-
-    go(test)
-
-
-def test_a_full_inbox_reads_on_once_half_is_taken() -> None:
-    async def test() -> None:
-        with mosquitto() as broker:
-            async with opened(broker, queue_max=4, batch_max=1) as inbox:
-                await publish(broker, *map(str, range(20)))
-                await received(inbox, 4)
-                for _ in range(20):
-                    await asyncio.sleep(0)
-                assert (len(inbox), inbox.counters.received) == (4, 4)
-                inbox.acknowledge(await anext(inbox))
-                assert len(inbox) == 3
-                inbox.acknowledge(await anext(inbox))
-                await received(inbox, 6)
-                payloads = [int(message.payload) for _ in range(18) for message in await anext(inbox)]
-                assert payloads == list(range(2, 20))
-
-    go(test)
+            assert (len(inbox), inbox.counters.received) == (4, 4)
+            inbox.acknowledge(await anext(inbox))
+            assert len(inbox) == 3
+            inbox.acknowledge(await anext(inbox))
+            await received(inbox, 6)
+            payloads = [int(message.payload) for _ in range(18) for message in await anext(inbox)]
+            assert payloads == list(range(2, 20))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client as http_client
 import json
 import uuid
@@ -169,21 +168,18 @@ def test_register_and_refresh_token(gateway: SecureGateway) -> None:
     assert (status, answer["error"]) == (400, "unauthorized_client")
 
 
-def test_a_message_without_a_good_token_is_refused_with_its_alias(gateway: SecureGateway) -> None:
-    async def test() -> None:
-        async with connect(gateway.socket, ssl=gateway.trust()) as socket:
-            for authorization, code in [
-                ({}, "invalid_request"),
-                ({"authorization": 5}, "invalid_request"),
-                ({"authorization": "Basic abc"}, "unsupported_grant_type"),
-                ({"authorization": "Bearer abc"}, "invalid_request"),
-            ]:
-                await socket.send(json.dumps({"subscribe": {"sparql": "oops", "alias": "a", **authorization}}))
-                error = json.loads(await socket.recv())
-                assert (error["error"], error["status_code"], error["alias"]) == (code, 401, "a"), authorization
-            for text in ("no JSON", "{}"):
-                await socket.send(text)
-                error = json.loads(await socket.recv())
-                assert (error["error"], error["status_code"]) == ("invalid_request", 401), text
-
-    asyncio.run(test())
+async def test_a_message_without_a_good_token_is_refused_with_its_alias(gateway: SecureGateway) -> None:
+    async with connect(gateway.socket, ssl=gateway.trust()) as socket:
+        for authorization, code in [
+            ({}, "invalid_request"),
+            ({"authorization": 5}, "invalid_request"),
+            ({"authorization": "Basic abc"}, "unsupported_grant_type"),
+            ({"authorization": "Bearer abc"}, "invalid_request"),
+        ]:
+            await socket.send(json.dumps({"subscribe": {"sparql": "oops", "alias": "a", **authorization}}))
+            error = json.loads(await socket.recv())
+            assert (error["error"], error["status_code"], error["alias"]) == (code, 401, "a"), authorization
+        for text in ("no JSON", "{}"):
+            await socket.send(text)
+            error = json.loads(await socket.recv())
+            assert (error["error"], error["status_code"]) == ("invalid_request", 401), text

@@ -38,7 +38,7 @@ def test_every_message_is_sent_read_and_removed_and_nothing_is_left(tmp_path: Pa
         assert sorted(gone) == sorted(expected)
 
 
-def test_the_program_tells_how_it_ended(tmp_path: Path) -> None:
+async def test_the_program_tells_how_it_ended(tmp_path: Path) -> None:
     program = ROOT / "docs" / "examples" / "chat" / "chat.py"
 
     async def run(*options: str) -> subprocess.CompletedProcess[str]:
@@ -47,12 +47,9 @@ def test_the_program_tells_how_it_ended(tmp_path: Path) -> None:
             subprocess.run, line, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=tmp_path
         )
 
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            done = await run(*(part for setting in settings(at) for part in ("--set", setting)))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.endswith("2 messages were sent, read and removed; 0 quads are left\n")
-        done = await run("--set", "host=127.0.0.1", "--set", "sparql11protocol.port=1")
-        assert (done.returncode, done.stderr[:25]) == (1, "chat: no answer from http")
-
-    go(test)
+    async with running_gateway(tmp_path) as at:
+        done = await run(*(part for setting in settings(at) for part in ("--set", setting)))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("2 messages were sent, read and removed; 0 quads are left\n")
+    done = await run("--set", "host=127.0.0.1", "--set", "sparql11protocol.port=1")
+    assert (done.returncode, done.stderr[:25]) == (1, "chat: no answer from http")

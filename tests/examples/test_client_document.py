@@ -78,20 +78,16 @@ def test_secure_gateways(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     assert capsys.readouterr().out == "True\n"
 
 
-def test_commands_print_what_is_shown(tmp_path: Path) -> None:
+async def test_commands_print_what_is_shown(tmp_path: Path) -> None:
     shown = re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", CONSOLE, re.M)
     assert len(shown) == 3
-
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            for line, output in shown:
-                name, *words = shlex.split(line)
-                assert name == "lamplighter"
-                url = at.subscribe if words[0] == "subscribe" else at.query.removesuffix("/query")
-                command = [sys.executable, "-m", "lamplighter.gateway", *words, "--url", url]
-                process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
-                async with asyncio.timeout(TIMEOUT_S):
-                    printed, _ = await process.communicate()
-                assert printed.decode() == output
-
-    go(test)
+    async with running_gateway(tmp_path) as at:
+        for line, output in shown:
+            name, *words = shlex.split(line)
+            assert name == "lamplighter"
+            url = at.subscribe if words[0] == "subscribe" else at.query.removesuffix("/query")
+            command = [sys.executable, "-m", "lamplighter.gateway", *words, "--url", url]
+            process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+            async with asyncio.timeout(TIMEOUT_S):
+                printed, _ = await process.communicate()
+            assert printed.decode() == output

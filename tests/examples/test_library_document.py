@@ -39,21 +39,17 @@ def test_limits_are_those_of_the_code() -> None:
     assert "limited to 256 MiB" in DOCUMENT
 
 
-def test_an_engine_works_inside_a_running_loop() -> None:
+async def test_an_engine_works_inside_a_running_loop() -> None:
     """As in a cell of a notebook, whose loop already runs."""
-
-    async def cell() -> None:
-        with Engine() as engine:
-            subscription = engine.subscribe("SELECT ?s { ?s <a:p> ?o }")
-            engine.load(b"<a:s> <a:p> <a:o> .")
-            told: asyncio.Queue[Any] = asyncio.Queue()
-            engine.listen(told.put_nowait)
-            await asyncio.to_thread(engine.update, "INSERT DATA { <a:t> <a:p> 1 }")
-            commit = await told.get()
-            assert [(n.spuid, n.added.rows) for n in commit.notifications] == [(subscription.spuid, (("<a:t>",),))]
-            assert len(engine.query("SELECT ?s { ?s <a:p> ?o }")) == 2
-
-    asyncio.run(cell())
+    with Engine() as engine:
+        subscription = engine.subscribe("SELECT ?s { ?s <a:p> ?o }")
+        engine.load(b"<a:s> <a:p> <a:o> .")
+        told: asyncio.Queue[Any] = asyncio.Queue()
+        engine.listen(told.put_nowait)
+        await asyncio.to_thread(engine.update, "INSERT DATA { <a:t> <a:p> 1 }")
+        commit = await told.get()
+        assert [(n.spuid, n.added.rows) for n in commit.notifications] == [(subscription.spuid, (("<a:t>",),))]
+        assert len(engine.query("SELECT ?s { ?s <a:p> ?o }")) == 2
 
 
 GEO = (

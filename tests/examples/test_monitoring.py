@@ -64,10 +64,7 @@ def test_readings_are_written_shown_and_logged(tmp_path: Path) -> None:
     assert values[:2] == [" hall   Temperature  21.5 DegreeCelsius", " yard   Temperature  -3 DegreeCelsius"]
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
-    async def test() -> None:
-        with pytest.raises(OSError, match=r"no MQTT broker at 127\.0\.0\.1:1 .*extended\.mqtt\.host"):
-            async with mqtt_messages("127.0.0.1", 1, ["#"]):
-                raise AssertionError("there is none")
-
-    asyncio.run(test())
+async def test_a_broker_that_is_not_there_is_named() -> None:
+    with pytest.raises(OSError, match=r"no MQTT broker at 127\.0\.0\.1:1 .*extended\.mqtt\.host"):
+        async with mqtt_messages("127.0.0.1", 1, ["#"]):
+            raise AssertionError("there is none")

@@ -269,17 +269,14 @@ def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: s
 # --- the parts ---
 
 
-def test_signals_end_the_process_only_while_nobody_hears_them() -> None:
-    async def test() -> None:
-        stop = stop_on_signals()
-        heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        with ended_by_signals():
-            assert {signal.getsignal(number) for number in heard} == {signal.SIG_DFL}
-        assert {number: signal.getsignal(number) for number in heard} == heard
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(stop.wait(), TIMEOUT_S)
-
-    asyncio.run(test())
+async def test_signals_end_the_process_only_while_nobody_hears_them() -> None:
+    stop = stop_on_signals()
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with ended_by_signals():
+        assert {signal.getsignal(number) for number in heard} == {signal.SIG_DFL}
+    assert {number: signal.getsignal(number) for number in heard} == heard
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(stop.wait(), TIMEOUT_S)
 
 
 def test_turns_come_three_times_in_what_the_watchdog_waits() -> None:
@@ -449,19 +446,15 @@ class FakeClient:
         return True
 
 
-def test_an_adapter_that_ends_takes_its_service_with_it() -> None:
+async def test_an_adapter_that_ends_takes_its_service_with_it() -> None:
     adapter = FakeAdapter()
-
-    async def test() -> None:
-        client: Any = FakeClient()
-        service = AdapterService(Supervisor({}), client, lambda: 1, lambda part, before: adapter)
-        running = asyncio.ensure_future(service.run(1))
-        await asyncio.sleep(0)
-        adapter.over.set()
-        with pytest.raises(ConfigurationError):
-            await asyncio.wait_for(running, TIMEOUT_S)
-
-    asyncio.run(test())
+    client: Any = FakeClient()
+    service = AdapterService(Supervisor({}), client, lambda: 1, lambda part, before: adapter)
+    running = asyncio.ensure_future(service.run(1))
+    await asyncio.sleep(0)
+    adapter.over.set()
+    with pytest.raises(ConfigurationError):
+        await asyncio.wait_for(running, TIMEOUT_S)
 
 
 class AwayClient:
@@ -478,36 +471,32 @@ class AwayClient:
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_an_adapter_whose_gateway_does_not_answer_is_ready_and_says_what_it_waits_for(
+async def test_an_adapter_whose_gateway_does_not_answer_is_ready_and_says_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
     assert FIRST_STEP_S == 60, "as documented"
     monkeypatch.setattr("lamplighter.gateway.service.adapter_process.FIRST_STEP_S", 0.2)
     client: Any = AwayClient(connected=connected)
-
-    async def test() -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-            listening.bind(str(tmp_path / "notify"))
-            listening.setblocking(False)
-            service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3000000"})
-            running = asyncio.ensure_future(
-                AdapterService(service, client, lambda: 1, lambda part, before: FakeAdapter()).run(1)
-            )
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(TIMEOUT_S):
-                assert await loop.sock_recv(listening, 1000) == b"WATCHDOG=1"
-                assert await loop.sock_recv(listening, 1000) == b"STATUS=waiting for the gateway; fine"
-                while (said := await loop.sock_recv(listening, 1000)) == b"WATCHDOG=1":
-                    pass
-            assert said == b"READY=1\nSTATUS=waiting for the gateway; fine"
-            client.back.set()
-            async with asyncio.timeout(TIMEOUT_S):
-                while (said := await loop.sock_recv(listening, 1000)) != b"STATUS=fine":
-                    assert said == b"WATCHDOG=1"
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(test())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.setblocking(False)
+        service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3000000"})
+        running = asyncio.ensure_future(
+            AdapterService(service, client, lambda: 1, lambda part, before: FakeAdapter()).run(1)
+        )
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await loop.sock_recv(listening, 1000) == b"WATCHDOG=1"
+            assert await loop.sock_recv(listening, 1000) == b"STATUS=waiting for the gateway; fine"
+            while (said := await loop.sock_recv(listening, 1000)) == b"WATCHDOG=1":
+                pass
+        assert said == b"READY=1\nSTATUS=waiting for the gateway; fine"
+        client.back.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            while (said := await loop.sock_recv(listening, 1000)) != b"STATUS=fine":
+                assert said == b"WATCHDOG=1"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 # --- listeners ---

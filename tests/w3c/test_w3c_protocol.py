@@ -12,7 +12,7 @@ import pyoxigraph as ox
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
-from tests.support.running_gateway import FORM, Answer, go, http, running_gateway, update
+from tests.support.running_gateway import FORM, Answer, http, running_gateway, update
 from tests.w3c.suite import MF, parsed
 
 FORM_TYPE = {"Content-Type": FORM}
@@ -221,17 +221,13 @@ def entries() -> list[str]:
 @pytest.mark.parametrize(
     "paths", [{}, {"query_path": "/sparql", "update_path": "/sparql"}], ids=["two paths", "one path"]
 )
-def test_every_entry_of_the_protocol_manifest_holds(tmp_path: Path, paths: dict[str, str]) -> None:
+async def test_every_entry_of_the_protocol_manifest_holds(tmp_path: Path, paths: dict[str, str]) -> None:
     names = entries()
     assert len(names) == 34
-
-    async def test() -> None:
-        async with running_gateway(tmp_path, http={"port": 0, **paths}) as at:
-            for name in names:
-                assert (await update(at, EMPTIED)).status == 200
-                try:
-                    await getattr(Cases(), name)(at)
-                except AssertionError as error:
-                    raise AssertionError(name) from error
-
-    go(test)
+    async with running_gateway(tmp_path, http={"port": 0, **paths}) as at:
+        for name in names:
+            assert (await update(at, EMPTIED)).status == 200
+            try:
+                await getattr(Cases(), name)(at)
+            except AssertionError as error:
+                raise AssertionError(name) from error

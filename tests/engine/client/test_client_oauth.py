@@ -28,7 +28,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.protocol.jsap import profile
 from lamplighter.engine.protocol.jsap_tree import normal
 from lamplighter.gateway.addresses import Addresses
-from tests.support.running_gateway import go, running_gateway
+from tests.support.running_gateway import running_gateway
 
 SECURE: dict[str, object] = {
     "enabled": True,
@@ -69,47 +69,41 @@ def secure_profile(at: Addresses) -> dict[str, Any]:
     }
 
 
-def test_a_client_registers_once_and_its_tokens_are_renewed_when_they_are_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with secure_gateway(tmp_path) as (at, ca):
-            file = tmp_path / "credentials.json"
-            credentials = await register(at.register, "somebody", ca=ca)
-            credentials.save(file)
-            with pytest.raises(RefusedError) as caught:
-                await register(at.register, "somebody", ca=ca)
-            assert (caught.value.status, caught.value.code) == (401, "not_authorized_identity")
-            async with GenericClient(profile(normal(secure_profile(at))), credentials=file, ca=ca) as client:
-                await client.update("ADD")
-                async with aclosing(client.subscribe("ALL")) as notifications:
-                    assert len((await anext(notifications)).added) == 1
-                    await revoke_all_tokens(at)
-                    await client.update("ADD")  # by HTTP, with the old token first
-                    assert len((await anext(notifications)).added) == 1
+async def test_a_client_registers_once_and_its_tokens_are_renewed_when_they_are_refused(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path) as (at, ca):
+        file = tmp_path / "credentials.json"
+        credentials = await register(at.register, "somebody", ca=ca)
+        credentials.save(file)
+        with pytest.raises(RefusedError) as caught:
+            await register(at.register, "somebody", ca=ca)
+        assert (caught.value.status, caught.value.code) == (401, "not_authorized_identity")
+        async with GenericClient(profile(normal(secure_profile(at))), credentials=file, ca=ca) as client:
+            await client.update("ADD")
+            async with aclosing(client.subscribe("ALL")) as notifications:
+                assert len((await anext(notifications)).added) == 1
                 await revoke_all_tokens(at)
-                async with aclosing(client.subscribe("ALL")) as notifications:  # the same by WebSocket
-                    assert len((await anext(notifications)).added) == 2
-            with pytest.raises(RefusedError, match="unauthorized_client"):
-                await OAuth(at.token, Credentials("somebody", "wrong"), ca=ca).token()
+                await client.update("ADD")  # by HTTP, with the old token first
+                assert len((await anext(notifications)).added) == 1
+            await revoke_all_tokens(at)
+            async with aclosing(client.subscribe("ALL")) as notifications:  # the same by WebSocket
+                assert len((await anext(notifications)).added) == 2
+        with pytest.raises(RefusedError, match="unauthorized_client"):
+            await OAuth(at.token, Credentials("somebody", "wrong"), ca=ca).token()
 
-    go(test)
 
-
-def test_without_a_token_or_trust_nobody_gets_in_and_processes_of_this_machine_need_none(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with secure_gateway(tmp_path) as (at, ca):
-            async with SparqlEndpoint(query_url=at.query, update_url=at.update, ca=ca) as stranger:
-                for request in (stranger.query(EVERYTHING), stranger.update(INSERT)):
-                    with pytest.raises(RefusedError) as caught:
-                        await request
-                    assert (caught.value.status, caught.value.code) == (401, "invalid_request")
-            async with SparqlEndpoint(query_url=at.query) as suspicious:
-                with pytest.raises(UpstreamError, match="certificate"):
-                    await suspicious.query(EVERYTHING)
-            async with SparqlEndpoint("http://localhost", unix=at.http_here) as here, EngineClient(at.here) as client:
-                await here.update(INSERT)
-                assert len(await client.query(EVERYTHING)) == 1
-
-    go(test)
+async def test_without_a_token_or_trust_nobody_gets_in_and_processes_of_this_machine_need_none(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path) as (at, ca):
+        async with SparqlEndpoint(query_url=at.query, update_url=at.update, ca=ca) as stranger:
+            for request in (stranger.query(EVERYTHING), stranger.update(INSERT)):
+                with pytest.raises(RefusedError) as caught:
+                    await request
+                assert (caught.value.status, caught.value.code) == (401, "invalid_request")
+        async with SparqlEndpoint(query_url=at.query) as suspicious:
+            with pytest.raises(UpstreamError, match="certificate"):
+                await suspicious.query(EVERYTHING)
+        async with SparqlEndpoint("http://localhost", unix=at.http_here) as here, EngineClient(at.here) as client:
+            await here.update(INSERT)
+            assert len(await client.query(EVERYTHING)) == 1
 
 
 # --- tokens -----------------------------------------------------------------------------------------
@@ -145,39 +139,31 @@ def wrapped(token: str, life_s: float = 100) -> tuple[int, object]:
 
 
 @pytest.mark.parametrize("shape", [flat, wrapped])
-def test_a_token_is_kept_and_renewed_before_its_end(shape: Callable[..., tuple[int, object]]) -> None:
+async def test_a_token_is_kept_and_renewed_before_its_end(shape: Callable[..., tuple[int, object]]) -> None:
     now = 1000.0
-
-    async def test() -> None:
-        nonlocal now
-        async with token_server(shape("one"), shape("two", 5), shape("three"), shape("four")) as (url, seen):
-            tokens = OAuth(url, Credentials("me:and", "se:cret"), clock=lambda: now)
-            assert [await tokens.token() for _ in range(3)] == ["one"] * 3
-            now += 89.9
-            assert await tokens.token() == "one"
-            now += 0.2  # the last tenth of its life begins
-            assert await asyncio.gather(*(tokens.token() for _ in range(10))) == ["two"] * 10
-            now += 4.6
-            assert await tokens.token() == "three"
-            tokens.expired("two")
-            assert await tokens.token() == "three"
-            tokens.expired("three")
-            assert await tokens.token() == "four"
-        headers, body = seen[0]
-        assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"me:and:se:cret"
-        assert (headers["accept"], headers["content-type"], body) == ("application/json", "application/json", "")
-
-    go(test)
+    async with token_server(shape("one"), shape("two", 5), shape("three"), shape("four")) as (url, seen):
+        tokens = OAuth(url, Credentials("me:and", "se:cret"), clock=lambda: now)
+        assert [await tokens.token() for _ in range(3)] == ["one"] * 3
+        now += 89.9
+        assert await tokens.token() == "one"
+        now += 0.2  # the last tenth of its life begins
+        assert await asyncio.gather(*(tokens.token() for _ in range(10))) == ["two"] * 10
+        now += 4.6
+        assert await tokens.token() == "three"
+        tokens.expired("two")
+        assert await tokens.token() == "three"
+        tokens.expired("three")
+        assert await tokens.token() == "four"
+    headers, body = seen[0]
+    assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"me:and:se:cret"
+    assert (headers["accept"], headers["content-type"], body) == ("application/json", "application/json", "")
 
 
-def test_standard_servers_are_asked_by_a_form() -> None:
-    async def test() -> None:
-        async with token_server(flat("one")) as (url, seen):
-            await OAuth(url, Credentials("me", "secret"), provider="keycloak").token()
-        assert seen[0][0]["content-type"] == "application/x-www-form-urlencoded"
-        assert seen[0][1] == "grant_type=client_credentials"
-
-    go(test)
+async def test_standard_servers_are_asked_by_a_form() -> None:
+    async with token_server(flat("one")) as (url, seen):
+        await OAuth(url, Credentials("me", "secret"), provider="keycloak").token()
+    assert seen[0][0]["content-type"] == "application/x-www-form-urlencoded"
+    assert seen[0][1] == "grant_type=client_credentials"
 
 
 @pytest.mark.parametrize(
@@ -191,13 +177,10 @@ def test_standard_servers_are_asked_by_a_form() -> None:
         ((200, []), UpstreamError, "something else"),
     ],
 )
-def test_what_is_no_token_is_said(answer: tuple[int, object], error: type[Exception], message: str) -> None:
-    async def test() -> None:
-        async with token_server(answer) as (url, _):
-            with pytest.raises(error, match=message):
-                await OAuth(url, Credentials("me", "secret")).token()
-
-    go(test)
+async def test_what_is_no_token_is_said(answer: tuple[int, object], error: type[Exception], message: str) -> None:
+    async with token_server(answer) as (url, _):
+        with pytest.raises(error, match=message):
+            await OAuth(url, Credentials("me", "secret")).token()
 
 
 def test_secrets_do_not_go_over_a_network_unencrypted() -> None:

@@ -37,7 +37,7 @@ from lamplighter.engine.protocol.jsap_tree import normal, overridden
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.addresses import Addresses
 from tests.support.profiles import settings
-from tests.support.running_gateway import TIMEOUT_S, go, health, running_gateway, update
+from tests.support.running_gateway import TIMEOUT_S, health, running_gateway, update
 
 DOCUMENT: dict[str, Any] = {
     "namespaces": {"ex": "http://example.org/"},
@@ -79,117 +79,105 @@ def rows(bag: Any) -> list[list[str]]:
     return sorted([lexical(term) for term in row] for row in bag)
 
 
-def test_the_patterns_work_together_on_one_profile(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            found = application(at)
-            async with (
-                Producer(found, "SET") as producer,
-                Aggregator(found, "VALUES", "COPY") as aggregator,
-                Consumer(found, "COPIES") as consumer,
-                GenericClient(found) as client,
-            ):
-                changes = aiter(aggregator)
-                copies = aiter(consumer)
-                assert (await following(changes)).sequence == 0
-                assert (await following(copies)).sequence == 0
-                answer = await producer.update(thing="ex:a", value=7)
-                assert answer is not None and answer.sequence == 1
-                change = await following(changes)
-                for row in change.added.bindings():
-                    await aggregator.update(row)
-                assert rows((await following(copies)).added) == [["http://example.org/a", "7"]]
-                await producer.update(thing="ex:b")
-                assert rows(await client.query("VALUES")) == [
-                    ["http://example.org/a", "7"],
-                    ["http://example.org/b", "0"],
+async def test_the_patterns_work_together_on_one_profile(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        found = application(at)
+        async with (
+            Producer(found, "SET") as producer,
+            Aggregator(found, "VALUES", "COPY") as aggregator,
+            Consumer(found, "COPIES") as consumer,
+            GenericClient(found) as client,
+        ):
+            changes = aiter(aggregator)
+            copies = aiter(consumer)
+            assert (await following(changes)).sequence == 0
+            assert (await following(copies)).sequence == 0
+            answer = await producer.update(thing="ex:a", value=7)
+            assert answer is not None and answer.sequence == 1
+            change = await following(changes)
+            for row in change.added.bindings():
+                await aggregator.update(row)
+            assert rows((await following(copies)).added) == [["http://example.org/a", "7"]]
+            await producer.update(thing="ex:b")
+            assert rows(await client.query("VALUES")) == [
+                ["http://example.org/a", "7"],
+                ["http://example.org/b", "0"],
+            ]
+            assert rows(await client.query("VALUES", thing=["ex:b", "ex:c"])) == [["http://example.org/b", "0"]]
+            assert await client.ask("ANY", thing="ex:a")
+            assert not await client.ask("ANY", thing="ex:z")
+            assert ("<http://example.org/a>", "<http://example.org/q>") in [
+                triple[:2] for triple in await client.construct("GRAPH")
+            ]
+            later = await client.update("LATER")
+            assert later is not None and later.delayed is not None
+        assert (await health(at))["subscriptions"] == 0
+
+
+async def test_one_client_has_several_subscriptions_and_ends_each_by_itself(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at, GenericClient(application(at), keep="PT1M") as client:
+        first, second = client.subscribe("VALUES", thing="ex:a"), client.subscribe("VALUES", thing="ex:b")
+        assert [(await following(one)).sequence for one in (first, second)] == [0, 0]
+        for thing in ("ex:a", "ex:b"):
+            await client.update("SET", thing=thing)
+        told = [await following(one) for one in (first, second)]
+        assert [one.sequence for one in told] == [1, 1]
+        assert len({one.spuid for one in told}) == 2
+        assert (await health(at))["resumable"]["subscriptions"] == 2
+        await first.aclose()
+        await client.update("SET", thing="ex:b", value=2)
+        assert (await following(second)).sequence == 2
+        await second.aclose()
+
+
+async def test_a_handler_is_called_with_each_notification(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        found = application(at)
+        async with Consumer(found, "VALUES") as plain, Consumer(found, "VALUES") as waiting:
+            seen: asyncio.Queue[int] = asyncio.Queue()
+
+            async def handler(notification: Notification) -> None:
+                await seen.put(notification.sequence)
+
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(waiting.run(handler)),
+                    group.create_task(plain.run(lambda notification: seen.put_nowait(notification.sequence))),
                 ]
-                assert rows(await client.query("VALUES", thing=["ex:b", "ex:c"])) == [["http://example.org/b", "0"]]
-                assert await client.ask("ANY", thing="ex:a")
-                assert not await client.ask("ANY", thing="ex:z")
-                assert ("<http://example.org/a>", "<http://example.org/q>") in [
-                    triple[:2] for triple in await client.construct("GRAPH")
-                ]
-                later = await client.update("LATER")
-                assert later is not None and later.delayed is not None
-            assert (await health(at))["subscriptions"] == 0
-
-    go(test)
+                assert [await seen.get(), await seen.get()] == [0, 0]
+                await update(at, "INSERT DATA { <a:a> <http://example.org/p> 1 }")
+                assert [await seen.get(), await seen.get()] == [1, 1]
+                for task in tasks:
+                    task.cancel()
 
 
-def test_one_client_has_several_subscriptions_and_ends_each_by_itself(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at, GenericClient(application(at), keep="PT1M") as client:
-            first, second = client.subscribe("VALUES", thing="ex:a"), client.subscribe("VALUES", thing="ex:b")
-            assert [(await following(one)).sequence for one in (first, second)] == [0, 0]
-            for thing in ("ex:a", "ex:b"):
-                await client.update("SET", thing=thing)
-            told = [await following(one) for one in (first, second)]
-            assert [one.sequence for one in told] == [1, 1]
-            assert len({one.spuid for one in told}) == 2
-            assert (await health(at))["resumable"]["subscriptions"] == 2
-            await first.aclose()
-            await client.update("SET", thing="ex:b", value=2)
-            assert (await following(second)).sequence == 2
-            await second.aclose()
-
-    go(test)
-
-
-def test_a_handler_is_called_with_each_notification(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            found = application(at)
-            async with Consumer(found, "VALUES") as plain, Consumer(found, "VALUES") as waiting:
-                seen: asyncio.Queue[int] = asyncio.Queue()
-
-                async def handler(notification: Notification) -> None:
-                    await seen.put(notification.sequence)
-
-                async with asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(waiting.run(handler)),
-                        group.create_task(plain.run(lambda notification: seen.put_nowait(notification.sequence))),
-                    ]
-                    assert [await seen.get(), await seen.get()] == [0, 0]
-                    await update(at, "INSERT DATA { <a:a> <http://example.org/p> 1 }")
-                    assert [await seen.get(), await seen.get()] == [1, 1]
-                    for task in tasks:
-                        task.cancel()
-
-    go(test)
-
-
-def test_mistakes_are_said_before_anything_is_sent(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at, GenericClient(application(at)) as client:
-            for request, error, message in (
-                (client.update("NONE"), JsapError, "updates has no 'NONE'; it has COPY, LATER"),
-                (client.query("NONE"), JsapError, "queries has no 'NONE'"),
-                (client.update("SET"), ForcedBindingError, r"SET needs a value for \?thing"),
-                (client.update("SET", thing="ex:a", value="x } ; CLEAR ALL"), ForcedBindingError, "xsd:integer"),
-                (client.update("SET", thing="ex:a", thign=1), ForcedBindingError, "no forced binding 'thign'"),
-                (anext(client.subscribe("ANY")), ForcedBindingError, r"ANY needs a value for \?thing"),
-            ):
-                with pytest.raises(error, match=message):
-                    await request
-            assert (await health(at))["counters"]["updates"] == 0
-            for refused in (client.update("WRONG"), client.query("WRONG"), anext(client.subscribe("WRONG"))):
-                with pytest.raises(RefusedError) as caught:
-                    await refused
-                assert caught.value.status == 400
-            with pytest.raises(JsapError, match="NONE"):
-                Producer(application(at), "NONE")
-            with pytest.raises(ForcedBindingError, match="ANY needs a value"):
-                Consumer(application(at), "ANY")
-            with pytest.raises(JsapError, match="NONE"):
-                Aggregator(application(at), "VALUES", "NONE")
-
-    go(test)
+async def test_mistakes_are_said_before_anything_is_sent(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at, GenericClient(application(at)) as client:
+        for request, error, message in (
+            (client.update("NONE"), JsapError, "updates has no 'NONE'; it has COPY, LATER"),
+            (client.query("NONE"), JsapError, "queries has no 'NONE'"),
+            (client.update("SET"), ForcedBindingError, r"SET needs a value for \?thing"),
+            (client.update("SET", thing="ex:a", value="x } ; CLEAR ALL"), ForcedBindingError, "xsd:integer"),
+            (client.update("SET", thing="ex:a", thign=1), ForcedBindingError, "no forced binding 'thign'"),
+            (anext(client.subscribe("ANY")), ForcedBindingError, r"ANY needs a value for \?thing"),
+        ):
+            with pytest.raises(error, match=message):
+                await request
+        assert (await health(at))["counters"]["updates"] == 0
+        for refused in (client.update("WRONG"), client.query("WRONG"), anext(client.subscribe("WRONG"))):
+            with pytest.raises(RefusedError) as caught:
+                await refused
+            assert caught.value.status == 400
+        with pytest.raises(JsapError, match="NONE"):
+            Producer(application(at), "NONE")
+        with pytest.raises(ForcedBindingError, match="ANY needs a value"):
+            Consumer(application(at), "ANY")
+        with pytest.raises(JsapError, match="NONE"):
+            Aggregator(application(at), "VALUES", "NONE")
 
 
 @pytest.mark.parametrize("method", ["POST", "URL_ENCODED_POST", "GET"])
-def test_graphs_of_the_profile_are_applied_by_each_method(tmp_path: Path, method: str) -> None:
+async def test_graphs_of_the_profile_are_applied_by_each_method(tmp_path: Path, method: str) -> None:
     members = {
         "graphs": {"default-graph-uri": "http://g/1", "using-graph-uri": ["http://g/1"]},
         "updates": {
@@ -202,60 +190,50 @@ def test_graphs_of_the_profile_are_applied_by_each_method(tmp_path: Path, method
         },
     }
     data = "PREFIX ex: <http://example.org/> INSERT DATA { GRAPH <http://g/1> { <a:x> ex:in 1 } "
-
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            await update(at, data + "GRAPH <http://g/2> { <a:x> ex:in 2 } }")
-            update_method = "POST" if method == "GET" else method
-            methods = [f"sparql11protocol.query.method={method}", f"sparql11protocol.update.method={update_method}"]
-            async with GenericClient(application(at, *methods, **members)) as client:
-                assert rows(await client.query("IN")) == [["1"]]
-                assert rows(await client.query("OTHER")) == [["2"]]
-                async with aclosing(client.subscribe("OTHER")) as notifications:
-                    assert rows((await following(notifications)).added) == [["2"]]
-                await client.update("PUT")
-                await client.update("OWN")
-            async with SparqlEndpoint(at.query.removesuffix("/query")) as one:
-                assert rows(await one.query("SELECT ?s ?v { ?s <http://example.org/p> ?v }")) == [["a:a", "1"]]
-                second = await one.query("SELECT ?s ?v { ?s <http://example.org/p> ?v }", default_graphs=["http://g/2"])
-                assert rows(second) == [["a:b", "2"]]
-
-    go(test)
+    async with running_gateway(tmp_path) as at:
+        await update(at, data + "GRAPH <http://g/2> { <a:x> ex:in 2 } }")
+        update_method = "POST" if method == "GET" else method
+        methods = [f"sparql11protocol.query.method={method}", f"sparql11protocol.update.method={update_method}"]
+        async with GenericClient(application(at, *methods, **members)) as client:
+            assert rows(await client.query("IN")) == [["1"]]
+            assert rows(await client.query("OTHER")) == [["2"]]
+            async with aclosing(client.subscribe("OTHER")) as notifications:
+                assert rows((await following(notifications)).added) == [["2"]]
+            await client.update("PUT")
+            await client.update("OWN")
+        async with SparqlEndpoint(at.query.removesuffix("/query")) as one:
+            assert rows(await one.query("SELECT ?s ?v { ?s <http://example.org/p> ?v }")) == [["a:a", "1"]]
+            second = await one.query("SELECT ?s ?v { ?s <http://example.org/p> ?v }", default_graphs=["http://g/2"])
+            assert rows(second) == [["a:b", "2"]]
 
 
-def test_an_aggregator_subscribes_here_and_updates_another_broker(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path / "here") as here, running_gateway(tmp_path / "there") as there:
-            members = json.loads(json.dumps(DOCUMENT))
-            members["updates"]["COPY"]["sparql11protocol"] = {"port": urlsplit(there.query).port}
-            async with Aggregator(application(here, **members), "VALUES", "COPY") as aggregator:
-                changes = aiter(aggregator)
-                await following(changes)
-                await update(here, "INSERT DATA { <a:a> <http://example.org/p> 'x' }")
-                for row in (await following(changes)).added.bindings():
-                    await aggregator.update(row)
-            for at, predicate in ((here, "p"), (there, "copied")):
-                async with SparqlEndpoint(query_url=at.query) as one:
-                    found = await one.query("SELECT ?s ?p ?o { ?s ?p ?o }")
-                    assert rows(found) == [["a:a", f"http://example.org/{predicate}", "x"]]
-
-    go(test)
+async def test_an_aggregator_subscribes_here_and_updates_another_broker(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "here") as here, running_gateway(tmp_path / "there") as there:
+        members = json.loads(json.dumps(DOCUMENT))
+        members["updates"]["COPY"]["sparql11protocol"] = {"port": urlsplit(there.query).port}
+        async with Aggregator(application(here, **members), "VALUES", "COPY") as aggregator:
+            changes = aiter(aggregator)
+            await following(changes)
+            await update(here, "INSERT DATA { <a:a> <http://example.org/p> 'x' }")
+            for row in (await following(changes)).added.bindings():
+                await aggregator.update(row)
+        for at, predicate in ((here, "p"), (there, "copied")):
+            async with SparqlEndpoint(query_url=at.query) as one:
+                found = await one.query("SELECT ?s ?p ?o { ?s ?p ?o }")
+                assert rows(found) == [["a:a", f"http://example.org/{predicate}", "x"]]
 
 
-def test_where_reconnecting_is_forbidden_an_interruption_is_an_error(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            client = GenericClient(application(at, "sparql11seprotocol.reconnect=false"))
-            notifications = client.subscribe("VALUES")
-            assert (await following(notifications)).sequence == 0
-            [connection] = client._connections.values()
-            assert connection._socket is not None
-            connection._socket.transport.abort()
-            with pytest.raises(UpstreamError, match="the profile says not to come again"):
-                await following(notifications)
-            await client.__aexit__()
-
-    go(test)
+async def test_where_reconnecting_is_forbidden_an_interruption_is_an_error(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        client = GenericClient(application(at, "sparql11seprotocol.reconnect=false"))
+        notifications = client.subscribe("VALUES")
+        assert (await following(notifications)).sequence == 0
+        [connection] = client._connections.values()
+        assert connection._socket is not None
+        connection._socket.transport.abort()
+        with pytest.raises(UpstreamError, match="the profile says not to come again"):
+            await following(notifications)
+        await client.__aexit__()
 
 
 # --- other endpoints --------------------------------------------------------------------------------
@@ -291,34 +269,31 @@ def endpoint(status: int, media_type: str, body: bytes) -> Iterator[tuple[str, l
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "URL_ENCODED_POST"])
-def test_requests_are_those_of_the_protocol(method: Any) -> None:
-    async def test() -> None:
-        results = b'{"head":{"vars":["s"]},"results":{"bindings":[]}}'
-        with endpoint(200, "application/sparql-results+json", results) as (url, seen):
-            update_method: Any = "POST" if method == "GET" else method
-            at = SparqlEndpoint(
-                query_url=f"{url}/ds?x=1", update_url=f"{url}/ds", query_method=method, update_method=update_method
-            )
-            async with at:
-                assert len(await at.query("SELECT ?ა {}", default_graphs=["a:1", "a:2"], named_graphs=["a:&"])) == 0
-                assert await at.update("CLEAR ALL", using_graphs=["a:1"], using_named_graphs=["a:2"]) is None
-        graphs = {"default-graph-uri": ["a:1", "a:2"], "named-graph-uri": ["a:&"]}
-        using = {"using-graph-uri": ["a:1"], "using-named-graph-uri": ["a:2"]}
-        (verb, target, content_type, body), (_, update_target, update_type, update_body) = seen
-        inside = parse_qs(urlsplit(target).query)
-        assert inside.pop("x") == ["1"]
-        if method == "POST":
-            assert (verb, inside, content_type, body) == ("POST", graphs, "application/sparql-query", "SELECT ?ა {}")
-            assert (parse_qs(urlsplit(update_target).query), update_type) == (using, "application/sparql-update")
-            assert update_body == "CLEAR ALL"
-        elif method == "GET":
-            assert (verb, inside, body) == ("GET", {"query": ["SELECT ?ა {}"], **graphs}, "")
-        else:
-            assert (verb, parse_qs(body)) == ("POST", {"query": ["SELECT ?ა {}"], **graphs})
-            assert (content_type, update_type) == ("application/x-www-form-urlencoded",) * 2
-            assert parse_qs(update_body) == {"update": ["CLEAR ALL"], **using}
-
-    go(test)
+async def test_requests_are_those_of_the_protocol(method: Any) -> None:
+    results = b'{"head":{"vars":["s"]},"results":{"bindings":[]}}'
+    with endpoint(200, "application/sparql-results+json", results) as (url, seen):
+        update_method: Any = "POST" if method == "GET" else method
+        at = SparqlEndpoint(
+            query_url=f"{url}/ds?x=1", update_url=f"{url}/ds", query_method=method, update_method=update_method
+        )
+        async with at:
+            assert len(await at.query("SELECT ?ა {}", default_graphs=["a:1", "a:2"], named_graphs=["a:&"])) == 0
+            assert await at.update("CLEAR ALL", using_graphs=["a:1"], using_named_graphs=["a:2"]) is None
+    graphs = {"default-graph-uri": ["a:1", "a:2"], "named-graph-uri": ["a:&"]}
+    using = {"using-graph-uri": ["a:1"], "using-named-graph-uri": ["a:2"]}
+    (verb, target, content_type, body), (_, update_target, update_type, update_body) = seen
+    inside = parse_qs(urlsplit(target).query)
+    assert inside.pop("x") == ["1"]
+    if method == "POST":
+        assert (verb, inside, content_type, body) == ("POST", graphs, "application/sparql-query", "SELECT ?ა {}")
+        assert (parse_qs(urlsplit(update_target).query), update_type) == (using, "application/sparql-update")
+        assert update_body == "CLEAR ALL"
+    elif method == "GET":
+        assert (verb, inside, body) == ("GET", {"query": ["SELECT ?ა {}"], **graphs}, "")
+    else:
+        assert (verb, parse_qs(body)) == ("POST", {"query": ["SELECT ?ა {}"], **graphs})
+        assert (content_type, update_type) == ("application/x-www-form-urlencoded",) * 2
+        assert parse_qs(update_body) == {"update": ["CLEAR ALL"], **using}
 
 
 @pytest.mark.parametrize(
@@ -334,46 +309,37 @@ def test_requests_are_those_of_the_protocol(method: Any) -> None:
         (200, "text/turtle", b"<a:b> <a:c> 1 .", MalformedRequestError, r"use construct\(\)"),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_said(
+async def test_what_is_wrong_with_an_answer_is_said(
     status: int, media_type: str, body: bytes, error: type[Exception], message: str
 ) -> None:
-    async def test() -> None:
-        with endpoint(status, media_type, body) as (url, _):
+    with endpoint(status, media_type, body) as (url, _):
+        async with SparqlEndpoint(url) as at:
+            with pytest.raises(error, match=message):
+                await at.query("SELECT * {}")
+
+
+async def test_graphs_are_read_in_the_syntax_in_which_they_come() -> None:
+    for media_type, body in (("text/turtle", b"<a:b> <a:c> 1 ."), ("application/n-triples", b'<a:b> <a:c> "x" .')):
+        with endpoint(200, media_type, body) as (url, _):
             async with SparqlEndpoint(url) as at:
-                with pytest.raises(error, match=message):
-                    await at.query("SELECT * {}")
-
-    go(test)
-
-
-def test_graphs_are_read_in_the_syntax_in_which_they_come() -> None:
-    async def test() -> None:
-        for media_type, body in (("text/turtle", b"<a:b> <a:c> 1 ."), ("application/n-triples", b'<a:b> <a:c> "x" .')):
-            with endpoint(200, media_type, body) as (url, _):
-                async with SparqlEndpoint(url) as at:
-                    [triple] = await at.construct("CONSTRUCT WHERE { ?s ?p ?o }")
-                    assert triple[:2] == ("<a:b>", "<a:c>")
-        with endpoint(200, "text/turtle", b"<a:b> <a:c>") as (url, _):
-            async with SparqlEndpoint(url) as at:
-                with pytest.raises(UpstreamError, match="cannot be read as text/turtle"):
-                    await at.construct("CONSTRUCT WHERE { ?s ?p ?o }")
-
-    go(test)
+                [triple] = await at.construct("CONSTRUCT WHERE { ?s ?p ?o }")
+                assert triple[:2] == ("<a:b>", "<a:c>")
+    with endpoint(200, "text/turtle", b"<a:b> <a:c>") as (url, _):
+        async with SparqlEndpoint(url) as at:
+            with pytest.raises(UpstreamError, match="cannot be read as text/turtle"):
+                await at.construct("CONSTRUCT WHERE { ?s ?p ?o }")
 
 
-def test_nobody_there_and_no_address() -> None:
-    async def test() -> None:
-        async with SparqlEndpoint("http://127.0.0.1:1") as at:
-            with pytest.raises(UpstreamError, match=r"no answer from http://127\.0\.0\.1:1/query"):
-                await at.query("ASK {}")
-        async with SparqlEndpoint(query_url="http://127.0.0.1:1/q") as at:
-            with pytest.raises(ConfigurationError, match="give update_url"):
-                await at.update("CLEAR ALL")
-        for wrong in ("ftp://h", "h:8000", "http://"):
-            with pytest.raises(ConfigurationError, match="http://host:8000"):
-                SparqlEndpoint(wrong)
-
-    go(test)
+async def test_nobody_there_and_no_address() -> None:
+    async with SparqlEndpoint("http://127.0.0.1:1") as at:
+        with pytest.raises(UpstreamError, match=r"no answer from http://127\.0\.0\.1:1/query"):
+            await at.query("ASK {}")
+    async with SparqlEndpoint(query_url="http://127.0.0.1:1/q") as at:
+        with pytest.raises(ConfigurationError, match="give update_url"):
+            await at.update("CLEAR ALL")
+    for wrong in ("ftp://h", "h:8000", "http://"):
+        with pytest.raises(ConfigurationError, match="http://host:8000"):
+            SparqlEndpoint(wrong)
 
 
 # --- tokens are for one broker ----------------------------------------------------------------------

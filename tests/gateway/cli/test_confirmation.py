@@ -17,7 +17,7 @@ from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.cli import install
 from tests.gateway.cli.test_commands import configured
 from tests.support.places import ROOT
-from tests.support.running_gateway import go, health, http, running_gateway, update
+from tests.support.running_gateway import health, http, running_gateway, update
 from tests.support.secure_gateway import SecureGateway
 
 NO = ("", "n", "yes please", "\x04")
@@ -38,35 +38,31 @@ def command(toml: Path, *arguments: object, typed: str | None = None) -> subproc
         os.close(typist)
 
 
-def test_a_restore_wants_an_explicit_yes(tmp_path: Path) -> None:
+async def test_a_restore_wants_an_explicit_yes(tmp_path: Path) -> None:
     toml, file = tmp_path / "lamplighter.toml", tmp_path / "b.zst"
+    async with running_gateway(tmp_path) as addresses:
+        configured(tmp_path, addresses.query)
+        await update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        file.write_bytes((await http(addresses.query.removesuffix("/query") + "/backup")).body)
+        await update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
 
-    async def scenario() -> None:
-        async with running_gateway(tmp_path) as addresses:
-            configured(tmp_path, addresses.query)
-            await update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            file.write_bytes((await http(addresses.query.removesuffix("/query") + "/backup")).body)
-            await update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
+        async def restored(*options: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+            return await asyncio.to_thread(command, toml, "restore", file, *options, typed=typed)
 
-            async def restored(*options: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
-                return await asyncio.to_thread(command, toml, "restore", file, *options, typed=typed)
-
-            done = await restored()
-            assert done.returncode == 2, done
-            assert "--yes" in done.stderr and "Traceback" not in done.stderr
-            for answer in NO:
-                done = await restored(typed=answer)
-                assert (done.returncode, "nothing was changed" in done.stdout) == (1, True), (answer, done)
-                assert "[y/N]" in done.stdout and not done.stderr
-            assert (await health(addresses))["quads"] == 2
-            for number, answer in enumerate(YES, 3):
-                done = await restored(typed=answer)
-                assert (done.returncode, f"restored by record {number}" in done.stdout) == (0, True), (answer, done)
-            assert (await health(addresses))["quads"] == 1
-            done = await restored("--yes")
-            assert done.returncode == 0 and "[y/N]" not in done.stdout
-
-    go(scenario)
+        done = await restored()
+        assert done.returncode == 2, done
+        assert "--yes" in done.stderr and "Traceback" not in done.stderr
+        for answer in NO:
+            done = await restored(typed=answer)
+            assert (done.returncode, "nothing was changed" in done.stdout) == (1, True), (answer, done)
+            assert "[y/N]" in done.stdout and not done.stderr
+        assert (await health(addresses))["quads"] == 2
+        for number, answer in enumerate(YES, 3):
+            done = await restored(typed=answer)
+            assert (done.returncode, f"restored by record {number}" in done.stdout) == (0, True), (answer, done)
+        assert (await health(addresses))["quads"] == 1
+        done = await restored("--yes")
+        assert done.returncode == 0 and "[y/N]" not in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.gates.listeners import BACKLOG, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.service.process import allow_files
 from lamplighter.gateway.settings import HttpSettings, Settings, WebsocketSettings
-from tests.support.running_gateway import go, running_gateway
+from tests.support.running_gateway import running_gateway
 
 
 def test_accepted_connections_do_not_wait_for_acknowledgements() -> None:
@@ -81,14 +81,11 @@ def backlogs() -> dict[int, int]:
     return found
 
 
-def test_what_is_served_lets_as_many_connections_wait_as_was_said(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            ports = {urllib.parse.urlsplit(address).port or 0 for address in (at.query, at.subscribe)}
-            assert len(ports) == 2
-            assert {backlogs()[port] for port in ports} == {BACKLOG}
-
-    go(test)
+async def test_what_is_served_lets_as_many_connections_wait_as_was_said(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        ports = {urllib.parse.urlsplit(address).port or 0 for address in (at.query, at.subscribe)}
+        assert len(ports) == 2
+        assert {backlogs()[port] for port in ports} == {BACKLOG}
 
 
 def test_a_unix_socket_takes_the_place_of_a_dead_one_and_is_not_for_everybody(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from lamplighter.gateway.security.peers import peer, trusted_users
 from lamplighter.gateway.settings import Settings
 from tests.support.gateway_parts import FakeClock
 from tests.support.places import ROOT
-from tests.support.running_gateway import go, http, running_gateway
+from tests.support.running_gateway import http, running_gateway
 from tests.support.secure_gateway import JSON, SecureGateway, ask, basic
 
 
@@ -35,23 +35,20 @@ def protection(folder: Path, **tables: Any) -> Protection:
     return Protection(settings, folder, folder / "data", FakeClock(), Disk())
 
 
-def test_in_plain_mode_there_is_nothing_to_register_at(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            root = at.query.removesuffix("/query")
-            for method, path in (
-                ("POST", "/oauth/register"),
-                ("POST", "/oauth/token"),
-                ("GET", "/clients"),
-                ("DELETE", "/clients/x"),
-                ("POST", "/keys/rotate"),
-            ):
-                answer = await http(root + path, method, b"{}", JSON)
-                assert (answer.status, answer.json["error"]) == (500, "dependability_not_configured"), path
-            assert (await http(root + "/ca.pem")).status == 404
-        assert not (tmp_path / "data" / "security").exists()
-
-    go(test)
+async def test_in_plain_mode_there_is_nothing_to_register_at(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        root = at.query.removesuffix("/query")
+        for method, path in (
+            ("POST", "/oauth/register"),
+            ("POST", "/oauth/token"),
+            ("GET", "/clients"),
+            ("DELETE", "/clients/x"),
+            ("POST", "/keys/rotate"),
+        ):
+            answer = await http(root + path, method, b"{}", JSON)
+            assert (answer.status, answer.json["error"]) == (500, "dependability_not_configured"), path
+        assert (await http(root + "/ca.pem")).status == 404
+    assert not (tmp_path / "data" / "security").exists()
 
 
 def test_plain_mode_does_not_load_what_only_secure_mode_needs() -> None:

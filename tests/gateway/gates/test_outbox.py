@@ -14,30 +14,23 @@ from hypothesis import strategies as st
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates.outbox import Numbering, Outbox
-from tests.support.running_gateway import go
 
 
-def test_messages_come_out_in_the_order_in_which_they_went_in() -> None:
-    async def test() -> None:
-        outbox = Outbox(100)
-        for message in (b"one", b"two", b"three"):
-            outbox.put(message)
-        assert [await outbox.get() for _ in range(3)] == [b"one", b"two", b"three"]
-
-    go(test)
+async def test_messages_come_out_in_the_order_in_which_they_went_in() -> None:
+    outbox = Outbox(100)
+    for message in (b"one", b"two", b"three"):
+        outbox.put(message)
+    assert [await outbox.get() for _ in range(3)] == [b"one", b"two", b"three"]
 
 
-def test_get_waits_for_a_message() -> None:
-    async def test() -> None:
-        outbox = Outbox(100)
-        for message in (b"first", b"second"):  # also when it was empty again in between
-            waiting = asyncio.create_task(outbox.get())
-            await asyncio.sleep(0)
-            assert not waiting.done()
-            outbox.put(message)
-            assert await waiting == message
-
-    go(test)
+async def test_get_waits_for_a_message() -> None:
+    outbox = Outbox(100)
+    for message in (b"first", b"second"):  # also when it was empty again in between
+        waiting = asyncio.create_task(outbox.get())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        outbox.put(message)
+        assert await waiting == message
 
 
 def test_it_holds_exactly_its_limit() -> None:
@@ -49,40 +42,31 @@ def test_it_holds_exactly_its_limit() -> None:
     assert outbox.overflowed.is_set()
 
 
-def test_what_was_taken_makes_room() -> None:
-    async def test() -> None:
-        outbox = Outbox(10)
-        for _ in range(5):
-            outbox.put(b"x" * 10)
-            await outbox.get()
-        assert not outbox.overflowed.is_set()
-
-    go(test)
-
-
-def test_one_message_alone_may_be_larger_than_the_limit_but_nothing_behind_it() -> None:
-    async def test() -> None:
-        outbox = Outbox(10)
-        outbox.put(b"x" * 1000)
-        assert not outbox.overflowed.is_set()
-        assert len(await outbox.get()) == 1000
-        outbox.put(b"y" * 1000)
-        outbox.put(b"z")
-        assert outbox.overflowed.is_set()
-
-    go(test)
-
-
-def test_after_an_overflow_nothing_comes_out_so_there_is_no_gap() -> None:
-    async def test() -> None:
-        outbox = Outbox(10)
+async def test_what_was_taken_makes_room() -> None:
+    outbox = Outbox(10)
+    for _ in range(5):
         outbox.put(b"x" * 10)
-        outbox.put(b"lost")
-        outbox.put(b"after")
-        assert await taken(outbox) is None
-        assert outbox.waiting_bytes == 0
+        await outbox.get()
+    assert not outbox.overflowed.is_set()
 
-    go(test)
+
+async def test_one_message_alone_may_be_larger_than_the_limit_but_nothing_behind_it() -> None:
+    outbox = Outbox(10)
+    outbox.put(b"x" * 1000)
+    assert not outbox.overflowed.is_set()
+    assert len(await outbox.get()) == 1000
+    outbox.put(b"y" * 1000)
+    outbox.put(b"z")
+    assert outbox.overflowed.is_set()
+
+
+async def test_after_an_overflow_nothing_comes_out_so_there_is_no_gap() -> None:
+    outbox = Outbox(10)
+    outbox.put(b"x" * 10)
+    outbox.put(b"lost")
+    outbox.put(b"after")
+    assert await taken(outbox) is None
+    assert outbox.waiting_bytes == 0
 
 
 # --- notifications ----------------------------------------------------------------------------------
@@ -129,66 +113,57 @@ async def told(outbox: Outbox) -> list[tuple[int, list[Binding], list[Binding]] 
     return found
 
 
-def test_notifications_are_numbered_as_they_are_taken_out() -> None:
-    async def test() -> None:
-        outbox, one, other = Outbox(100_000), Numbering("spuid-1"), Numbering("spuid-2")
-        outbox.notify(one, added(ROWS[0]))
-        outbox.notify(other, added(ROWS[0]))
-        outbox.notify(one, removed(ROWS[0]))
-        bodies = [json.loads(await outbox.get())["notification"] for _ in range(3)]
-        names = [(body["spuid"], body["sequence"]) for body in bodies]
-        assert names == [("spuid-1", 1), ("spuid-2", 1), ("spuid-1", 2)]
-        assert outbox.waiting_bytes == 0
-
-    go(test)
+async def test_notifications_are_numbered_as_they_are_taken_out() -> None:
+    outbox, one, other = Outbox(100_000), Numbering("spuid-1"), Numbering("spuid-2")
+    outbox.notify(one, added(ROWS[0]))
+    outbox.notify(other, added(ROWS[0]))
+    outbox.notify(one, removed(ROWS[0]))
+    bodies = [json.loads(await outbox.get())["notification"] for _ in range(3)]
+    names = [(body["spuid"], body["sequence"]) for body in bodies]
+    assert names == [("spuid-1", 1), ("spuid-2", 1), ("spuid-1", 2)]
+    assert outbox.waiting_bytes == 0
 
 
-def test_what_a_slow_client_is_not_told_yet_becomes_one_net_notification_in_the_place_of_the_first() -> None:
-    async def test() -> None:
-        composings: list[None] = []
-        outbox = Outbox(12 * SIZE, composed=lambda: composings.append(None))
-        one, other, gone = (Numbering(name) for name in ("one", "other", "gone"))
-        outbox.put(b"before")
-        outbox.notify(one, added(ROWS[0], ROWS[1], ROWS[1]))
-        outbox.notify(gone, added(ROWS[0]))
-        outbox.put(b"between")
-        outbox.notify(other, added(ROWS[3]))
-        outbox.notify(one, Results(bag([ROWS[2]]), bag([ROWS[1]])))
-        outbox.notify(gone, removed(ROWS[0]))
-        assert composings == []
-        outbox.notify(one, removed(ROWS[0]))
-        assert len(composings) == 1
-        outbox.put(b"behind")
-        assert await told(outbox) == [
-            b"before",
-            (1, [ROWS[1], ROWS[2]], []),
-            b"between",
-            (1, [ROWS[3]], []),
-            b"behind",
-        ]
-        assert (one.sequence, other.sequence, gone.sequence) == (1, 1, 0)
-        outbox.notify(gone, added(ROWS[0]))
-        assert await told(outbox) == [(1, [ROWS[0]], [])]
-
-    go(test)
+async def test_what_a_slow_client_is_not_told_yet_becomes_one_net_notification_in_the_place_of_the_first() -> None:
+    composings: list[None] = []
+    outbox = Outbox(12 * SIZE, composed=lambda: composings.append(None))
+    one, other, gone = (Numbering(name) for name in ("one", "other", "gone"))
+    outbox.put(b"before")
+    outbox.notify(one, added(ROWS[0], ROWS[1], ROWS[1]))
+    outbox.notify(gone, added(ROWS[0]))
+    outbox.put(b"between")
+    outbox.notify(other, added(ROWS[3]))
+    outbox.notify(one, Results(bag([ROWS[2]]), bag([ROWS[1]])))
+    outbox.notify(gone, removed(ROWS[0]))
+    assert composings == []
+    outbox.notify(one, removed(ROWS[0]))
+    assert len(composings) == 1
+    outbox.put(b"behind")
+    assert await told(outbox) == [
+        b"before",
+        (1, [ROWS[1], ROWS[2]], []),
+        b"between",
+        (1, [ROWS[3]], []),
+        b"behind",
+    ]
+    assert (one.sequence, other.sequence, gone.sequence) == (1, 1, 0)
+    outbox.notify(gone, added(ROWS[0]))
+    assert await told(outbox) == [(1, [ROWS[0]], [])]
 
 
-def test_what_was_sent_before_stays_sent_and_the_rest_is_composed() -> None:
-    async def test() -> None:
-        outbox, one = Outbox(8 * SIZE), Numbering("one")
-        outbox.notify(one, added(ROWS[0]))
+async def test_what_was_sent_before_stays_sent_and_the_rest_is_composed() -> None:
+    outbox, one = Outbox(8 * SIZE), Numbering("one")
+    outbox.notify(one, added(ROWS[0]))
+    outbox.notify(one, added(ROWS[1]))
+    await outbox.get()
+    for _ in range(10):
+        outbox.notify(one, removed(ROWS[1]))
         outbox.notify(one, added(ROWS[1]))
-        await outbox.get()
-        for _ in range(10):
-            outbox.notify(one, removed(ROWS[1]))
-            outbox.notify(one, added(ROWS[1]))
-        outbox.notify(one, removed(ROWS[1], ROWS[0]))
-        assert not outbox.overflowed.is_set()
-        messages = await told(outbox)
-        assert [message[0] for message in messages] == list(range(2, 2 + len(messages)))
-        assert len(messages) < 8
-
-    go(test)
+    outbox.notify(one, removed(ROWS[1], ROWS[0]))
+    assert not outbox.overflowed.is_set()
+    messages = await told(outbox)
+    assert [message[0] for message in messages] == list(range(2, 2 + len(messages)))
+    assert len(messages) < 8
 
 
 def test_a_client_that_lets_more_wait_than_can_be_composed_overflows() -> None:
@@ -221,22 +196,19 @@ def test_composing_is_paid_for_by_what_came_since_the_last_one() -> None:
     assert 0 < looked_at <= 8 * puts
 
 
-def test_replays_do_not_count_against_the_limit_but_have_one_of_their_own() -> None:
-    async def test() -> None:
-        outbox = Outbox(10, replay_bytes_max=100)
-        outbox.put(b"first")
-        outbox.replay(iter([b"a" * 30, b"b" * 30]), 60)
-        outbox.put(b"live")
-        outbox.replay(iter([b"c" * 30]), 40)
-        assert not outbox.overflowed.is_set()
-        assert [(await outbox.get())[:5] for _ in range(5)] == [b"first", b"aaaaa", b"bbbbb", b"live", b"ccccc"]
-        outbox.replay(iter([b"d" * 60]), 60)
-        outbox.put(b"x" * 1000)  # alone, but for the replay
-        assert not outbox.overflowed.is_set()
-        outbox.replay(iter([b"e"]), 41)
-        assert outbox.overflowed.is_set()
-
-    go(test)
+async def test_replays_do_not_count_against_the_limit_but_have_one_of_their_own() -> None:
+    outbox = Outbox(10, replay_bytes_max=100)
+    outbox.put(b"first")
+    outbox.replay(iter([b"a" * 30, b"b" * 30]), 60)
+    outbox.put(b"live")
+    outbox.replay(iter([b"c" * 30]), 40)
+    assert not outbox.overflowed.is_set()
+    assert [(await outbox.get())[:5] for _ in range(5)] == [b"first", b"aaaaa", b"bbbbb", b"live", b"ccccc"]
+    outbox.replay(iter([b"d" * 60]), 60)
+    outbox.put(b"x" * 1000)  # alone, but for the replay
+    assert not outbox.overflowed.is_set()
+    outbox.replay(iter([b"e"]), 41)
+    assert outbox.overflowed.is_set()
 
 
 operations = st.lists(
@@ -250,59 +222,56 @@ operations = st.lists(
 
 
 @given(operations, st.integers(2, 12))
-def test_whatever_comes_out_when_is_the_same_change_without_gaps_and_within_the_limit(
+async def test_whatever_comes_out_when_is_the_same_change_without_gaps_and_within_the_limit(
     steps: list[tuple[Any, ...]], places: int
 ) -> None:
-    async def test() -> None:
-        limit = places * SIZE
-        outbox, numberings = Outbox(limit), [Numbering(str(number)) for number in range(3)]
-        truth: list[Counter[Binding]] = [Counter() for _ in numberings]
-        known: list[Counter[Binding]] = [Counter() for _ in numberings]
-        last = [0, 0, 0]
-        plain_in: list[bytes] = []
-        plain_out: list[bytes] = []
+    limit = places * SIZE
+    outbox, numberings = Outbox(limit), [Numbering(str(number)) for number in range(3)]
+    truth: list[Counter[Binding]] = [Counter() for _ in numberings]
+    known: list[Counter[Binding]] = [Counter() for _ in numberings]
+    last = [0, 0, 0]
+    plain_in: list[bytes] = []
+    plain_out: list[bytes] = []
 
-        def read(message: bytes) -> None:
-            if message.startswith(b"plain"):
-                plain_out.append(message)
-                return
-            body = json.loads(message)["notification"]
-            place = int(body["spuid"])
-            come, gone = (Bag.from_json(body[name]).counts for name in ("addedResults", "removedResults"))
-            assert body["sequence"] == last[place] + 1
-            last[place] += 1
-            assert come or gone
-            assert not come & gone
-            assert gone <= known[place]
-            known[place] = known[place] - gone + come
+    def read(message: bytes) -> None:
+        if message.startswith(b"plain"):
+            plain_out.append(message)
+            return
+        body = json.loads(message)["notification"]
+        place = int(body["spuid"])
+        come, gone = (Bag.from_json(body[name]).counts for name in ("addedResults", "removedResults"))
+        assert body["sequence"] == last[place] + 1
+        last[place] += 1
+        assert come or gone
+        assert not come & gone
+        assert gone <= known[place]
+        known[place] = known[place] - gone + come
 
-        for step in steps:
-            if step[0] == "notify":
-                _, place, rows, forgotten = step
-                before = truth[place]
-                after = Counter(list(before.elements())[forgotten:]) + Counter(rows)
-                if before == after:
-                    continue
-                truth[place] = after
-                results = Results(bag((after - before).elements()), bag((before - after).elements()))
-                outbox.notify(numberings[place], results)
-            elif step[0] == "put":
-                plain_in.append(b"plain%d" % len(plain_in) + b"x" * step[1])
-                outbox.put(plain_in[-1])
-            else:
-                for _ in range(step[1]):
-                    message = await taken(outbox)
-                    if message is None:
-                        break
-                    read(message)
-            if outbox.overflowed.is_set():
-                assert await taken(outbox) is None
-                return
-            assert outbox.waiting_bytes <= limit or len(outbox) == 1
-        while (message := await taken(outbox)) is not None:
-            read(message)
-        assert known == truth
-        assert plain_out == plain_in
-        assert outbox.waiting_bytes == 0
-
-    go(test)
+    for step in steps:
+        if step[0] == "notify":
+            _, place, rows, forgotten = step
+            before = truth[place]
+            after = Counter(list(before.elements())[forgotten:]) + Counter(rows)
+            if before == after:
+                continue
+            truth[place] = after
+            results = Results(bag((after - before).elements()), bag((before - after).elements()))
+            outbox.notify(numberings[place], results)
+        elif step[0] == "put":
+            plain_in.append(b"plain%d" % len(plain_in) + b"x" * step[1])
+            outbox.put(plain_in[-1])
+        else:
+            for _ in range(step[1]):
+                message = await taken(outbox)
+                if message is None:
+                    break
+                read(message)
+        if outbox.overflowed.is_set():
+            assert await taken(outbox) is None
+            return
+        assert outbox.waiting_bytes <= limit or len(outbox) == 1
+    while (message := await taken(outbox)) is not None:
+        read(message)
+    assert known == truth
+    assert plain_out == plain_in
+    assert outbox.waiting_bytes == 0

@@ -217,15 +217,12 @@ def test_several_subscriptions_share_a_socket_and_each_counts_for_itself(tmp_pat
     with_socket(test, tmp_path)
 
 
-def test_a_large_first_result_is_one_message(tmp_path: Path) -> None:
-    async def test() -> None:
-        huge = "x" * 6000
-        async with running_gateway(tmp_path) as at, connect(at.subscribe, max_size=None) as socket:
-            await update(at, " ; ".join(insert(str(number), huge) for number in range(100)))
-            first = await subscribe(socket, ALL)
-            assert len(values(first["addedResults"])) == 100
-
-    go(test)
+async def test_a_large_first_result_is_one_message(tmp_path: Path) -> None:
+    huge = "x" * 6000
+    async with running_gateway(tmp_path) as at, connect(at.subscribe, max_size=None) as socket:
+        await update(at, " ; ".join(insert(str(number), huge) for number in range(100)))
+        first = await subscribe(socket, ALL)
+        assert len(values(first["addedResults"])) == 100
 
 
 # --- requests ---------------------------------------------------------------------------------------
@@ -360,80 +357,70 @@ def test_nobody_can_end_the_subscription_of_another_socket(tmp_path: Path) -> No
     with_socket(test, tmp_path)
 
 
-def test_subscriptions_end_with_their_socket_however_it_ends(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            async with connect(at.subscribe) as polite, connect(at.subscribe) as rude:
-                for socket in (polite, rude):
-                    for alias in ("a", "b"):
-                        await subscribe(socket, ALL, alias)
-                assert (await health(at))["subscriptions"] == 4
-                await tell(rude, {"subscribe": {"sparql": ALL}})  # its answer finds nobody
-                rude.transport.abort()
-                await polite.close()
+async def test_subscriptions_end_with_their_socket_however_it_ends(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        async with connect(at.subscribe) as polite, connect(at.subscribe) as rude:
+            for socket in (polite, rude):
+                for alias in ("a", "b"):
+                    await subscribe(socket, ALL, alias)
+            assert (await health(at))["subscriptions"] == 4
+            await tell(rude, {"subscribe": {"sparql": ALL}})  # its answer finds nobody
+            rude.transport.abort()
+            await polite.close()
 
-            async def all_ended() -> bool:
-                return bool((await health(at))["subscriptions"] == 0)
+        async def all_ended() -> bool:
+            return bool((await health(at))["subscriptions"] == 0)
 
-            await until(all_ended)
-            assert (await update(at, insert("a"))).status == 200
-            assert (await health(at))["counters"]["notifications"] == 0
-
-    go(test)
+        await until(all_ended)
+        assert (await update(at, insert("a"))).status == 200
+        assert (await health(at))["counters"]["notifications"] == 0
 
 
-def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
+async def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = HeldDisk(monkeypatch)
+    tables: dict[str, dict[str, object]] = {
+        "gateway": {"durability": "fsync"},
+        "websocket": {"connections_max": 1},
+    }
+    async with running_gateway(tmp_path, **tables) as at:
+        disk.hold()
+        try:
+            slow = asyncio.create_task(update(at, insert("a")))
+            assert await asyncio.to_thread(disk.asked.wait, 60)
+            async with connect(at.subscribe) as gone:
+                await tell(gone, {"subscribe": {"sparql": ALL}})
 
-    async def test() -> None:
-        tables: dict[str, dict[str, object]] = {
-            "gateway": {"durability": "fsync"},
-            "websocket": {"connections_max": 1},
-        }
-        async with running_gateway(tmp_path, **tables) as at:
-            disk.hold()
-            try:
-                slow = asyncio.create_task(update(at, insert("a")))
-                assert await asyncio.to_thread(disk.asked.wait, 60)
-                async with connect(at.subscribe) as gone:
-                    await tell(gone, {"subscribe": {"sparql": ALL}})
+            async def is_gone() -> bool:
+                try:
+                    async with connect(at.subscribe):
+                        return True
+                except InvalidStatus:  # the only place is still taken
+                    return False
 
-                async def is_gone() -> bool:
-                    try:
-                        async with connect(at.subscribe):
-                            return True
-                    except InvalidStatus:  # the only place is still taken
-                        return False
+            await until(is_gone)
+            assert not slow.done()
+        finally:
+            disk.release()
+        assert (await slow).status == 200
 
-                await until(is_gone)
-                assert not slow.done()
-            finally:
-                disk.release()
-            assert (await slow).status == 200
+        async def ended() -> bool:
+            state = await health(at)
+            return (state["counters"]["subscribes"], state["subscriptions"]) == (1, 0)
 
-            async def ended() -> bool:
-                state = await health(at)
-                return (state["counters"]["subscribes"], state["subscriptions"]) == (1, 0)
-
-            await until(ended)
-
-    go(test)
+        await until(ended)
 
 
 @pytest.mark.parametrize("path", ["/", "/subscribe/", "/secure/subscribe"])
-def test_a_wrong_path_is_refused_and_the_right_one_named(tmp_path: Path, path: str) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            with pytest.raises(InvalidStatus) as caught:
-                await connect(at.subscribe.removesuffix("/subscribe") + path)
-            assert caught.value.response.status_code == 404
-            assert b"/subscribe" in (caught.value.response.body or b"")
-            async with connect(at.subscribe + "?client=x") as socket:
-                await subscribe(socket, ALL)
-
-    go(test)
+async def test_a_wrong_path_is_refused_and_the_right_one_named(tmp_path: Path, path: str) -> None:
+    async with running_gateway(tmp_path) as at:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(at.subscribe.removesuffix("/subscribe") + path)
+        assert caught.value.response.status_code == 404
+        assert b"/subscribe" in (caught.value.response.body or b"")
+        async with connect(at.subscribe + "?client=x") as socket:
+            await subscribe(socket, ALL)
 
 
 # --- updates and queries over the socket ------------------------------------------------------------
@@ -701,29 +688,26 @@ def test_whoever_comes_back_is_told_what_it_missed_and_then_what_comes(tmp_path:
     with_socket(test, tmp_path)
 
 
-def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
-            await update(at, insert("0"))
-            first = await subscribe(socket, ALL, resume=KEEP)
-            ended = await subscribe(socket, ALL, resume=KEEP)
-            limited = await subscribe(socket, ALL + " LIMIT 3", resume=KEEP)
-            await ask(socket, {"unsubscribe": {"spuid": ended["spuid"]}})
-            await update(at, insert("1"))
-            await update(at, insert("2"))
-        async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
-            await away(at)
-            await update(at, insert("3"))
-            answer = await ask(socket, {"subscribe": {"sparql": ALL, "resume": resuming(first, 1)}})
-            assert answer == {"resumed": {"spuid": first["spuid"], "sequence": 3}}
-            assert await told(socket, 2) == [(2, "2"), (3, "3")]
-            for gone in (ended, limited):  # which three solutions there are is the store's business
-                fresh = await subscribe(socket, ALL + " LIMIT 3", resume=resuming(gone, 0))
-                assert (fresh["sequence"], len(values(fresh["addedResults"]))) == (0, 3)
-                assert "no subscription" in fresh["reset"]
-            assert (await health(at))["counters"]["resets"] == 2
-
-    go(test)
+async def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        await update(at, insert("0"))
+        first = await subscribe(socket, ALL, resume=KEEP)
+        ended = await subscribe(socket, ALL, resume=KEEP)
+        limited = await subscribe(socket, ALL + " LIMIT 3", resume=KEEP)
+        await ask(socket, {"unsubscribe": {"spuid": ended["spuid"]}})
+        await update(at, insert("1"))
+        await update(at, insert("2"))
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        await away(at)
+        await update(at, insert("3"))
+        answer = await ask(socket, {"subscribe": {"sparql": ALL, "resume": resuming(first, 1)}})
+        assert answer == {"resumed": {"spuid": first["spuid"], "sequence": 3}}
+        assert await told(socket, 2) == [(2, "2"), (3, "3")]
+        for gone in (ended, limited):  # which three solutions there are is the store's business
+            fresh = await subscribe(socket, ALL + " LIMIT 3", resume=resuming(gone, 0))
+            assert (fresh["sequence"], len(values(fresh["addedResults"]))) == (0, 3)
+            assert "no subscription" in fresh["reset"]
+        assert (await health(at))["counters"]["resets"] == 2
 
 
 def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> None:
@@ -888,36 +872,30 @@ async def events_of(at: Addresses, subscribers: int, publish: Callable[[], Await
             await client.close()
 
 
-def test_n_publishers_and_n_subscribers_give_exactly_n_times_n_times_ten_events(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+async def test_n_publishers_and_n_subscribers_give_exactly_n_times_n_times_ten_events(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
 
-            async def publisher() -> None:
-                for _ in range(10):
-                    assert (await update(at, RANDOM)).status == 200
+        async def publisher() -> None:
+            for _ in range(10):
+                assert (await update(at, RANDOM)).status == 200
 
-            async def publish() -> None:
-                await asyncio.gather(*(publisher() for _ in range(10)))
+        async def publish() -> None:
+            await asyncio.gather(*(publisher() for _ in range(10)))
 
-            assert await events_of(at, 10, publish) == 1010
-
-    go(test)
+        assert await events_of(at, 10, publish) == 1010
 
 
-def test_malformed_updates_neither_notify_nor_stall(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
+async def test_malformed_updates_neither_notify_nor_stall(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
 
-            async def publisher(text: str, status: int) -> None:
-                for _ in range(4):
-                    assert (await update(at, text)).status == status
+        async def publisher(text: str, status: int) -> None:
+            for _ in range(4):
+                assert (await update(at, text)).status == status
 
-            async def publish() -> None:
-                good = [publisher(RANDOM, 200) for _ in range(4)]
-                bad = [publisher("DELETE { oops", 400) for _ in range(4)]
-                await asyncio.gather(*good, *bad)
+        async def publish() -> None:
+            good = [publisher(RANDOM, 200) for _ in range(4)]
+            bad = [publisher("DELETE { oops", 400) for _ in range(4)]
+            await asyncio.gather(*good, *bad)
 
-            async with asyncio.timeout(TIMEOUT_S):
-                assert await events_of(at, 4, publish) == 68
-
-    go(test)
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await events_of(at, 4, publish) == 68

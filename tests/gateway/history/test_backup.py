@@ -48,7 +48,7 @@ from tests.support.gateway_parts import (
     time_passes,
     update,
 )
-from tests.support.running_gateway import go, health, hear, http, running_gateway, tell, until
+from tests.support.running_gateway import health, hear, http, running_gateway, tell, until
 from tests.support.running_gateway import update as http_update
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
@@ -76,57 +76,51 @@ def graphs(runner: Runner) -> list[str]:
 
 
 @pytest.mark.parametrize("store", ["in memory", "on disk"])
-def test_the_way_there_and_back_over_http(tmp_path: Path, store: str) -> None:
+async def test_the_way_there_and_back_over_http(tmp_path: Path, store: str) -> None:
     tables = {} if store == "in memory" else {"store": {"path": str(tmp_path / "store")}}
     query = "SELECT ?s ?o { ?s <urn:p> ?o }"
+    async with running_gateway(tmp_path, **tables) as addresses, connect(addresses.subscribe) as socket:
+        base = addresses.query.removesuffix("/query")
+        await http_update(addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 . GRAPH <urn:g> { <urn:a> <urn:q> _:b } }")
+        await http_update(addresses, "CLEAR ALL", delay="PT1H", request_id="r")
+        answer = await http(f"{base}/backup")
+        assert (answer.status, answer.media_type) == (200, "application/zstd")
+        assert '-1-000000000002.ndjson.zst"' in answer.headers["content-disposition"]
+        path = tmp_path / "backup.ndjson.zst"
+        made = backup.save(path, [answer.body])
+        assert (made.quads, made.timers, made.bytes) == (3, 1, len(answer.body))
+        await tell(socket, {"subscribe": {"sparql": query, "alias": "q"}})
+        assert len((await hear(socket))["notification"]["addedResults"]["results"]["bindings"]) == 2
+        await http_update(addresses, "DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:b> <urn:p> 3 }")
+        await hear(socket)
 
-    async def scenario() -> None:
-        async with running_gateway(tmp_path, **tables) as addresses, connect(addresses.subscribe) as socket:
-            base = addresses.query.removesuffix("/query")
-            await http_update(
-                addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 . GRAPH <urn:g> { <urn:a> <urn:q> _:b } }"
-            )
-            await http_update(addresses, "CLEAR ALL", delay="PT1H", request_id="r")
-            answer = await http(f"{base}/backup")
-            assert (answer.status, answer.media_type) == (200, "application/zstd")
-            assert '-1-000000000002.ndjson.zst"' in answer.headers["content-disposition"]
-            path = tmp_path / "backup.ndjson.zst"
-            made = backup.save(path, [answer.body])
-            assert (made.quads, made.timers, made.bytes) == (3, 1, len(answer.body))
-            await tell(socket, {"subscribe": {"sparql": query, "alias": "q"}})
-            assert len((await hear(socket))["notification"]["addedResults"]["results"]["bindings"]) == 2
-            await http_update(addresses, "DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:b> <urn:p> 3 }")
-            await hear(socket)
+        done = await http(f"{base}/restore", "POST", path.read_bytes())
+        assert done.status == 200, done.body
+        assert done.json == {
+            "place": made.place,
+            "sequence": 4,
+            "removed": 1,
+            "added": 1,
+            "cancelled": 1,
+            "delayed": 1,
+        }
+        told = (await hear(socket))["notification"]
+        assert told["sequence"] == 2
 
-            done = await http(f"{base}/restore", "POST", path.read_bytes())
-            assert done.status == 200, done.body
-            assert done.json == {
-                "place": made.place,
-                "sequence": 4,
-                "removed": 1,
-                "added": 1,
-                "cancelled": 1,
-                "delayed": 1,
-            }
-            told = (await hear(socket))["notification"]
-            assert told["sequence"] == 2
+        def rows(member: str) -> list[tuple[str, str]]:
+            return [(row["s"]["value"], row["o"]["value"]) for row in told[member]["results"]["bindings"]]
 
-            def rows(member: str) -> list[tuple[str, str]]:
-                return [(row["s"]["value"], row["o"]["value"]) for row in told[member]["results"]["bindings"]]
-
-            assert rows("addedResults") == [("urn:a", "1")]
-            assert rows("removedResults") == [("urn:b", "3")]
-            status = await health(addresses)
-            assert (status["quads"], status["delayed"], status["sequence"]) == (3, 1, 6)
-            again = await http_update(addresses, "CLEAR ALL", delay="PT1H", request_id="r")
-            assert again.json["sequence"] == 2, "request ids stay"
-            assert not list((tmp_path / "data" / "snapshots").glob(f"*{TEMPORARY}"))
-
-    go(scenario)
+        assert rows("addedResults") == [("urn:a", "1")]
+        assert rows("removedResults") == [("urn:b", "3")]
+        status = await health(addresses)
+        assert (status["quads"], status["delayed"], status["sequence"]) == (3, 1, 6)
+        again = await http_update(addresses, "CLEAR ALL", delay="PT1H", request_id="r")
+        assert again.json["sequence"] == 2, "request ids stay"
+        assert not list((tmp_path / "data" / "snapshots").glob(f"*{TEMPORARY}"))
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_path: Path, part: int) -> None:
+async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_path: Path, part: int) -> None:
     seed = Random().randrange(10**9)
     print(f"\nseed {seed}")
     chance = Random(seed)
@@ -138,68 +132,62 @@ def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_p
                 with suppress(GatewayError):
                     await update(runner, step.text)
 
-    async def scenario() -> None:
-        changed = 0
-        async with gateway(tmp_path / "data") as runner:
-            script = Script(Writer(chance.choice))  # without new blank nodes, so that the dataset stays small
-            script.subscriptions()
-            for number in range(6):
-                await some(runner, script, chance.randrange(20))
-                path = tmp_path / f"{number}.ndjson.zst"
-                await saved(runner, path)
-                wanted = dump(runner), graphs(runner)
-                await some(runner, script, chance.randrange(20))
-                found = await compared(runner, path)
-                await some(runner, script, chance.randrange(20))
-                before = runner._log.sequence
-                done = await runner.restore(found)
-                runner.end_restore()
-                assert (dump(runner), graphs(runner)) == wanted
-                assert (done.sequence, runner._log.sequence) == (before + 1, before + 1), "one commit"
-                changed += done.removed + done.added > 0
-            [last] = [record for record in records(tmp_path / "data") if record.seq == done.sequence]
-            assert last.cause is not None and last.cause.kind == "restore" and not last.k
-            assert changed > 1
-        assert verify(tmp_path / "data", FakeClock()).problems == []
-        async with gateway(tmp_path / "data") as runner:
+    changed = 0
+    async with gateway(tmp_path / "data") as runner:
+        script = Script(Writer(chance.choice))  # without new blank nodes, so that the dataset stays small
+        script.subscriptions()
+        for number in range(6):
+            await some(runner, script, chance.randrange(20))
+            path = tmp_path / f"{number}.ndjson.zst"
+            await saved(runner, path)
+            wanted = dump(runner), graphs(runner)
+            await some(runner, script, chance.randrange(20))
+            found = await compared(runner, path)
+            await some(runner, script, chance.randrange(20))
+            before = runner._log.sequence
+            done = await runner.restore(found)
+            runner.end_restore()
             assert (dump(runner), graphs(runner)) == wanted
-
-    asyncio.run(scenario())
-
-
-def test_delayed_updates_are_those_of_the_backup_with_what_they_had_left(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path / "data", clock) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }", delay="PT60S", missed="skip")
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }", at="2026-11-21T02:10:00Z")
-            fired = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", delay="PT30S")
-            clock.advance(20)
-            await saved(runner, tmp_path / "b")
-            await time_passes(runner, clock, 20)
-            assert len(runner._delayed) == 2, "one has fired since"
-            later = await update(runner, "INSERT DATA { <urn:s> <urn:p> 4 }", delay="PT1S")
-
-            done = await restored(runner, tmp_path / "b")
-            assert (done.removed, done.added, done.cancelled, done.delayed) == (1, 0, 3, 3)
-            left = {p.timer.update[-4:-2]: p for p in runner._delayed._pending.values()}
-            now_us = clock.boottime_us()
-            assert [left[n].due_us and left[n].due_us - now_us for n in (" 1", " 2", " 3")] == [40e6, None, 10e6]
-            assert left[" 2"].at == START + timedelta(minutes=10)
-            assert [left[n].timer.missed for n in (" 1", " 3")] == ["skip", "run"]
-            assert not {fired.delayed, later.delayed} & set(runner._delayed._pending), "new ids"
-            [commit, *others] = [r for r in records(tmp_path / "data") if r.cause and r.cause.kind == "restore"]
-            assert [r.type for r in others] == ["cancel"] * 3 + ["timer"] * 3
-            assert {r.cause for r in others} == {commit.cause}
-            await time_passes(runner, clock, 10)
-            assert dump(runner) == [b'<urn:s> <urn:p> "3"^^<http://www.w3.org/2001/XMLSchema#integer> .']
-            await time_passes(runner, clock, 30)
-            assert len(dump(runner)) == 2
-
-    asyncio.run(scenario())
+            assert (done.sequence, runner._log.sequence) == (before + 1, before + 1), "one commit"
+            changed += done.removed + done.added > 0
+        [last] = [record for record in records(tmp_path / "data") if record.seq == done.sequence]
+        assert last.cause is not None and last.cause.kind == "restore" and not last.k
+        assert changed > 1
+    assert verify(tmp_path / "data", FakeClock()).problems == []
+    async with gateway(tmp_path / "data") as runner:
+        assert (dump(runner), graphs(runner)) == wanted
 
 
-def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_updates(tmp_path: Path) -> None:
+async def test_delayed_updates_are_those_of_the_backup_with_what_they_had_left(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path / "data", clock) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }", delay="PT60S", missed="skip")
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }", at="2026-11-21T02:10:00Z")
+        fired = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", delay="PT30S")
+        clock.advance(20)
+        await saved(runner, tmp_path / "b")
+        await time_passes(runner, clock, 20)
+        assert len(runner._delayed) == 2, "one has fired since"
+        later = await update(runner, "INSERT DATA { <urn:s> <urn:p> 4 }", delay="PT1S")
+
+        done = await restored(runner, tmp_path / "b")
+        assert (done.removed, done.added, done.cancelled, done.delayed) == (1, 0, 3, 3)
+        left = {p.timer.update[-4:-2]: p for p in runner._delayed._pending.values()}
+        now_us = clock.boottime_us()
+        assert [left[n].due_us and left[n].due_us - now_us for n in (" 1", " 2", " 3")] == [40e6, None, 10e6]
+        assert left[" 2"].at == START + timedelta(minutes=10)
+        assert [left[n].timer.missed for n in (" 1", " 3")] == ["skip", "run"]
+        assert not {fired.delayed, later.delayed} & set(runner._delayed._pending), "new ids"
+        [commit, *others] = [r for r in records(tmp_path / "data") if r.cause and r.cause.kind == "restore"]
+        assert [r.type for r in others] == ["cancel"] * 3 + ["timer"] * 3
+        assert {r.cause for r in others} == {commit.cause}
+        await time_passes(runner, clock, 10)
+        assert dump(runner) == [b'<urn:s> <urn:p> "3"^^<http://www.w3.org/2001/XMLSchema#integer> .']
+        await time_passes(runner, clock, 30)
+        assert len(dump(runner)) == 2
+
+
+async def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_updates(tmp_path: Path) -> None:
     mirror = application(
         "mirror",
         {
@@ -210,29 +198,25 @@ def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_update
             "extended": {"lamplighter": {"aggregators": {"m": {"query": "Q", "added": "COPY"}}}},
         },
     )
-
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data", applications=[mirror]) as runner:
-            await update(runner, "CLEAR ALL", delay="PT1H")
-            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
-            await saved(runner, tmp_path / "b")
-            await update(runner, "DELETE DATA { <urn:a> <urn:p> 1 }")
-            before = runner._log.sequence
-            done = await restored(runner, tmp_path / "b")
-            kinds = [(r.type, r.cause.kind) for r in records(tmp_path / "data")[before:] if r.cause]
-            assert kinds == [
-                ("commit", "restore"),
-                ("commit", "application"),
-                ("cancel", "restore"),
-                ("timer", "restore"),
-            ]
-            assert reactions(tmp_path / "data")[-1] == ("mirror/m/added", done.sequence)
-            expected = dump(runner)
-        async with gateway(tmp_path / "data", applications=[mirror]) as runner:
-            assert dump(runner) == expected
-            assert len(reactions(tmp_path / "data")) == 2
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path / "data", applications=[mirror]) as runner:
+        await update(runner, "CLEAR ALL", delay="PT1H")
+        await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
+        await saved(runner, tmp_path / "b")
+        await update(runner, "DELETE DATA { <urn:a> <urn:p> 1 }")
+        before = runner._log.sequence
+        done = await restored(runner, tmp_path / "b")
+        kinds = [(r.type, r.cause.kind) for r in records(tmp_path / "data")[before:] if r.cause]
+        assert kinds == [
+            ("commit", "restore"),
+            ("commit", "application"),
+            ("cancel", "restore"),
+            ("timer", "restore"),
+        ]
+        assert reactions(tmp_path / "data")[-1] == ("mirror/m/added", done.sequence)
+        expected = dump(runner)
+    async with gateway(tmp_path / "data", applications=[mirror]) as runner:
+        assert dump(runner) == expected
+        assert len(reactions(tmp_path / "data")) == 2
 
 
 def rewritten(path: Path, quads: list[Quad], **members: Any) -> None:
@@ -244,47 +228,44 @@ def rewritten(path: Path, quads: list[Quad], **members: Any) -> None:
         writing.write(out, bare, (), bytes(head.snapshot.state), [quads])
 
 
-def test_what_is_damaged_too_large_or_newer_is_refused_and_nothing_is_changed(
+async def test_what_is_damaged_too_large_or_newer_is_refused_and_nothing_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with running_gateway(tmp_path) as addresses:
-            base = addresses.query.removesuffix("/query")
-            await http_update(addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
-            await http_update(addresses, "CLEAR ALL", delay="PT1H")
-            content = (await http(f"{base}/backup")).body
-            await http_update(addresses, "CLEAR ALL")
+    async with running_gateway(tmp_path) as addresses:
+        base = addresses.query.removesuffix("/query")
+        await http_update(addresses, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
+        await http_update(addresses, "CLEAR ALL", delay="PT1H")
+        content = (await http(f"{base}/backup")).body
+        await http_update(addresses, "CLEAR ALL")
 
-            async def refused(sent: bytes, status: int, said: str) -> None:
-                answer = await http(f"{base}/restore", "POST", sent)
-                assert answer.status == status, answer.body
-                assert said in answer.json["error_description"]
-                found = await health(addresses)
-                assert (found["sequence"], found["quads"], found["delayed"]) == (3, 0, 1)
+        async def refused(sent: bytes, status: int, said: str) -> None:
+            answer = await http(f"{base}/restore", "POST", sent)
+            assert answer.status == status, answer.body
+            assert said in answer.json["error_description"]
+            found = await health(addresses)
+            assert (found["sequence"], found["quads"], found["delayed"]) == (3, 0, 1)
 
-            await refused(b"", 400, "breaks off")
-            await refused(b"no zstd at all", 400, "decompressed")
-            await refused(content[:-1], 400, "damaged")
-            await refused(content[: len(content) // 2], 400, "damaged")
-            await refused(content + b"x", 400, "behind its end")
-            await refused(content + content, 400, "behind its end")
-            chance = Random(7)
-            for _ in range(15):
-                flipped = bytearray(content)
-                flipped[chance.randrange(20, len(content))] ^= 0xFF
-                await refused(bytes(flipped), 400, "damaged")
-            path = tmp_path / "newer"
-            path.write_bytes(content)
-            rewritten(path, [], v=2)
-            await refused(path.read_bytes(), 400, "version 2")
-            monkeypatch.setattr(restoring, "RESTORE_BYTES_MAX", len(content) - 1)
-            await refused(content, 403, "bytes at most")
-            monkeypatch.undo()
-            assert (await http(f"{base}/restore")).status == 405
-            assert (await http(f"{base}/restore", "POST", content)).status == 200
-            assert (await health(addresses))["quads"] == 2
-
-    go(scenario)
+        await refused(b"", 400, "breaks off")
+        await refused(b"no zstd at all", 400, "decompressed")
+        await refused(content[:-1], 400, "damaged")
+        await refused(content[: len(content) // 2], 400, "damaged")
+        await refused(content + b"x", 400, "behind its end")
+        await refused(content + content, 400, "behind its end")
+        chance = Random(7)
+        for _ in range(15):
+            flipped = bytearray(content)
+            flipped[chance.randrange(20, len(content))] ^= 0xFF
+            await refused(bytes(flipped), 400, "damaged")
+        path = tmp_path / "newer"
+        path.write_bytes(content)
+        rewritten(path, [], v=2)
+        await refused(path.read_bytes(), 400, "version 2")
+        monkeypatch.setattr(restoring, "RESTORE_BYTES_MAX", len(content) - 1)
+        await refused(content, 403, "bytes at most")
+        monkeypatch.undo()
+        assert (await http(f"{base}/restore")).status == 405
+        assert (await http(f"{base}/restore", "POST", content)).status == 200
+        assert (await health(addresses))["quads"] == 2
 
 
 def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
@@ -344,22 +325,19 @@ def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None
             assert backup.checked(tmp_path / "b").quads == 300
 
 
-def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
-            await saved(runner, tmp_path / "b")
-            integer = "http://www.w3.org/2001/XMLSchema#integer"
-            rewritten(tmp_path / "b", [Quad("<urn:a>", "<urn:p>", f'"{text}"^^<{integer}>') for text in ("01", "02")])
-            done = await restored(runner, tmp_path / "b")
-            assert (done.removed, done.added) == (0, 1)
-            assert dump(runner)[1] == f'<urn:a> <urn:p> "2"^^<{integer}> .'.encode()
-            rewritten(tmp_path / "b", [Quad("<urn:a>", "<urn:p>", "no term")])
-            with pytest.raises(GatewayError):
-                await restored(runner, tmp_path / "b")
-            assert len(dump(runner)) == 2
-
-    asyncio.run(scenario())
+async def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
+        await saved(runner, tmp_path / "b")
+        integer = "http://www.w3.org/2001/XMLSchema#integer"
+        rewritten(tmp_path / "b", [Quad("<urn:a>", "<urn:p>", f'"{text}"^^<{integer}>') for text in ("01", "02")])
+        done = await restored(runner, tmp_path / "b")
+        assert (done.removed, done.added) == (0, 1)
+        assert dump(runner)[1] == f'<urn:a> <urn:p> "2"^^<{integer}> .'.encode()
+        rewritten(tmp_path / "b", [Quad("<urn:a>", "<urn:p>", "no term")])
+        with pytest.raises(GatewayError):
+            await restored(runner, tmp_path / "b")
+        assert len(dump(runner)) == 2
 
 
 def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_as_it_is(tmp_path: Path) -> None:
@@ -415,27 +393,24 @@ def test_from_a_damaged_folder_what_is_left_is_saved_and_the_damage_told(tmp_pat
     assert len(told) == 1 and "damaged behind record 1/5" in told[0]
 
 
-def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_updates_are_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            for _ in range(3):
-                await update(runner, "CLEAR ALL", delay="PT1H")
-            await saved(runner, tmp_path / "b")
-            found = await compared(runner, tmp_path / "b")
-            with pytest.raises(QueueFullError, match="another backup"):
-                await runner.begin_restore(tmp_path / "b")
-            runner.end_restore()
-            assert (await runner.restore(await compared(runner, tmp_path / "b"))).delayed == 3
-            runner.end_restore()
-            assert len(found.timers) == 3
-        few = Settings(delayed=DelayedSettings(pending_max=2))
-        async with gateway(tmp_path / "other", settings=few) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 2"):
-                await restored(runner, tmp_path / "b")
-            assert runner._log.sequence == 1
-
-    asyncio.run(scenario())
+async def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_updates_are_refused(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        for _ in range(3):
+            await update(runner, "CLEAR ALL", delay="PT1H")
+        await saved(runner, tmp_path / "b")
+        found = await compared(runner, tmp_path / "b")
+        with pytest.raises(QueueFullError, match="another backup"):
+            await runner.begin_restore(tmp_path / "b")
+        runner.end_restore()
+        assert (await runner.restore(await compared(runner, tmp_path / "b"))).delayed == 3
+        runner.end_restore()
+        assert len(found.timers) == 3
+    few = Settings(delayed=DelayedSettings(pending_max=2))
+    async with gateway(tmp_path / "other", settings=few) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 2"):
+            await restored(runner, tmp_path / "b")
+        assert runner._log.sequence == 1
 
 
 def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: Path) -> None:
@@ -465,7 +440,7 @@ def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: 
         asyncio.run(scenario(writes))
 
 
-def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
+async def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = tmp_path / "go on"
@@ -475,61 +450,52 @@ def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(
             pass  # one that sleeps is not told from one that waits for a lock wherever the kernel hides that
         writing.write(*arguments)
 
-    async def scenario() -> None:
-        monkeypatch.setattr("lamplighter.gateway.loop.restore.write", waits)
-        async with running_gateway(tmp_path) as addresses:
-            url = addresses.query.removesuffix("/query") + "/backup"
-            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            first = asyncio.create_task(http(url))
+    monkeypatch.setattr("lamplighter.gateway.loop.restore.write", waits)
+    async with running_gateway(tmp_path) as addresses:
+        url = addresses.query.removesuffix("/query") + "/backup"
+        await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        first = asyncio.create_task(http(url))
 
-            async def begun() -> bool:
-                return bool(forks())
+        async def begun() -> bool:
+            return bool(forks())
 
-            await until(begun)
-            assert [answer.status for answer in await asyncio.gather(*(http(url) for _ in range(3)))] == [429] * 3
-            go_on.touch()
-            assert (await first).status == 200
-            assert (await http(url)).status == 200
-
-    go(scenario)
+        await until(begun)
+        assert [answer.status for answer in await asyncio.gather(*(http(url) for _ in range(3)))] == [429] * 3
+        go_on.touch()
+        assert (await first).status == 200
+        assert (await http(url)).status == 200
 
 
-def test_backup_and_restore_go_on_with_another_fork_when_one_waits_for_a_lock(
+async def test_backup_and_restore_go_on_with_another_fork_when_one_waits_for_a_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with running_gateway(tmp_path) as addresses:
-            url = addresses.query.removesuffix("/query")
-            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            begun = stuck_streams(monkeypatch, 2)
-            answer = await http(f"{url}/backup")
-            assert (answer.status, begun) == (200, [True, True, False])
-            assert backup.save(tmp_path / "b", [answer.body]).quads == 1
-            await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
-            begun = stuck_streams(monkeypatch, 2)
-            done = await http(f"{url}/restore", "POST", answer.body)
-            assert (done.status, begun) == (200, [True, True, False])
-            assert (done.json["removed"], (await health(addresses))["quads"]) == (1, 1)
+    async with running_gateway(tmp_path) as addresses:
+        url = addresses.query.removesuffix("/query")
+        await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        begun = stuck_streams(monkeypatch, 2)
+        answer = await http(f"{url}/backup")
+        assert (answer.status, begun) == (200, [True, True, False])
+        assert backup.save(tmp_path / "b", [answer.body]).quads == 1
+        await http_update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
+        begun = stuck_streams(monkeypatch, 2)
+        done = await http(f"{url}/restore", "POST", answer.body)
+        assert (done.status, begun) == (200, [True, True, False])
+        assert (done.json["removed"], (await health(addresses))["quads"]) == (1, 1)
 
-            begun = stuck_streams(monkeypatch, 12)
-            refused = [await http(f"{url}/backup"), await http(f"{url}/restore", "POST", answer.body)]
-            assert len(begun) == 12
-            for one in refused:
-                assert one.status == 500 and "try again" in one.json["error_description"]
-            assert (await http(f"{url}/backup")).status == 200, "neither stands in the way of the next one"
-            assert (await http(f"{url}/restore", "POST", answer.body)).status == 200
-
-    go(scenario)
+        begun = stuck_streams(monkeypatch, 12)
+        refused = [await http(f"{url}/backup"), await http(f"{url}/restore", "POST", answer.body)]
+        assert len(begun) == 12
+        for one in refused:
+            assert one.status == 500 and "try again" in one.json["error_description"]
+        assert (await http(f"{url}/backup")).status == 200, "neither stands in the way of the next one"
+        assert (await http(f"{url}/restore", "POST", answer.body)).status == 200
 
 
-def test_a_crash_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            left = tmp_path / "data" / "snapshots" / f"restore-1{TEMPORARY}"
-            left.write_bytes(b"x")
-            assert not writing.snapshots(left.parent)
-        async with gateway(tmp_path / "data"):
-            assert not left.exists()
-
-    asyncio.run(scenario())
+async def test_a_crash_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        left = tmp_path / "data" / "snapshots" / f"restore-1{TEMPORARY}"
+        left.write_bytes(b"x")
+        assert not writing.snapshots(left.parent)
+    async with gateway(tmp_path / "data"):
+        assert not left.exists()

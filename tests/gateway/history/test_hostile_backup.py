@@ -164,40 +164,36 @@ def compared(runner: Runner, path: Path) -> str:
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_whatever_a_backup_says_it_is_taken_whole_or_not_at_all(tmp_path: Path, part: int) -> None:
+async def test_whatever_a_backup_says_it_is_taken_whole_or_not_at_all(tmp_path: Path, part: int) -> None:
     """One that is taken leaves a gateway that lists and executes its delayed updates, and starts again."""
     seed = Random().randrange(10**9)
     print(f"\nseed {seed}")
     chance = Random(seed)
-
-    async def scenario() -> None:
-        clock, taken = FakeClock(), 0
-        async with gateway(tmp_path / "data", clock) as runner:
-            content = await good(runner, tmp_path / "good")
-            cases = [(path, value) for path in places(content) for value in (*HOSTILE, removed)][part::2]
-            for path, value in cases:
-                file = written(tmp_path / "forged", changed(content, path, value if value is removed else put(value)))
-                why = compared(runner, file)
-                if why:
-                    assert str(file) in why or "newer program" in why, (path, value, why)
-                    assert len(why) <= 500 and why.isprintable(), (path, value, why)
-                if (why and chance.random() < 0.98) or (not why and chance.random() < 0.8):
-                    continue  # all the way for some
-                assert await refused(runner, file) == why, (path, value)
-                if not why:
-                    taken += 1
-                    assert len(runner.delayed_updates()) == len(runner._delayed), (path, value)
-                    json.dumps(runner.delayed_updates())
-                    await time_passes(runner, clock, 1)
-            await time_passes(runner, clock, 7200)
-            await restored(runner, tmp_path / "good")
-            wanted = dump(runner)
-            assert taken > 5
-        assert verify(tmp_path / "data", clock).problems == []
-        async with gateway(tmp_path / "data", clock) as runner:
-            assert dump(runner) == wanted
-
-    asyncio.run(scenario())
+    clock, taken = FakeClock(), 0
+    async with gateway(tmp_path / "data", clock) as runner:
+        content = await good(runner, tmp_path / "good")
+        cases = [(path, value) for path in places(content) for value in (*HOSTILE, removed)][part::2]
+        for path, value in cases:
+            file = written(tmp_path / "forged", changed(content, path, value if value is removed else put(value)))
+            why = compared(runner, file)
+            if why:
+                assert str(file) in why or "newer program" in why, (path, value, why)
+                assert len(why) <= 500 and why.isprintable(), (path, value, why)
+            if (why and chance.random() < 0.98) or (not why and chance.random() < 0.8):
+                continue  # all the way for some
+            assert await refused(runner, file) == why, (path, value)
+            if not why:
+                taken += 1
+                assert len(runner.delayed_updates()) == len(runner._delayed), (path, value)
+                json.dumps(runner.delayed_updates())
+                await time_passes(runner, clock, 1)
+        await time_passes(runner, clock, 7200)
+        await restored(runner, tmp_path / "good")
+        wanted = dump(runner)
+        assert taken > 5
+    assert verify(tmp_path / "data", clock).problems == []
+    async with gateway(tmp_path / "data", clock) as runner:
+        assert dump(runner) == wanted
 
 
 PENDING = (0, "snapshot", "state", "delayed", "pending")
@@ -244,55 +240,46 @@ OF_DELAY, OF_AT = (*PENDING, 0, 0), (*PENDING, 1, 0)
         ((1, "a", 0, 2), "", r"quad 1 is none"),
     ],
 )
-def test_the_error_names_the_place(tmp_path: Path, path: Place, value: Any, said: str | None) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            content = await good(runner, tmp_path / "good")
-            await update(runner, "CLEAR ALL")
-            change = removed if value is removed else put(value)
-            why = await refused(runner, written(tmp_path / "forged", changed(content, path, change)))
-            assert re.search(said, why) if said else not why, why
-
-    asyncio.run(scenario())
+async def test_the_error_names_the_place(tmp_path: Path, path: Place, value: Any, said: str | None) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        content = await good(runner, tmp_path / "good")
+        await update(runner, "CLEAR ALL")
+        change = removed if value is removed else put(value)
+        why = await refused(runner, written(tmp_path / "forged", changed(content, path, change)))
+        assert re.search(said, why) if said else not why, why
 
 
-def test_all_lines_and_delayed_updates_belong_to_one_backup(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            content = await good(runner, tmp_path / "good")
-            named = json.loads(json.dumps(content))
-            for line in named:
-                line["gw"] = "gw\n\x1b[2J"
-            assert "gw is no name" in await refused(runner, written(tmp_path / "b", named))
-            with pytest.raises(ChangeLogError, match="gw is no name"):
-                backup.checked(tmp_path / "b")  # the command shows it
-            twice = json.loads(json.dumps(content))
-            pending = twice[0]["snapshot"]["state"]["delayed"]["pending"]
-            pending.append(pending[0])
-            why = await refused(runner, written(tmp_path / "b", twice))
-            assert "delayed.pending[2]: timer.id: another one has it too" in why
-
-    asyncio.run(scenario())
+async def test_all_lines_and_delayed_updates_belong_to_one_backup(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        content = await good(runner, tmp_path / "good")
+        named = json.loads(json.dumps(content))
+        for line in named:
+            line["gw"] = "gw\n\x1b[2J"
+        assert "gw is no name" in await refused(runner, written(tmp_path / "b", named))
+        with pytest.raises(ChangeLogError, match="gw is no name"):
+            backup.checked(tmp_path / "b")  # the command shows it
+        twice = json.loads(json.dumps(content))
+        pending = twice[0]["snapshot"]["state"]["delayed"]["pending"]
+        pending.append(pending[0])
+        why = await refused(runner, written(tmp_path / "b", twice))
+        assert "delayed.pending[2]: timer.id: another one has it too" in why
 
 
-def test_more_delayed_updates_than_may_be_pending_are_not_taken_in(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data", settings=Settings(delayed=DelayedSettings(pending_max=5))) as runner:
-            content = await good(runner, tmp_path / "good")
-            pending = content[0]["snapshot"]["state"]["delayed"]["pending"]
-            for number in range(5000):
-                pending.append(json.loads(json.dumps(pending[0])))
-                pending[-1][0]["timer"]["id"] = str(number)
-            written(tmp_path / "b", content)
-            before = state(runner)
-            found = await difference(await runner.begin_restore(tmp_path / "b"))
-            assert len(found.timers) == 6
-            with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 5"):
-                await runner.restore(found)
-            runner.end_restore()
-            assert state(runner) == before
-
-    asyncio.run(scenario())
+async def test_more_delayed_updates_than_may_be_pending_are_not_taken_in(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data", settings=Settings(delayed=DelayedSettings(pending_max=5))) as runner:
+        content = await good(runner, tmp_path / "good")
+        pending = content[0]["snapshot"]["state"]["delayed"]["pending"]
+        for number in range(5000):
+            pending.append(json.loads(json.dumps(pending[0])))
+            pending[-1][0]["timer"]["id"] = str(number)
+        written(tmp_path / "b", content)
+        before = state(runner)
+        found = await difference(await runner.begin_restore(tmp_path / "b"))
+        assert len(found.timers) == 6
+        with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 5"):
+            await runner.restore(found)
+        runner.end_restore()
+        assert state(runner) == before
 
 
 def test_a_log_whose_times_are_none_is_told_of(tmp_path: Path) -> None:

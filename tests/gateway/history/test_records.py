@@ -139,21 +139,18 @@ def test_records_from_a_place_to_a_place(tmp_path: Path) -> None:
     assert places(past.newest(99, lambda record: True)) == [(1, number) for number in range(1, 13)]
 
 
-def test_a_log_that_is_sealed_and_goes_on_under_the_reader_s_hands_is_read_once_and_whole(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            found = []
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            runner._log.end_segment()
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }")
-            for record in history(tmp_path).records():
-                found.append(record)
-                if len(found) < 10:
-                    await insert(runner, 10 + len(found), 1)  # what was listed is sealed, and more comes
-            assert places(found) == [(1, number) for number in range(1, len(found) + 1)]
-            assert len(found) >= 3
-
-    asyncio.run(play())
+async def test_a_log_that_is_sealed_and_goes_on_under_the_reader_s_hands_is_read_once_and_whole(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        found = []
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        runner._log.end_segment()
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }")
+        for record in history(tmp_path).records():
+            found.append(record)
+            if len(found) < 10:
+                await insert(runner, 10 + len(found), 1)  # what was listed is sealed, and more comes
+        assert places(found) == [(1, number) for number in range(1, len(found) + 1)]
+        assert len(found) >= 3
 
 
 def test_what_went_to_make_room_is_an_error_that_names_what_is_left(tmp_path: Path) -> None:
@@ -172,18 +169,15 @@ def test_what_went_to_make_room_is_an_error_that_names_what_is_left(tmp_path: Pa
     assert any(record.gap for record in past.records())
 
 
-def test_eviction_under_the_reader_s_hands_is_no_silent_gap(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await insert(runner, 1, 30)
-        async with gateway(tmp_path, settings=CRAMPED) as runner:
-            reading = history(tmp_path).records()
-            assert next(reading).seq == 1
-            await runner.log_keeper.turn()
-            with pytest.raises(ChangeLogError, match="went to make room"):
-                list(reading)
-
-    asyncio.run(play())
+async def test_eviction_under_the_reader_s_hands_is_no_silent_gap(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await insert(runner, 1, 30)
+    async with gateway(tmp_path, settings=CRAMPED) as runner:
+        reading = history(tmp_path).records()
+        assert next(reading).seq == 1
+        await runner.log_keeper.turn()
+        with pytest.raises(ChangeLogError, match="went to make room"):
+            list(reading)
 
 
 def test_a_damaged_snapshot_is_told_and_the_one_before_it_taken(tmp_path: Path) -> None:

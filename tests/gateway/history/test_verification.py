@@ -83,18 +83,15 @@ def test_an_empty_folder_is_good(tmp_path: Path) -> None:
     assert good(verified(tmp_path))
 
 
-def test_a_folder_is_good_while_the_gateway_works_and_after_it_was_killed(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await fill(runner, 1, 13)
-            assert good(verified(tmp_path))
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 'live' }")
-            assert good(verified(tmp_path))
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await fill(runner, 14, 12)
+async def test_a_folder_is_good_while_the_gateway_works_and_after_it_was_killed(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await fill(runner, 1, 13)
         assert good(verified(tmp_path))
-
-    asyncio.run(play())
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 'live' }")
+        assert good(verified(tmp_path))
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await fill(runner, 14, 12)
+    assert good(verified(tmp_path))
 
 
 def test_evicted_beginnings_are_fine_and_gaps_are_listed(tmp_path: Path) -> None:

@@ -67,95 +67,83 @@ def test_sealed_segments_are_whole_and_chained(tmp_path: Path) -> None:
     assert [record.seq for record in records(tmp_path)] == list(range(1, 7))
 
 
-def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, settings=SMALL) as runner:
-            await turns(runner, 0, 25)
-            await update(runner, "CREATE GRAPH <urn:empty>")
-            await update(runner, 'INSERT DATA { GRAPH <urn:g> { _:b <urn:p> "a\\u2028\\n" , 1.50 , "x"@en } }')
-            pending = await update(runner, "CLEAR ALL", delay="PT1H", missed="skip")
-            await runner.log_keeper.take_snapshot()
-            await insert(runner, 100, 2)
-            before, delayed = dump(runner), runner.delayed_updates()
-            place = runner.log_keeper.snapshot
-        assert [snapshot.place for snapshot in snapshots(folder(tmp_path))][-1] == place
-        assert len(snapshots(folder(tmp_path))) == 2
-        replayed = len(records(tmp_path))
-        async with gateway(tmp_path, clock, settings=SMALL) as runner:
-            assert runner.figures.status()["sequence"] == replayed
-            assert (dump(runner), runner.delayed_updates()) == (before, delayed)
-            assert runner.log_keeper.snapshot == place
-            again = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", request_id="r-3")
-            assert again.sequence == 4, "known from the snapshot"
-            assert runner.delayed_updates()[0]["id"] == pending.delayed
-        for snapshot in snapshots(folder(tmp_path)):
-            snapshot.path.unlink()
-        async with gateway(tmp_path, clock, settings=SMALL) as runner:
-            assert (dump(runner), runner.delayed_updates()) == (before, delayed)
-
-    asyncio.run(scenario())
+async def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+        await turns(runner, 0, 25)
+        await update(runner, "CREATE GRAPH <urn:empty>")
+        await update(runner, 'INSERT DATA { GRAPH <urn:g> { _:b <urn:p> "a\\u2028\\n" , 1.50 , "x"@en } }')
+        pending = await update(runner, "CLEAR ALL", delay="PT1H", missed="skip")
+        await runner.log_keeper.take_snapshot()
+        await insert(runner, 100, 2)
+        before, delayed = dump(runner), runner.delayed_updates()
+        place = runner.log_keeper.snapshot
+    assert [snapshot.place for snapshot in snapshots(folder(tmp_path))][-1] == place
+    assert len(snapshots(folder(tmp_path))) == 2
+    replayed = len(records(tmp_path))
+    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+        assert runner.figures.status()["sequence"] == replayed
+        assert (dump(runner), runner.delayed_updates()) == (before, delayed)
+        assert runner.log_keeper.snapshot == place
+        again = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", request_id="r-3")
+        assert again.sequence == 4, "known from the snapshot"
+        assert runner.delayed_updates()[0]["id"] == pending.delayed
+    for snapshot in snapshots(folder(tmp_path)):
+        snapshot.path.unlink()
+    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+        assert (dump(runner), runner.delayed_updates()) == (before, delayed)
 
 
-def test_a_snapshot_whose_fork_waits_for_a_lock_is_taken_by_another(
+async def test_a_snapshot_whose_fork_waits_for_a_lock_is_taken_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            begun = stuck_streams(monkeypatch, 2)
-            await insert(runner, 0, 2)
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        begun = stuck_streams(monkeypatch, 2)
+        await insert(runner, 0, 2)
+        await runner.log_keeper.take_snapshot()
+        assert (begun, runner.log_keeper.snapshot) == ([True, True, False], (1, 2))
+        begun = stuck_streams(monkeypatch, 9)
+        await insert(runner, 2, 1)
+        with pytest.raises(StuckError):
             await runner.log_keeper.take_snapshot()
-            assert (begun, runner.log_keeper.snapshot) == ([True, True, False], (1, 2))
-            begun = stuck_streams(monkeypatch, 9)
-            await insert(runner, 2, 1)
-            with pytest.raises(StuckError):
-                await runner.log_keeper.take_snapshot()
-            assert (begun, runner.log_keeper.snapshot) == (6 * [True], (1, 2))
-        assert [snapshot.place for snapshot in snapshots(folder(tmp_path))] == [(1, 2)]
-
-    asyncio.run(scenario())
+        assert (begun, runner.log_keeper.snapshot) == (6 * [True], (1, 2))
+    assert [snapshot.place for snapshot in snapshots(folder(tmp_path))] == [(1, 2)]
 
 
-def test_only_what_follows_the_snapshot_is_read(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await turns(runner, 0, 25)
-            before = dump(runner)
-        runner = runner_over(tmp_path, settings=SMALL)
-        assert runner.recover().records == 5
-        assert dump(runner) == before
-        runner.close()
-
-    asyncio.run(scenario())
+async def test_only_what_follows_the_snapshot_is_read(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await turns(runner, 0, 25)
+        before = dump(runner)
+    runner = runner_over(tmp_path, settings=SMALL)
+    assert runner.recover().records == 5
+    assert dump(runner) == before
+    runner.close()
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "swapped names"])
-def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path, damage: str) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await turns(runner, 0, 25)
-            before = dump(runner)
-        older, newer = snapshots(folder(tmp_path))
-        whole = newer.path.read_bytes()
-        middle = len(whole) // 2
-        newer.path.write_bytes(
-            {
-                "flip": whole[:middle] + bytes([whole[middle] ^ 16]) + whole[middle + 1 :],
-                "cut": whole[:-5],
-                "empty": b"",
-                "swapped names": older.path.read_bytes(),
-            }[damage]
-        )
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            assert dump(runner) == before
-            assert runner.figures.status()["status"] == "damaged"
-            assert str(newer.path) in runner.figures.status()["problems"][0]
-            assert [path.name for path in (tmp_path / "damaged").iterdir()] == [f"snapshot-{newer.path.name}"]
-            await turns(runner, 25, 12)
-        assert older.path not in [snapshot.path for snapshot in snapshots(folder(tmp_path))]
-        assert newest(folder(tmp_path)).errors == ()
-
-    asyncio.run(scenario())
+async def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path, damage: str) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await turns(runner, 0, 25)
+        before = dump(runner)
+    older, newer = snapshots(folder(tmp_path))
+    whole = newer.path.read_bytes()
+    middle = len(whole) // 2
+    newer.path.write_bytes(
+        {
+            "flip": whole[:middle] + bytes([whole[middle] ^ 16]) + whole[middle + 1 :],
+            "cut": whole[:-5],
+            "empty": b"",
+            "swapped names": older.path.read_bytes(),
+        }[damage]
+    )
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        assert dump(runner) == before
+        assert runner.figures.status()["status"] == "damaged"
+        assert str(newer.path) in runner.figures.status()["problems"][0]
+        assert [path.name for path in (tmp_path / "damaged").iterdir()] == [f"snapshot-{newer.path.name}"]
+        await turns(runner, 25, 12)
+    assert older.path not in [snapshot.path for snapshot in snapshots(folder(tmp_path))]
+    assert newest(folder(tmp_path)).errors == ()
 
 
 def read_all(path: Path) -> tuple[Record, list[tuple[Quad, ...]]]:
@@ -184,29 +172,26 @@ def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
     assert noticed > 0.9 * len(whole)
 
 
-def test_the_oldest_go_first_and_what_was_not_shipped_leaves_a_gap_record(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        roomy = await_used = 0
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await turns(runner, 0, 30)
-            roomy = retention.used(tmp_path)
-        (tmp_path / "shipped.json").write_bytes(msgspec.json.encode(retention.Shipped(1, 5)))
-        tight = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=roomy * 2 // 3))
-        async with gateway(tmp_path, settings=tight) as runner:
-            before = dump(runner)
-            await runner.log_keeper.turn()
-            await_used = retention.used(tmp_path)
-            gone = segments(tmp_path / "log")[0].name.first - 1
-            assert gone > 5
-            (gap,) = [record.gap for record in records_behind(tmp_path, gone) if record.gap]
-            assert (gap.epoch, gap.first, gap.last) == (1, 6, gone)
-            assert "log.bytes_max" in gap.reason
-        assert await_used <= roomy * 2 // 3 + 500
-        async with gateway(tmp_path, settings=tight) as runner:
-            assert dump(runner) == before
-            assert runner.figures.status()["status"] == "ok"
-
-    asyncio.run(scenario())
+async def test_the_oldest_go_first_and_what_was_not_shipped_leaves_a_gap_record(tmp_path: Path) -> None:
+    roomy = await_used = 0
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await turns(runner, 0, 30)
+        roomy = retention.used(tmp_path)
+    (tmp_path / "shipped.json").write_bytes(msgspec.json.encode(retention.Shipped(1, 5)))
+    tight = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=roomy * 2 // 3))
+    async with gateway(tmp_path, settings=tight) as runner:
+        before = dump(runner)
+        await runner.log_keeper.turn()
+        await_used = retention.used(tmp_path)
+        gone = segments(tmp_path / "log")[0].name.first - 1
+        assert gone > 5
+        (gap,) = [record.gap for record in records_behind(tmp_path, gone) if record.gap]
+        assert (gap.epoch, gap.first, gap.last) == (1, 6, gone)
+        assert "log.bytes_max" in gap.reason
+    assert await_used <= roomy * 2 // 3 + 500
+    async with gateway(tmp_path, settings=tight) as runner:
+        assert dump(runner) == before
+        assert runner.figures.status()["status"] == "ok"
 
 
 def records_behind(data: Path, sequence: int) -> list:  # type: ignore[type-arg]
@@ -217,40 +202,34 @@ def records_behind(data: Path, sequence: int) -> list:  # type: ignore[type-arg]
     return found
 
 
-def test_what_a_start_needs_never_goes(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        cramped = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=1))
-        async with gateway(tmp_path, settings=cramped) as runner:
-            await turns(runner, 0, 35)
-            before = dump(runner)
-        older, newer = snapshots(folder(tmp_path))
-        assert segments(tmp_path / "log")[0].begin <= (1, older.sequence + 1)
-        newer.path.unlink()
-        async with gateway(tmp_path, settings=cramped) as runner:
-            assert dump(runner) == before
-
-    asyncio.run(scenario())
+async def test_what_a_start_needs_never_goes(tmp_path: Path) -> None:
+    cramped = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=1))
+    async with gateway(tmp_path, settings=cramped) as runner:
+        await turns(runner, 0, 35)
+        before = dump(runner)
+    older, newer = snapshots(folder(tmp_path))
+    assert segments(tmp_path / "log")[0].begin <= (1, older.sequence + 1)
+    newer.path.unlink()
+    async with gateway(tmp_path, settings=cramped) as runner:
+        assert dump(runner) == before
 
 
-def test_a_segment_that_lost_records_is_not_sealed(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await insert(runner, 0, 4)
-            runner._log.end_segment()
-            await insert(runner, 4, 1)
-            (segment, _) = segments(tmp_path / "log")
-            segment.path.write_bytes(segment.path.read_bytes()[:-3])
-            await runner.log_keeper.turn()
-            log = runner._log
-            waiting = unsealed(log.path, log.current, log.epoch, log.sequence)
-            assert [found.path for found in waiting] == [segment.path]
-            assert runner.figures.status()["status"] == "damaged"
-            assert "missing" in runner.figures.status()["problems"][0]
-
-    asyncio.run(scenario())
+async def test_a_segment_that_lost_records_is_not_sealed(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await insert(runner, 0, 4)
+        runner._log.end_segment()
+        await insert(runner, 4, 1)
+        (segment, _) = segments(tmp_path / "log")
+        segment.path.write_bytes(segment.path.read_bytes()[:-3])
+        await runner.log_keeper.turn()
+        log = runner._log
+        waiting = unsealed(log.path, log.current, log.epoch, log.sequence)
+        assert [found.path for found in waiting] == [segment.path]
+        assert runner.figures.status()["status"] == "damaged"
+        assert "missing" in runner.figures.status()["problems"][0]
 
 
-def test_an_unfinished_sealing_is_made_again(tmp_path: Path) -> None:
+async def test_an_unfinished_sealing_is_made_again(tmp_path: Path) -> None:
     class Interrupted(Disk):
         def __init__(self, operations: int) -> None:
             self.left = operations
@@ -272,19 +251,16 @@ def test_an_unfinished_sealing_is_made_again(tmp_path: Path) -> None:
                 raise OSError(5, "interrupted")
             self.left -= 1
 
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await insert(runner, 0, 4)
-            runner._log.end_segment()
-            await insert(runner, 4, 1)
-            expected = records(tmp_path)
-            live = tmp_path / "log" / str(SegmentName(1, 1))
-            for operations in range(5):
-                with pytest.raises(OSError, match="interrupted"):
-                    seal(Interrupted(operations), tmp_path / "log", Segment(live, SegmentName(1, 1)))
-                assert records(tmp_path) == expected, operations
-            await runner.log_keeper.turn()
-            assert not live.exists()
-            assert records(tmp_path) == expected
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await insert(runner, 0, 4)
+        runner._log.end_segment()
+        await insert(runner, 4, 1)
+        expected = records(tmp_path)
+        live = tmp_path / "log" / str(SegmentName(1, 1))
+        for operations in range(5):
+            with pytest.raises(OSError, match="interrupted"):
+                seal(Interrupted(operations), tmp_path / "log", Segment(live, SegmentName(1, 1)))
+            assert records(tmp_path) == expected, operations
+        await runner.log_keeper.turn()
+        assert not live.exists()
+        assert records(tmp_path) == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from tests.support.gateway_parts import (
     segments,
     update,
 )
-from tests.support.running_gateway import go, rows, running_gateway
+from tests.support.running_gateway import rows, running_gateway
 from tests.support.running_gateway import update as http_update
 
 ON_DISK = Settings(store=StoreSettings(path="store"), log=LogSettings(snapshot_records=7))
@@ -64,113 +63,98 @@ def rebuilt(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 @pytest.mark.parametrize("end", ["killed", "power cut", "in order", "in order, then a restart of the machine"])
-def test_what_the_store_holds_is_what_the_log_says(tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        for seed in range(3):
-            runner = runner_over(tmp_path / "disk", clock, settings=ON_DISK)
-            runner.recover()
-            async with running(runner, orderly=end.startswith("in order")):
-                await play(runner, seed)
-            rebuilt(caplog)
-            if end != "killed":
-                clock.reboot(f"boot {seed}") if end != "in order" else None
-            before = runner.figures.status()["sequence"]
-            again = runner_over(tmp_path / "disk", clock, settings=ON_DISK)
-            again.recover()
-            assert rebuilt(caplog) == (end == "power cut")
-            held = dump(again)
-            again.close()
-            # The same log, without the store, in memory.
-            memory = runner_over(tmp_path / "disk", clock)
-            memory.recover()
-            assert held == dump(memory)
-            assert memory.figures.status()["sequence"] == before
-            memory.close()
+async def test_what_the_store_holds_is_what_the_log_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    clock = FakeClock()
+    for seed in range(3):
+        runner = runner_over(tmp_path / "disk", clock, settings=ON_DISK)
+        runner.recover()
+        async with running(runner, orderly=end.startswith("in order")):
+            await play(runner, seed)
+        rebuilt(caplog)
+        if end != "killed":
+            clock.reboot(f"boot {seed}") if end != "in order" else None
+        before = runner.figures.status()["sequence"]
+        again = runner_over(tmp_path / "disk", clock, settings=ON_DISK)
+        again.recover()
+        assert rebuilt(caplog) == (end == "power cut")
+        held = dump(again)
+        again.close()
+        # The same log, without the store, in memory.
+        memory = runner_over(tmp_path / "disk", clock)
+        memory.recover()
+        assert held == dump(memory)
+        assert memory.figures.status()["sequence"] == before
+        memory.close()
 
-    asyncio.run(scenario())
 
-
-def test_the_store_is_taken_back_from_whatever_it_has(tmp_path: Path) -> None:
+async def test_the_store_is_taken_back_from_whatever_it_has(tmp_path: Path) -> None:
     """The quads before the snapshot are left alone; what the log has since is replayed, reactions included."""
-
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, [COPIER], ON_DISK) as runner:
-            for number in range(20):
-                await update(runner, f"INSERT DATA {{ <urn:{number}> <urn:in> {number} }}")
-                if number % 3 == 0:
-                    await update(runner, f"DELETE DATA {{ <urn:{number}> <urn:in> {number} }}")
-                await runner.log_keeper.turn()
-            await idle(runner)
-            before = dump(runner)
-        # As if the gateway had been killed before the last reaction was written.
-        assert sum(b"urn:out" in line for line in before) == 20
-        (tmp_path / "snapshots" / sorted(path.name for path in (tmp_path / "snapshots").iterdir())[-1]).unlink()
-        async with gateway(tmp_path, clock, [COPIER], ON_DISK) as runner:
-            await idle(runner)
-            assert dump(runner) == before
-        assert len(reactions(tmp_path)) == len(set(reactions(tmp_path)))
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [COPIER], ON_DISK) as runner:
+        for number in range(20):
+            await update(runner, f"INSERT DATA {{ <urn:{number}> <urn:in> {number} }}")
+            if number % 3 == 0:
+                await update(runner, f"DELETE DATA {{ <urn:{number}> <urn:in> {number} }}")
+            await runner.log_keeper.turn()
+        await idle(runner)
+        before = dump(runner)
+    # As if the gateway had been killed before the last reaction was written.
+    assert sum(b"urn:out" in line for line in before) == 20
+    (tmp_path / "snapshots" / sorted(path.name for path in (tmp_path / "snapshots").iterdir())[-1]).unlink()
+    async with gateway(tmp_path, clock, [COPIER], ON_DISK) as runner:
+        await idle(runner)
+        assert dump(runner) == before
+    assert len(reactions(tmp_path)) == len(set(reactions(tmp_path)))
 
 
-def test_after_damage_the_store_has_no_more_than_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
-            for number in range(4):
-                await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
-            assert len(dump(runner)) == 4
-        (segment,) = segments(tmp_path)
-        content = lines(segment)
-        put_lines(tmp_path, [*content[:2], content[2].replace(b"2", b"3"), content[3]])
-        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
-            assert rebuilt(caplog)
-            assert len(dump(runner)) == 2
-            assert runner.figures.status()["status"] == "damaged"
-
-    asyncio.run(scenario())
-
-
-def test_the_store_of_another_gateway_is_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
-        for path in (tmp_path / "log").iterdir():
-            path.unlink()
-        (tmp_path / "identity").write_text("gw-other\n")
-        with caplog.at_level(logging.WARNING):
-            async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
-                assert rebuilt(caplog)
-                assert dump(runner) == []
-
-    asyncio.run(scenario())
+async def test_after_damage_the_store_has_no_more_than_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+        for number in range(4):
+            await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
+        assert len(dump(runner)) == 4
+    (segment,) = segments(tmp_path)
+    content = lines(segment)
+    put_lines(tmp_path, [*content[:2], content[2].replace(b"2", b"3"), content[3]])
+    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+        assert rebuilt(caplog)
+        assert len(dump(runner)) == 2
+        assert runner.figures.status()["status"] == "damaged"
 
 
-def test_a_damaged_store_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
-            before = dump(runner)
-        for path in (tmp_path / "store").glob("MANIFEST*"):
-            path.write_bytes(b"no manifest")
+async def test_the_store_of_another_gateway_is_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+    for path in (tmp_path / "log").iterdir():
+        path.unlink()
+    (tmp_path / "identity").write_text("gw-other\n")
+    with caplog.at_level(logging.WARNING):
         async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
             assert rebuilt(caplog)
-            assert dump(runner) == before
-
-    asyncio.run(scenario())
+            assert dump(runner) == []
 
 
-def test_queries_are_answered_from_the_store_on_disk(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running_gateway(tmp_path, store={"path": "store"}) as addresses:
-            for number in range(3):
-                assert (await http_update(addresses, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")).status == 200
-            found = await rows(addresses, "SELECT ?o { ?s ?p ?o } ORDER BY ?o")
-            assert [row["o"] for row in found] == ["0", "1", "2"]
-        assert (tmp_path / "data" / "store").is_dir()
+async def test_a_damaged_store_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
+        before = dump(runner)
+    for path in (tmp_path / "store").glob("MANIFEST*"):
+        path.write_bytes(b"no manifest")
+    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+        assert rebuilt(caplog)
+        assert dump(runner) == before
 
-    go(scenario)
+
+async def test_queries_are_answered_from_the_store_on_disk(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, store={"path": "store"}) as addresses:
+        for number in range(3):
+            assert (await http_update(addresses, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")).status == 200
+        found = await rows(addresses, "SELECT ?o { ?s ?p ?o } ORDER BY ?o")
+        assert [row["o"] for row in found] == ["0", "1", "2"]
+    assert (tmp_path / "data" / "store").is_dir()

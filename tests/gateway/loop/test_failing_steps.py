@@ -134,131 +134,113 @@ def _parsed() -> Any:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_a_trial_that_raises_fails_its_request_alone(
+async def test_a_trial_that_raises_fails_its_request_alone(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(trial: Trial) -> None:
         raise error("on purpose")
 
-    async def test() -> None:
-        monkeypatch.setattr(Trial, "run", run)
-        text = "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p>+ ?o . ?o <http://p> ?x }"
-        async with gateway(tmp_path) as runner:
-            with pytest.raises(StoreError, match="on purpose"):
-                await update(runner, text)
-            await update(runner, insert(1))
-
-    asyncio.run(test())
+    monkeypatch.setattr(Trial, "run", run)
+    text = "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p>+ ?o . ?o <http://p> ?x }"
+    async with gateway(tmp_path) as runner:
+        with pytest.raises(StoreError, match="on purpose"):
+            await update(runner, text)
+        await update(runner, insert(1))
 
 
-def test_a_client_that_cannot_be_told_loses_its_subscription_and_no_one_else_anything(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            good, bad, last = Client(), Client(failing=True), Client()
-            for sink in (good, bad, last):
-                await subscribed(runner, sink)
-            assert (await update(runner, insert(1))).sequence == 1
-            await idle(runner)
-            await update(runner, insert(2))
-            assert good.told[1:] == last.told[1:] == [1, 2]
-            [_, error] = bad.told
-            assert isinstance(error, StoreError)
-            assert "could not be delivered" in str(error)
-            assert runner._engine.subscription_count == 2
-
-    asyncio.run(test())
+async def test_a_client_that_cannot_be_told_loses_its_subscription_and_no_one_else_anything(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        good, bad, last = Client(), Client(failing=True), Client()
+        for sink in (good, bad, last):
+            await subscribed(runner, sink)
+        assert (await update(runner, insert(1))).sequence == 1
+        await idle(runner)
+        await update(runner, insert(2))
+        assert good.told[1:] == last.told[1:] == [1, 2]
+        [_, error] = bad.told
+        assert isinstance(error, StoreError)
+        assert "could not be delivered" in str(error)
+        assert runner._engine.subscription_count == 2
 
 
-def test_a_notification_that_cannot_be_made_ends_its_subscription_alone(
+async def test_a_notification_that_cannot_be_made_ends_its_subscription_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            good, bad = Client(), Client()
-            await subscribed(runner, good)
-            spuid = await subscribed(runner, bad)
-            deliver = runner._subscribers._deliver
+    async with gateway(tmp_path) as runner:
+        good, bad = Client(), Client()
+        await subscribed(runner, good)
+        spuid = await subscribed(runner, bad)
+        deliver = runner._subscribers._deliver
 
-            def failing_for_one(notification: Notification, results: Results) -> None:
-                if notification.spuid == spuid:
-                    raise MemoryError
-                deliver(notification, results)
+        def failing_for_one(notification: Notification, results: Results) -> None:
+            if notification.spuid == spuid:
+                raise MemoryError
+            deliver(notification, results)
 
-            monkeypatch.setattr(runner._subscribers, "_deliver", failing_for_one)
-            await update(runner, insert(1))
-            await update(runner, insert(2))
-            assert good.told[1:] == [1, 2]
-            assert isinstance(bad.told[1], StoreError)
-            assert len(bad.told) == 2
-
-    asyncio.run(test())
+        monkeypatch.setattr(runner._subscribers, "_deliver", failing_for_one)
+        await update(runner, insert(1))
+        await update(runner, insert(2))
+        assert good.told[1:] == [1, 2]
+        assert isinstance(bad.told[1], StoreError)
+        assert len(bad.told) == 2
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_a_reaction_that_raises_is_recorded_as_done_without_effect(
+async def test_a_reaction_that_raises_is_recorded_as_done_without_effect(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        applications = [copier("one", "p", "q")]
-        async with gateway(tmp_path, applications=applications) as runner:
-            with monkeypatch.context() as patched:
-                patched.setattr(Trigger, "reaction", failing(error))
-                await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
-            await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
-            assert len([quad for quad in dump(runner) if b"<http://e/q>" in quad]) == 1
-        done = reactions(tmp_path)
-        assert len(done) == len(set(done)) == 2
-        async with gateway(tmp_path, applications=applications) as runner:
-            assert reactions(tmp_path) == done
-
-    asyncio.run(test())
+    applications = [copier("one", "p", "q")]
+    async with gateway(tmp_path, applications=applications) as runner:
+        with monkeypatch.context() as patched:
+            patched.setattr(Trigger, "reaction", failing(error))
+            await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+        await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
+        assert len([quad for quad in dump(runner) if b"<http://e/q>" in quad]) == 1
+    done = reactions(tmp_path)
+    assert len(done) == len(set(done)) == 2
+    async with gateway(tmp_path, applications=applications) as runner:
+        assert reactions(tmp_path) == done
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["begins", "goes on"])
-def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_others_react(
+async def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_others_react(
     goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        applications = [copier("one", "p", "q"), copier("two", "p", "r")]
-        if goes_on:
-            async with gateway(tmp_path, applications=applications) as runner:
-                await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
-        subscribe = Aggregators.subscribe
+    applications = [copier("one", "p", "q"), copier("two", "p", "r")]
+    if goes_on:
+        async with gateway(tmp_path, applications=applications) as runner:
+            await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+    subscribe = Aggregators.subscribe
 
-        def failing_for_one(aggregators: Aggregators, application: Any) -> Any:
-            if application.name == "one":
-                raise KeyError("one")
-            return subscribe(aggregators, application)
+    def failing_for_one(aggregators: Aggregators, application: Any) -> Any:
+        if application.name == "one":
+            raise KeyError("one")
+        return subscribe(aggregators, application)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(Aggregators, "subscribe", failing_for_one)
-            async with gateway(tmp_path, applications=applications) as runner:
-                await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
-                assert any("one was stopped" in problem for problem in runner.health.problems)
-                lines = dump(runner)
-        assert len([line for line in lines if b"<http://e/r>" in line]) == 1 + goes_on
-        assert len([line for line in lines if b"<http://e/q>" in line]) == goes_on
-
-    asyncio.run(test())
+    with monkeypatch.context() as patched:
+        patched.setattr(Aggregators, "subscribe", failing_for_one)
+        async with gateway(tmp_path, applications=applications) as runner:
+            await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
+            assert any("one was stopped" in problem for problem in runner.health.problems)
+            lines = dump(runner)
+    assert len([line for line in lines if b"<http://e/r>" in line]) == 1 + goes_on
+    assert len([line for line in lines if b"<http://e/q>" in line]) == goes_on
 
 
-def test_a_delayed_update_that_makes_the_store_panic_is_done_without_effect(
+async def test_a_delayed_update_that_makes_the_store_panic_is_done_without_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert(1), delay="PT5S")
-            with monkeypatch.context() as patched:
-                patched.setattr(runner._engine, "prepare", failing(PanicException))
-                await time_passes(runner, clock, 6)
-            assert runner.delayed_count == 0
-            assert dump(runner) == []
-
-    asyncio.run(test())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert(1), delay="PT5S")
+        with monkeypatch.context() as patched:
+            patched.setattr(runner._engine, "prepare", failing(PanicException))
+            await time_passes(runner, clock, 6)
+        assert runner.delayed_count == 0
+        assert dump(runner) == []
 
 
-def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
     def turn(upkeep: object, quiet: bool) -> float:
@@ -266,37 +248,31 @@ def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
         calls += 1
         raise StoreError("the disk")
 
-    async def test() -> None:
-        monkeypatch.setattr(runner_module, "PAUSE_S", 0.001)
-        monkeypatch.setattr("lamplighter.gateway.loop.upkeep.Upkeep.turn", turn)
-        async with gateway(tmp_path) as runner:
-            await until(lambda: calls > 2)
-            await update(runner, insert(1))
-
-    asyncio.run(test())
+    monkeypatch.setattr(runner_module, "PAUSE_S", 0.001)
+    monkeypatch.setattr("lamplighter.gateway.loop.upkeep.Upkeep.turn", turn)
+    async with gateway(tmp_path) as runner:
+        await until(lambda: calls > 2)
+        await update(runner, insert(1))
 
 
-def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_what_was_recorded(
+async def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_what_was_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        runner = runner_over(tmp_path)
-        runner.recover()
-        task = asyncio.create_task(runner.run())
-        await update(runner, insert(1))
-        with monkeypatch.context() as patched:
-            patched.setattr(runner._engine.store, "apply", failing(MemoryError))
-            asked = asyncio.ensure_future(runner.update(_call(insert(2))))
-            with pytest.raises(ExceptionGroup) as raised:
-                await task
-        assert raised.group_contains(BrokenEngineError)
-        assert not asked.done(), "nobody knows before the next start whether it stands"
-        asked.cancel()
-        runner.close()
-        async with gateway(tmp_path) as runner:
-            assert len(dump(runner)) == 2
-
-    asyncio.run(test())
+    runner = runner_over(tmp_path)
+    runner.recover()
+    task = asyncio.create_task(runner.run())
+    await update(runner, insert(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(runner._engine.store, "apply", failing(MemoryError))
+        asked = asyncio.ensure_future(runner.update(_call(insert(2))))
+        with pytest.raises(ExceptionGroup) as raised:
+            await task
+    assert raised.group_contains(BrokenEngineError)
+    assert not asked.done(), "nobody knows before the next start whether it stands"
+    asked.cancel()
+    runner.close()
+    async with gateway(tmp_path) as runner:
+        assert len(dump(runner)) == 2
 
 
 # -- at every call ----------------------------------------------------------------------------------------------------

@@ -61,120 +61,104 @@ def restarted(data: Path, clock: FakeClock) -> dict[str, object]:
     return found
 
 
-def test_dataset_sequence_and_graphs(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(
-                runner,
-                f'INSERT DATA {{ <http://e/a> {P} 1.50, "x\\ny"@en GRAPH <http://e/g> {{ <http://e/b> {P} 2 }} }}',
-            )
-            await update(runner, "CREATE GRAPH <http://e/empty> ; CREATE GRAPH <http://e/gone>")
-            await update(runner, "DROP GRAPH <http://e/gone>")
-            await update(runner, f"DELETE {{ GRAPH <http://e/g> {{ ?s {P} 2 }} }} WHERE {{ GRAPH ?g {{ ?s {P} 2 }} }}")
-            before = state(runner)
-        assert before["sequence"] == 4
-        assert before["graphs"] == ["<http://e/empty>", "<http://e/g>"]
-        assert restarted(tmp_path, clock) == before
-        async with gateway(tmp_path, clock) as runner:
-            assert (await update(runner, f"INSERT DATA {{ <http://e/c> {P} 3 }}")).sequence == 5
-
-    asyncio.run(scenario())
+async def test_dataset_sequence_and_graphs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(
+            runner,
+            f'INSERT DATA {{ <http://e/a> {P} 1.50, "x\\ny"@en GRAPH <http://e/g> {{ <http://e/b> {P} 2 }} }}',
+        )
+        await update(runner, "CREATE GRAPH <http://e/empty> ; CREATE GRAPH <http://e/gone>")
+        await update(runner, "DROP GRAPH <http://e/gone>")
+        await update(runner, f"DELETE {{ GRAPH <http://e/g> {{ ?s {P} 2 }} }} WHERE {{ GRAPH ?g {{ ?s {P} 2 }} }}")
+        before = state(runner)
+    assert before["sequence"] == 4
+    assert before["graphs"] == ["<http://e/empty>", "<http://e/g>"]
+    assert restarted(tmp_path, clock) == before
+    async with gateway(tmp_path, clock) as runner:
+        assert (await update(runner, f"INSERT DATA {{ <http://e/c> {P} 3 }}")).sequence == 5
 
 
-def test_blank_nodes_and_the_values_of_functions_stay(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, f"INSERT DATA {{ _:a {P} _:b . _:b {P} [] }}")
-            await update(
-                runner,
-                f"INSERT {{ [] {P} ?v }} WHERE {{ VALUES ?f {{ 1 2 }} "
-                "BIND(CONCAT(STRUUID(), STR(NOW()), STR(RAND())) AS ?v) }",
-            )
-            before = dump(runner)
-        assert len(before) == 4
-        assert restarted(tmp_path, clock)["dump"] == before
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, f"INSERT DATA {{ _:a {P} 1 }}")
-            assert len(dump(runner)) == 5, "a new blank node, not one that was there"
-
-    asyncio.run(scenario())
+async def test_blank_nodes_and_the_values_of_functions_stay(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, f"INSERT DATA {{ _:a {P} _:b . _:b {P} [] }}")
+        await update(
+            runner,
+            f"INSERT {{ [] {P} ?v }} WHERE {{ VALUES ?f {{ 1 2 }} "
+            "BIND(CONCAT(STRUUID(), STR(NOW()), STR(RAND())) AS ?v) }",
+        )
+        before = dump(runner)
+    assert len(before) == 4
+    assert restarted(tmp_path, clock)["dump"] == before
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, f"INSERT DATA {{ _:a {P} 1 }}")
+        assert len(dump(runner)) == 5, "a new blank node, not one that was there"
 
 
-def test_a_retry_after_the_restart_has_no_second_effect_and_the_same_answer(tmp_path: Path) -> None:
+async def test_a_retry_after_the_restart_has_no_second_effect_and_the_same_answer(tmp_path: Path) -> None:
     count = (
         "DELETE { <http://e/n> <http://e/p> ?n } INSERT { <http://e/n> <http://e/p> ?m } "
         "WHERE { OPTIONAL { <http://e/n> <http://e/p> ?n } BIND(COALESCE(?n, 0) + 1 AS ?m) }"
     )
     at = "2030-01-01T00:00:00Z"
+    clock = FakeClock()
 
-    async def scenario() -> None:
-        clock = FakeClock()
+    async def ask(runner: Runner) -> list[Accepted]:
+        return [
+            await update(runner, count, request_id="now"),
+            await update(runner, count, request_id="later", delay="PT10S"),
+            await update(runner, count, request_id="at", at=at),
+            await update(runner, "DELETE DATA { <http://e/no> <http://e/p> 1 }", request_id="nothing"),
+        ]
 
-        async def ask(runner: Runner) -> list[Accepted]:
-            return [
-                await update(runner, count, request_id="now"),
-                await update(runner, count, request_id="later", delay="PT10S"),
-                await update(runner, count, request_id="at", at=at),
-                await update(runner, "DELETE DATA { <http://e/no> <http://e/p> 1 }", request_id="nothing"),
-            ]
-
-        async with gateway(tmp_path, clock) as runner:
-            answers = await ask(runner)
-            assert await ask(runner) == answers
-            written = records(tmp_path)
-        assert [answer.sequence for answer in answers] == [1, 2, 3, 4]
-        for _ in range(2):
-            async with gateway(tmp_path, clock) as runner:
-                assert await ask(runner) == answers
-                assert records(tmp_path) == written
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock, 10)
-            assert await ask(runner) == answers, "also when it has happened"
+    async with gateway(tmp_path, clock) as runner:
+        answers = await ask(runner)
+        assert await ask(runner) == answers
+        written = records(tmp_path)
+    assert [answer.sequence for answer in answers] == [1, 2, 3, 4]
+    for _ in range(2):
         async with gateway(tmp_path, clock) as runner:
             assert await ask(runner) == answers
-            assert [line.split()[2] for line in dump(runner)] == [b'"2"^^<http://www.w3.org/2001/XMLSchema#integer>']
-
-    asyncio.run(scenario())
-
-
-def test_a_refused_request_may_be_sent_again_with_its_id(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path) as runner:
-            with pytest.raises(GatewayError):
-                await update(runner, "DROP GRAPH <http://e/g>", request_id="r")
-            await update(runner, "CREATE GRAPH <http://e/g>")
-            assert (await update(runner, "DROP GRAPH <http://e/g>", request_id="r")).sequence == 2
-
-    asyncio.run(scenario())
+            assert records(tmp_path) == written
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock, 10)
+        assert await ask(runner) == answers, "also when it has happened"
+    async with gateway(tmp_path, clock) as runner:
+        assert await ask(runner) == answers
+        assert [line.split()[2] for line in dump(runner)] == [b'"2"^^<http://www.w3.org/2001/XMLSchema#integer>']
 
 
-def test_pending_cancelled_and_fired_timers(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            for name, delay in (("fired", "PT1S"), ("pending", "PT1H"), ("cancelled", "PT1H"), ("later", "PT20S")):
-                accepted = await update(runner, f"INSERT DATA {{ <http://e/{name}> {P} 1 }}", delay=delay)
-                if name == "cancelled":
-                    assert accepted.delayed
-                    await runner.cancel(accepted.delayed, CLIENT)
-            at = await update(runner, f"INSERT DATA {{ <http://e/at> {P} 1 }}", at="2026-11-21T02:00:10Z")
-            await time_passes(runner, clock, 5)
-            before = state(runner)
-        assert [sequence for sequence, _, _ in due_times_of(before)] == [2, 5, at.sequence]
-        assert restarted(tmp_path, clock) == before
-        clock.advance(3600)
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock)
-            causes = Counter((r.cause.kind, r.cause.seq) for r in records(tmp_path) if r.cause and r.cause.seq)
-            assert causes == {("timer", 1): 1, ("timer", 2): 1, ("timer", 5): 1, ("timer", at.sequence): 1}
-            assert len(dump(runner)) == 4
-            before = state(runner)
-        assert before["pending"] == []
-        assert restarted(tmp_path, clock) == before
+async def test_a_refused_request_may_be_sent_again_with_its_id(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        with pytest.raises(GatewayError):
+            await update(runner, "DROP GRAPH <http://e/g>", request_id="r")
+        await update(runner, "CREATE GRAPH <http://e/g>")
+        assert (await update(runner, "DROP GRAPH <http://e/g>", request_id="r")).sequence == 2
 
-    asyncio.run(scenario())
+
+async def test_pending_cancelled_and_fired_timers(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        for name, delay in (("fired", "PT1S"), ("pending", "PT1H"), ("cancelled", "PT1H"), ("later", "PT20S")):
+            accepted = await update(runner, f"INSERT DATA {{ <http://e/{name}> {P} 1 }}", delay=delay)
+            if name == "cancelled":
+                assert accepted.delayed
+                await runner.cancel(accepted.delayed, CLIENT)
+        at = await update(runner, f"INSERT DATA {{ <http://e/at> {P} 1 }}", at="2026-11-21T02:00:10Z")
+        await time_passes(runner, clock, 5)
+        before = state(runner)
+    assert [sequence for sequence, _, _ in due_times_of(before)] == [2, 5, at.sequence]
+    assert restarted(tmp_path, clock) == before
+    clock.advance(3600)
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock)
+        causes = Counter((r.cause.kind, r.cause.seq) for r in records(tmp_path) if r.cause and r.cause.seq)
+        assert causes == {("timer", 1): 1, ("timer", 2): 1, ("timer", 5): 1, ("timer", at.sequence): 1}
+        assert len(dump(runner)) == 4
+        before = state(runner)
+    assert before["pending"] == []
+    assert restarted(tmp_path, clock) == before
 
 
 def due_times_of(found: dict[str, object]) -> list[tuple[int, object, object]]:
@@ -183,82 +167,70 @@ def due_times_of(found: dict[str, object]) -> list[tuple[int, object, object]]:
     return pending
 
 
-def test_an_update_without_effect_and_id_leaves_no_record(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path) as runner:
-            assert (await update(runner, f"DELETE DATA {{ <http://e/a> {P} 1 }}")).sequence == 0
-            assert (await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}")).sequence == 1
-            assert (await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}")).sequence == 2, "asserted again: kept"
-            assert [(len(r.a), len(r.k)) for r in records(tmp_path)] == [(1, 0), (0, 1)]
-
-    asyncio.run(scenario())
+async def test_an_update_without_effect_and_id_leaves_no_record(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        assert (await update(runner, f"DELETE DATA {{ <http://e/a> {P} 1 }}")).sequence == 0
+        assert (await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}")).sequence == 1
+        assert (await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}")).sequence == 2, "asserted again: kept"
+        assert [(len(r.a), len(r.k)) for r in records(tmp_path)] == [(1, 0), (0, 1)]
 
 
-def test_a_torn_tail_costs_only_the_update_that_nobody_was_told_of(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", request_id="a")
-            before = state(runner)
-            await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")
-        (segment,) = segments(tmp_path)
-        segment.write_bytes(segment.read_bytes()[:-3])
-        runner = runner_over(tmp_path, clock)
-        recovery = runner.recover()
-        assert recovery.cut_bytes > 0
-        assert state(runner) == before
+async def test_a_torn_tail_costs_only_the_update_that_nobody_was_told_of(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", request_id="a")
+        before = state(runner)
+        await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")
+    (segment,) = segments(tmp_path)
+    segment.write_bytes(segment.read_bytes()[:-3])
+    runner = runner_over(tmp_path, clock)
+    recovery = runner.recover()
+    assert recovery.cut_bytes > 0
+    assert state(runner) == before
+    runner.close()
+    async with gateway(tmp_path, clock) as runner:
+        assert (await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")).sequence == 2
+
+
+async def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", delay="PT10S")
+        for number in range(3):
+            await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
+    (segment,) = segments(tmp_path)
+    content = lines(segment)
+    put_lines(tmp_path, [*content[:2], content[2].replace(b"1", b"2"), content[3]])
+    async with gateway(tmp_path, clock) as runner:
+        status = runner.figures.status()
+        assert (status["status"], status["epoch"], status["sequence"]) == ("damaged", 2, 1)
+        assert "damaged" in status["problems"][0]
+        assert len(dump(runner)) == 1
+        await time_passes(runner, clock, 10)
+        assert len(dump(runner)) == 2, "a timer of the old epoch"
+        before = state(runner)
+    found = restarted(tmp_path, clock)
+    assert found.pop("problems") == []
+    before.pop("problems")
+    assert found == before
+
+
+async def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        for number in range(4):
+            await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
+    (segment,) = segments(tmp_path)
+    content = lines(segment)
+    put_lines(tmp_path, [*content[:2], content[2].replace(b"2", b"3"), content[3]])
+    before = {path: path.read_bytes() for path in (tmp_path / "log").iterdir()}
+    strict = Settings(log=LogSettings(recovery="strict"))
+    for _ in range(2):
+        runner = runner_over(tmp_path, clock, settings=strict)
+        with pytest.raises(ChangeLogError, match="strict"):
+            runner.recover()
         runner.close()
-        async with gateway(tmp_path, clock) as runner:
-            assert (await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")).sequence == 2
-
-    asyncio.run(scenario())
-
-
-def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", delay="PT10S")
-            for number in range(3):
-                await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
-        (segment,) = segments(tmp_path)
-        content = lines(segment)
-        put_lines(tmp_path, [*content[:2], content[2].replace(b"1", b"2"), content[3]])
-        async with gateway(tmp_path, clock) as runner:
-            status = runner.figures.status()
-            assert (status["status"], status["epoch"], status["sequence"]) == ("damaged", 2, 1)
-            assert "damaged" in status["problems"][0]
-            assert len(dump(runner)) == 1
-            await time_passes(runner, clock, 10)
-            assert len(dump(runner)) == 2, "a timer of the old epoch"
-            before = state(runner)
-        found = restarted(tmp_path, clock)
-        assert found.pop("problems") == []
-        before.pop("problems")
-        assert found == before
-
-    asyncio.run(scenario())
-
-
-def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            for number in range(4):
-                await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
-        (segment,) = segments(tmp_path)
-        content = lines(segment)
-        put_lines(tmp_path, [*content[:2], content[2].replace(b"2", b"3"), content[3]])
-        before = {path: path.read_bytes() for path in (tmp_path / "log").iterdir()}
-        strict = Settings(log=LogSettings(recovery="strict"))
-        for _ in range(2):
-            runner = runner_over(tmp_path, clock, settings=strict)
-            with pytest.raises(ChangeLogError, match="strict"):
-                runner.recover()
-            runner.close()
-            assert {path: path.read_bytes() for path in (tmp_path / "log").iterdir()} == before
-
-    asyncio.run(scenario())
+        assert {path: path.read_bytes() for path in (tmp_path / "log").iterdir()} == before
 
 
 @settings(max_examples=60, deadline=None)

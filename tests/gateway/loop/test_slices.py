@@ -28,7 +28,6 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.settings import LimitSettings, Settings
 from tests.support.gateway_parts import CLIENT, gateway, idle, runner_over, running, update
-from tests.support.running_gateway import go
 
 MANY = LONG + 500
 P = "<http://p>"
@@ -89,7 +88,7 @@ async def subscribed(runner: Runner, text: str) -> Listener:
 # --- the mechanism ----------------------------------------------------------------------------------
 
 
-def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Slices) -> None:
+async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Slices) -> None:
     log: list[str] = []
 
     def work() -> int:
@@ -98,56 +97,47 @@ def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Slices) -
             sliced.pause()
         return threading.get_ident()
 
-    async def test() -> None:
-        async def others() -> None:
-            while True:
-                assert not sliced.steady.is_set()
-                log.append("loop")
-                await asyncio.sleep(0)
+    async def others() -> None:
+        while True:
+            assert not sliced.steady.is_set()
+            log.append("loop")
+            await asyncio.sleep(0)
 
-        beside = asyncio.create_task(others())
-        assert await sliced.run(work) != threading.get_ident()
-        beside.cancel()
-        assert sliced.steady.is_set()
-        assert [entry for entry in log if entry != "loop"] == [f"work {number}" for number in range(5)]
-        assert all("loop" in pair for pair in pairwise(log))
-
-    go(test)
+    beside = asyncio.create_task(others())
+    assert await sliced.run(work) != threading.get_ident()
+    beside.cancel()
+    assert sliced.steady.is_set()
+    assert [entry for entry in log if entry != "loop"] == [f"work {number}" for number in range(5)]
+    assert all("loop" in pair for pair in pairwise(log))
 
 
-def test_the_loop_goes_on_beside_what_cannot_pause(sliced: Slices) -> None:
+async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: Slices) -> None:
     went_on = threading.Event()
 
     def work() -> bool:
         with sliced.beside(), sliced.beside():
             return went_on.wait(60)
 
-    async def test() -> None:
-        running = asyncio.create_task(sliced.run(work))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        went_on.set()
-        assert await running
-
-    go(test)
+    running = asyncio.create_task(sliced.run(work))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    went_on.set()
+    assert await running
 
 
-def test_errors_come_out_and_the_next_work_is_done(sliced: Slices) -> None:
+async def test_errors_come_out_and_the_next_work_is_done(sliced: Slices) -> None:
     def fails() -> None:
         sliced.pause()
         with sliced.beside():
             raise StoreError("as it is")
 
-    async def test() -> None:
-        for _ in range(2):
-            with pytest.raises(StoreError, match="as it is"):
-                await sliced.run(fails)
-            assert await sliced.run(lambda: 7) == 7
-
-    go(test)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="as it is"):
+            await sliced.run(fails)
+        assert await sliced.run(lambda: 7) == 7
 
 
-def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: Slices) -> None:
+async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: Slices) -> None:
     done: list[int] = []
 
     def work() -> None:
@@ -157,21 +147,18 @@ def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: Slices) -> None
             sliced.pause()
             done.append(number)
 
-    async def test() -> None:
-        caller = asyncio.create_task(sliced.run(work))
-        while not done:
-            await asyncio.sleep(0)
-        caller.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await caller
-        assert len(done) == 50
-        assert sliced.steady.is_set()
-        assert await sliced.run(lambda: 7) == 7
-
-    go(test)
+    caller = asyncio.create_task(sliced.run(work))
+    while not done:
+        await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert len(done) == 50
+    assert sliced.steady.is_set()
+    assert await sliced.run(lambda: 7) == 7
 
 
-def test_the_garbage_collector_is_as_it_was(sliced: Slices, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_garbage_collector_is_as_it_was(sliced: Slices, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "LONG_S", 0.0)
     seen: list[bool] = []
 
@@ -180,13 +167,10 @@ def test_the_garbage_collector_is_as_it_was(sliced: Slices, monkeypatch: pytest.
             sliced.pause()
             seen.append(gc.isenabled())
 
-    async def test() -> None:
-        await sliced.run(work)
-        assert seen[-1] is False
-        assert gc.isenabled()
-        gc.unfreeze()
-
-    go(test)
+    await sliced.run(work)
+    assert seen[-1] is False
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 def test_a_step_in_the_loop_is_told_that_it_is_too_long(sliced: Slices) -> None:
@@ -226,181 +210,146 @@ def reference(*texts: str) -> set[Quad]:
     ],
     ids=["insert", "again", "delete", "where", "plans", "graphs", "several", "template"],
 )
-def test_long_steps_do_what_short_ones_do(tmp_path: Path, texts: list[str]) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            plain = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
-            counted = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
-            again = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s <http://p>|<http://q> ?o }")
-            for text in texts:
-                await update(runner, text)
-            here = contents(runner)
-            assert here == reference(*texts)
-            assert plain.rows == {(quad.s, quad.o) for quad in here if quad.p == P and quad.g is None}
-            [(count,)] = counted.rows
-            assert count is not None and count.startswith(f'"{sum(quad.g is None for quad in here)}"')
-            assert again.told
-            late = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
-            assert late.rows == plain.rows
-            assert not runner.health.problems
-        async with gateway(tmp_path) as runner:
-            assert contents(runner) == here
-
-    go(test)
+async def test_long_steps_do_what_short_ones_do(tmp_path: Path, texts: list[str]) -> None:
+    async with gateway(tmp_path) as runner:
+        plain = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+        counted = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
+        again = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s <http://p>|<http://q> ?o }")
+        for text in texts:
+            await update(runner, text)
+        here = contents(runner)
+        assert here == reference(*texts)
+        assert plain.rows == {(quad.s, quad.o) for quad in here if quad.p == P and quad.g is None}
+        [(count,)] = counted.rows
+        assert count is not None and count.startswith(f'"{sum(quad.g is None for quad in here)}"')
+        assert again.told
+        late = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+        assert late.rows == plain.rows
+        assert not runner.health.problems
+    async with gateway(tmp_path) as runner:
+        assert contents(runner) == here
 
 
-def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries, forks of trials and other updates see all of it or nothing."""
     seen: list[int] = []
+    async with gateway(tmp_path) as runner:
+        await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
 
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+        async def look() -> None:
+            while True:
+                delta = await runner.submit(lambda: runner.quad_count)
+                seen.append(delta)
 
-            async def look() -> None:
-                while True:
-                    delta = await runner.submit(lambda: runner.quad_count)
-                    seen.append(delta)
-
-            looking = [asyncio.create_task(look()) for _ in range(3)]
-            await update(runner, insert())
-            await update(runner, "CLEAR ALL")
-            for task in looking:
-                task.cancel()
-            assert set(seen) <= {0, MANY}
-            assert runner.timings.loop_held.count > 3
-
-    go(test)
+        looking = [asyncio.create_task(look()) for _ in range(3)]
+        await update(runner, insert())
+        await update(runner, "CLEAR ALL")
+        for task in looking:
+            task.cancel()
+        assert set(seen) <= {0, MANY}
+        assert runner.timings.loop_held.count > 3
 
 
-def test_gates_go_on_while_a_long_step_is_under_way(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            turns, long = 0, asyncio.ensure_future(update(runner, insert()))
-            while not long.done():
-                turns += not runner._slices.steady.is_set()
-                await asyncio.sleep(0)
-            assert turns > 3
-
-    go(test)
+async def test_gates_go_on_while_a_long_step_is_under_way(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        turns, long = 0, asyncio.ensure_future(update(runner, insert()))
+        while not long.done():
+            turns += not runner._slices.steady.is_set()
+            await asyncio.sleep(0)
+        assert turns > 3
 
 
-def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path) -> None:
-    async def test() -> None:
-        runner = runner_over(tmp_path)
-        runner.recover()
-        async with running(runner, orderly=True):
-            await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
-            asked = runner.update(UpdateCall(insert(), CLIENT))
-            while runner._slices.steady.is_set() or not runner.log.sequence:
-                await asyncio.sleep(0)
-            assert not asked.done()
-        async with gateway(tmp_path) as runner:
-            assert contents(runner) == reference(insert())
-
-    go(test)
+async def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path) -> None:
+    runner = runner_over(tmp_path)
+    runner.recover()
+    async with running(runner, orderly=True):
+        await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
+        asked = runner.update(UpdateCall(insert(), CLIENT))
+        while runner._slices.steady.is_set() or not runner.log.sequence:
+            await asyncio.sleep(0)
+        assert not asked.done()
+    async with gateway(tmp_path) as runner:
+        assert contents(runner) == reference(insert())
 
 
 @pytest.mark.parametrize("store", ["", "store"])
-def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loop(tmp_path: Path, store: str) -> None:
+async def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loop(tmp_path: Path, store: str) -> None:
     def graph(start: int) -> tuple[Quad, ...]:
         return tuple(Quad(f"<http://s{n}>", P, f'"{n}"', "<http://g>") for n in range(start, start + 2 * MANY))
 
-    async def test() -> None:
-        settings = Settings(store=Settings().store.__class__(path=store))
-        async with gateway(tmp_path, settings=settings) as runner:
-            for start in range(0, 6 * LONG, LONG):
-                await runner.write_graph(GraphWrite(GraphVerb.REPLACE, "<http://g>", graph(start)), CLIENT)
-                while runner._engine.store.step():
-                    pass
-                await update(runner, f"INSERT DATA {{ <http://x> <http://p> {start} }}")
-            runner._engine.flush()
-            named = {quad for quad in contents(runner) if quad.g}
-            assert named == set(graph(5 * LONG))
-            assert runner._upkeep.findings == 0
-
-    go(test)
+    settings = Settings(store=Settings().store.__class__(path=store))
+    async with gateway(tmp_path, settings=settings) as runner:
+        for start in range(0, 6 * LONG, LONG):
+            await runner.write_graph(GraphWrite(GraphVerb.REPLACE, "<http://g>", graph(start)), CLIENT)
+            while runner._engine.store.step():
+                pass
+            await update(runner, f"INSERT DATA {{ <http://x> <http://p> {start} }}")
+        runner._engine.flush()
+        named = {quad for quad in contents(runner) if quad.g}
+        assert named == set(graph(5 * LONG))
+        assert runner._upkeep.findings == 0
 
 
-def test_blank_nodes_of_large_texts_are_never_the_same(tmp_path: Path) -> None:
+async def test_blank_nodes_of_large_texts_are_never_the_same(tmp_path: Path) -> None:
     text = insert(data(), "_:x <http://q> _:x .")
-
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            for _ in range(3):
-                await update(runner, text)
-            nodes = {quad.s for quad in contents(runner) if quad.p == "<http://q>"}
-            assert len(nodes) == 3
-            assert {quad.o for quad in contents(runner) if quad.p == "<http://q>"} == nodes
-
-    go(test)
+    async with gateway(tmp_path) as runner:
+        for _ in range(3):
+            await update(runner, text)
+        nodes = {quad.s for quad in contents(runner) if quad.p == "<http://q>"}
+        assert len(nodes) == 3
+        assert {quad.o for quad in contents(runner) if quad.p == "<http://q>"} == nodes
 
 
-def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
+async def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
     settings = Settings(limits=LimitSettings(parse_ms_max=1))
-
-    async def test() -> None:
-        async with gateway(tmp_path / "one") as runner:
-            with pytest.raises(RequestSyntaxError, match=r"line \d+, column \d+"):
-                await update(runner, insert(data(), "<http://s> <http://p> ."))
-            accepted = await update(runner, insert(), delay="PT1H")
-            assert accepted.delayed
-            with pytest.raises(RequestSyntaxError):
-                await update(runner, insert(data(), "<http://s> <http://p> ."), delay="PT1H")
-        async with gateway(tmp_path / "two", settings=settings) as runner:
-            with pytest.raises(LimitExceededError, match="parse_ms_max = 1;"):
-                await update(runner, insert())
-            assert await update(runner, "INSERT DATA { <http://s> <http://p> 1 }")
-
-    go(test)
-
-
-def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -> None:
-    values = " ".join(f"<http://s{number}>" for number in range(2000))
-
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            beside: list[bool] = []
-            analysed = Spellings._analysed
-
-            def noted(*arguments: Any) -> Any:
-                beside.append(runner._slices._beside)
-                return analysed(*arguments)
-
-            with mock.patch.object(Spellings, "_analysed", noted):
-                listener = await subscribed(runner, f"SELECT ?s ?o {{ VALUES ?s {{ {values} }} ?s <http://p> ?o }}")
-            assert beside == [True, True], "for what a trial needs to know, and for its first result"
-            await update(runner, "INSERT DATA { <http://s7> <http://p> 1 }")
-            await idle(runner)
-            assert len(listener.rows) == 1
-
-    go(test)
-
-
-def test_a_long_reaction_of_a_step_is_done_in_slices(tmp_path: Path) -> None:
-    """The delta of a delayed update is long, though its text is short."""
-
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
+    async with gateway(tmp_path / "one") as runner:
+        with pytest.raises(RequestSyntaxError, match=r"line \d+, column \d+"):
+            await update(runner, insert(data(), "<http://s> <http://p> ."))
+        accepted = await update(runner, insert(), delay="PT1H")
+        assert accepted.delayed
+        with pytest.raises(RequestSyntaxError):
+            await update(runner, insert(data(), "<http://s> <http://p> ."), delay="PT1H")
+    async with gateway(tmp_path / "two", settings=settings) as runner:
+        with pytest.raises(LimitExceededError, match="parse_ms_max = 1;"):
             await update(runner, insert())
-            before = runner.timings.loop_held.count
-            await update(runner, "DELETE WHERE { ?s ?p ?o }")
-            await idle(runner)
-            assert contents(runner) == set()
-            assert runner.timings.loop_held.count - before > 3
-
-    go(test)
+        assert await update(runner, "INSERT DATA { <http://s> <http://p> 1 }")
 
 
-def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            runner._slices.steady.clear()
-            trial = asyncio.create_task(runner._reader.trial(lambda: None))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert not trial.done()
-            runner._slices.steady.set()
-            await trial
+async def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -> None:
+    values = " ".join(f"<http://s{number}>" for number in range(2000))
+    async with gateway(tmp_path) as runner:
+        beside: list[bool] = []
+        analysed = Spellings._analysed
 
-    go(test)
+        def noted(*arguments: Any) -> Any:
+            beside.append(runner._slices._beside)
+            return analysed(*arguments)
+
+        with mock.patch.object(Spellings, "_analysed", noted):
+            listener = await subscribed(runner, f"SELECT ?s ?o {{ VALUES ?s {{ {values} }} ?s <http://p> ?o }}")
+        assert beside == [True, True], "for what a trial needs to know, and for its first result"
+        await update(runner, "INSERT DATA { <http://s7> <http://p> 1 }")
+        await idle(runner)
+        assert len(listener.rows) == 1
+
+
+async def test_a_long_reaction_of_a_step_is_done_in_slices(tmp_path: Path) -> None:
+    """The delta of a delayed update is long, though its text is short."""
+    async with gateway(tmp_path) as runner:
+        await update(runner, insert())
+        before = runner.timings.loop_held.count
+        await update(runner, "DELETE WHERE { ?s ?p ?o }")
+        await idle(runner)
+        assert contents(runner) == set()
+        assert runner.timings.loop_held.count - before > 3
+
+
+async def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        runner._slices.steady.clear()
+        trial = asyncio.create_task(runner._reader.trial(lambda: None))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not trial.done()
+        runner._slices.steady.set()
+        await trial

@@ -335,52 +335,42 @@ def _failing(function: Callable[..., None], times: int) -> Callable[..., None]:
     return fails
 
 
-def test_a_snapshot_has_no_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_has_no_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lamplighter.gateway.log.snapshots._LINE_CHARACTERS", 3_000_000)
     monkeypatch.setattr("lamplighter.gateway.log.snapshots.LINE_BYTES_MAX", 4_000_000)
     clock = FakeClock()
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, clock) as runner:
-            for number in range(12):
-                await update(runner, f'INSERT DATA {{ <urn:s{number}> <urn:p> "{"x" * 1_000_000}" }}')
-            await runner.log_keeper.take_snapshot()
-        async with gateway(tmp_path, clock) as runner:
-            assert runner.figures.status()["problems"] == []
-            assert len(dump(runner)) == 12
-        assert verify(tmp_path, clock).problems == []
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, clock) as runner:
+        for number in range(12):
+            await update(runner, f'INSERT DATA {{ <urn:s{number}> <urn:p> "{"x" * 1_000_000}" }}')
+        await runner.log_keeper.take_snapshot()
+    async with gateway(tmp_path, clock) as runner:
+        assert runner.figures.status()["problems"] == []
+        assert len(dump(runner)) == 12
+    assert verify(tmp_path, clock).problems == []
 
 
 # --- records that would be too long ---
 
 
-def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "RECORD_BYTES_MAX", 1000)
     monkeypatch.setattr(log_writer, "RECORD_REST_BYTES_MAX", 600)
     clock = FakeClock()
     many = " ".join(f"<urn:s{number}> <urn:p> {number} ." for number in range(30))
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert(1))
-            with pytest.raises(LimitExceededError, match="1000 is the most; change fewer quads"):
-                await update(runner, f"INSERT DATA {{ {many} }}")
-            product = (
-                "INSERT { ?s <urn:p> ?n } WHERE { ?s ?p ?o VALUES ?n { 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 } }"
-            )
-            await update(runner, product, delay="PT1S")
-            await time_passes(runner, clock, 1)
-            assert values(runner) == [1]
-            assert runner.delayed_updates() == [], "it was tried, and that is recorded"
-            with pytest.raises(LimitExceededError, match="besides its quads, and 600 is the most"):
-                await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> 1 }} # {'x' * 550}", delay="PT1S")
-            await update(runner, insert(2))
-        async with gateway(tmp_path, clock) as runner:
-            assert values(runner) == [1, 2]
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert(1))
+        with pytest.raises(LimitExceededError, match="1000 is the most; change fewer quads"):
+            await update(runner, f"INSERT DATA {{ {many} }}")
+        product = "INSERT { ?s <urn:p> ?n } WHERE { ?s ?p ?o VALUES ?n { 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 } }"
+        await update(runner, product, delay="PT1S")
+        await time_passes(runner, clock, 1)
+        assert values(runner) == [1]
+        assert runner.delayed_updates() == [], "it was tried, and that is recorded"
+        with pytest.raises(LimitExceededError, match="besides its quads, and 600 is the most"):
+            await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> 1 }} # {'x' * 550}", delay="PT1S")
+        await update(runner, insert(2))
+    async with gateway(tmp_path, clock) as runner:
+        assert values(runner) == [1, 2]
 
 
 # --- the past, for people ---

@@ -16,7 +16,6 @@ from lamplighter.engine.terms import Quad
 from lamplighter.gateway.loop.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
 from tests.support.gateway_parts import gateway as running_runner
 from tests.support.gateway_parts import until, update
-from tests.support.running_gateway import go
 
 QUADS = "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(50)) + "}"
 
@@ -104,26 +103,20 @@ def test_a_replaced_store_is_let_go_when_it_is_quiet_or_has_waited_long(monkeypa
     assert old() is None
 
 
-def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
+async def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.001)
     monkeypatch.setattr("lamplighter.gateway.loop.upkeep.PAUSE_S", 0.001)
-
-    async def test() -> None:
-        async with running_runner(tmp_path) as runner:
-            await update(runner, QUADS)
-            await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 1 }")
-            await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 2 }")
-            await until(lambda: runner.figures.status()["audit_rounds"] > 1)
-            assert runner.figures.status()["status"] == "ok"
-            runner._engine.cts.remove(
-                Quad("<http://s3>", "<http://p>", '"3"^^<http://www.w3.org/2001/XMLSchema#integer>')
-            )
-            await until(lambda: runner.figures.status()["status"] == "damaged")
-            assert "http://s3" in runner.figures.status()["problems"][0]
-
-    go(test)
+    async with running_runner(tmp_path) as runner:
+        await update(runner, QUADS)
+        await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 1 }")
+        await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 2 }")
+        await until(lambda: runner.figures.status()["audit_rounds"] > 1)
+        assert runner.figures.status()["status"] == "ok"
+        runner._engine.cts.remove(Quad("<http://s3>", "<http://p>", '"3"^^<http://www.w3.org/2001/XMLSchema#integer>'))
+        await until(lambda: runner.figures.status()["status"] == "damaged")
+        assert "http://s3" in runner.figures.status()["problems"][0]
 
 
 def test_memory_is_given_back_after_large_work_and_not_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,37 +193,31 @@ def test_a_value_that_could_never_match_stops_the_start(tmp_path: Path, key: str
 # --- at both gates -------------------------------------------------------------------------------------
 
 
-def test_the_handshake_of_a_page_that_may_not_is_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, security={"origins": [PAGE]}) as at:
-            evil = at.subscribe.replace("127.0.0.1", "evil.example")
-            for url, headers, expected in (
-                (at.subscribe, {"Origin": "https://other.example"}, (403, "cors_error")),
-                (at.subscribe, {"Origin": "null"}, (403, "cors_error")),
-                (at.subscribe, {"Sec-Fetch-Site": "cross-site"}, (403, "cors_error")),
-                (evil, {}, (421, "wrong_host")),
-            ):
-                with pytest.raises(InvalidStatus) as caught:
-                    await connect(url, host="127.0.0.1", additional_headers=headers, proxy=None)
-                response = caught.value.response
-                members = Answer(response.status_code, {}, response.body or b"").json
-                assert (response.status_code, members["error"]) == expected
-                assert members["status_code"] == response.status_code
-            async with connect(at.subscribe, origin=Origin(PAGE)) as socket:
-                assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
-
-    go(test)
+async def test_the_handshake_of_a_page_that_may_not_is_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, security={"origins": [PAGE]}) as at:
+        evil = at.subscribe.replace("127.0.0.1", "evil.example")
+        for url, headers, expected in (
+            (at.subscribe, {"Origin": "https://other.example"}, (403, "cors_error")),
+            (at.subscribe, {"Origin": "null"}, (403, "cors_error")),
+            (at.subscribe, {"Sec-Fetch-Site": "cross-site"}, (403, "cors_error")),
+            (evil, {}, (421, "wrong_host")),
+        ):
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(url, host="127.0.0.1", additional_headers=headers, proxy=None)
+            response = caught.value.response
+            members = Answer(response.status_code, {}, response.body or b"").json
+            assert (response.status_code, members["error"]) == expected
+            assert members["status_code"] == response.status_code
+        async with connect(at.subscribe, origin=Origin(PAGE)) as socket:
+            assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
 
 
-def test_a_plain_gateway_says_which_setting_a_name_goes_into(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            answer = await http(at.health, headers={"Host": "lamps.example"})
-            assert (answer.status, answer.json["error"]) == (421, "wrong_host")
-            assert "'lamps.example'" in answer.json["error_description"]
-            assert "security.hosts" in answer.json["error_description"]
-
-    go(test)
+async def test_a_plain_gateway_says_which_setting_a_name_goes_into(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        answer = await http(at.health, headers={"Host": "lamps.example"})
+        assert (answer.status, answer.json["error"]) == (421, "wrong_host")
+        assert "'lamps.example'" in answer.json["error_description"]
+        assert "security.hosts" in answer.json["error_description"]
 
 
 def test_unix_sockets_serve_whatever_the_headers_say(tmp_path: Path) -> None:

@@ -138,67 +138,56 @@ def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_permitted
     assert [record.client for record in records(tmp_path)] == [None, "anna", "anna"]
 
 
-def test_no_number_tells_what_is_in_a_graph_that_may_only_be_written(tmp_path: Path) -> None:
+async def test_no_number_tells_what_is_in_a_graph_that_may_only_be_written(tmp_path: Path) -> None:
     blind = caller("blind", Access(of_graphs(A).read, of_graphs(A, B).write, of_graphs(A).subscribe))
-
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            await update(runner, insert(B, 1))
-            before = runner.log.sequence
-            for text in (
-                f"DELETE DATA {{ GRAPH {B} {{ <s:> <p:> 2 }} }}",
-                f"DELETE DATA {{ GRAPH {B} {{ <s:> <p:> 1 }} }}",
-                "DROP SILENT GRAPH <http://e/b>",
-                "DROP SILENT GRAPH <http://e/b>",
-            ):
-                before += 1
-                assert (await update(runner, text, caller=blind)).sequence == before
-            for graph in (B, B):
-                await runner.write_graph(GraphWrite(GraphVerb.DROP, graph), CLIENT, blind)
-                before += 1
-            assert runner.log.sequence == before
-            assert (await update(runner, "DROP SILENT GRAPH <http://e/a>", caller=ANNA)).sequence == before
-
-    asyncio.run(test())
+    async with gateway(tmp_path) as runner:
+        await update(runner, insert(B, 1))
+        before = runner.log.sequence
+        for text in (
+            f"DELETE DATA {{ GRAPH {B} {{ <s:> <p:> 2 }} }}",
+            f"DELETE DATA {{ GRAPH {B} {{ <s:> <p:> 1 }} }}",
+            "DROP SILENT GRAPH <http://e/b>",
+            "DROP SILENT GRAPH <http://e/b>",
+        ):
+            before += 1
+            assert (await update(runner, text, caller=blind)).sequence == before
+        for graph in (B, B):
+            await runner.write_graph(GraphWrite(GraphVerb.DROP, graph), CLIENT, blind)
+            before += 1
+        assert runner.log.sequence == before
+        assert (await update(runner, "DROP SILENT GRAPH <http://e/a>", caller=ANNA)).sequence == before
 
 
-def test_notifications_are_of_the_graphs_that_may_be_subscribed_to(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with secured(tmp_path, Clients(anna=ANNA.access, ben=BEN.access)) as runner:
-            await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
-            (_, anna), (_, ben) = await subscribe(runner, ANNA), await subscribe(runner, BEN)
-            assert (len(anna.first), len(ben.first)) == (1, 1)
-            await update(runner, insert(B, 3))
-            await idle(runner)
-            assert (len(anna.told), len(ben.told)) == (0, 1)
-
-    asyncio.run(test())
+async def test_notifications_are_of_the_graphs_that_may_be_subscribed_to(tmp_path: Path) -> None:
+    async with secured(tmp_path, Clients(anna=ANNA.access, ben=BEN.access)) as runner:
+        await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
+        (_, anna), (_, ben) = await subscribe(runner, ANNA), await subscribe(runner, BEN)
+        assert (len(anna.first), len(ben.first)) == (1, 1)
+        await update(runner, insert(B, 3))
+        await idle(runner)
+        assert (len(anna.told), len(ben.told)) == (0, 1)
 
 
-def test_request_ids_belong_to_their_client_across_starts_and_snapshots(tmp_path: Path) -> None:
+async def test_request_ids_belong_to_their_client_across_starts_and_snapshots(tmp_path: Path) -> None:
     clients = Clients(anna=ANNA.access, ben=BEN.access)
-
-    async def test() -> None:
+    async with secured(tmp_path, clients) as runner:
+        first = await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+        other = await update(runner, insert(B, 2), request_id="r", caller=BEN)
+        local = await update(runner, insert(A, 7), request_id="r")
+        delayed = await update(runner, insert(A, 3), request_id="d", delay="PT1H", caller=ANNA)
+        assert len({first, other, local}) == 3 and len(dump(runner)) == 3
+    for _ in range(2):
         async with secured(tmp_path, clients) as runner:
-            first = await update(runner, insert(A, 1), request_id="r", caller=ANNA)
-            other = await update(runner, insert(B, 2), request_id="r", caller=BEN)
-            local = await update(runner, insert(A, 7), request_id="r")
-            delayed = await update(runner, insert(A, 3), request_id="d", delay="PT1H", caller=ANNA)
-            assert len({first, other, local}) == 3 and len(dump(runner)) == 3
-        for _ in range(2):
-            async with secured(tmp_path, clients) as runner:
-                assert await update(runner, insert(A, 9), request_id="r", caller=ANNA) == first
-                assert await update(runner, insert(B, 9), request_id="r", caller=BEN) == other
-                assert await update(runner, insert(A, 9), request_id="r") == local
-                assert await update(runner, insert(A, 9), request_id="d", delay="PT1H", caller=ANNA) == delayed
-                assert len(dump(runner)) == 3
-                await runner.log_keeper.take_snapshot()
-        async with secured(tmp_path, clients) as runner:
-            # What is known of another's id is nothing: neither its answer nor that it is taken.
-            mine = await update(runner, insert(B, 4), request_id="d", caller=BEN)
-            assert mine.delayed is None and len(dump(runner)) == 4
-
-    asyncio.run(test())
+            assert await update(runner, insert(A, 9), request_id="r", caller=ANNA) == first
+            assert await update(runner, insert(B, 9), request_id="r", caller=BEN) == other
+            assert await update(runner, insert(A, 9), request_id="r") == local
+            assert await update(runner, insert(A, 9), request_id="d", delay="PT1H", caller=ANNA) == delayed
+            assert len(dump(runner)) == 3
+            await runner.log_keeper.take_snapshot()
+    async with secured(tmp_path, clients) as runner:
+        # What is known of another's id is nothing: neither its answer nor that it is taken.
+        mine = await update(runner, insert(B, 4), request_id="d", caller=BEN)
+        assert mine.delayed is None and len(dump(runner)) == 4
 
 
 @pytest.mark.parametrize("how", ["log", "snapshot"])
@@ -232,140 +221,114 @@ def test_request_ids_end_with_their_client(tmp_path: Path, how: str) -> None:
     assert verify(tmp_path, FakeClock()).problems == []
 
 
-def test_request_ids_of_a_client_that_was_removed_while_the_gateway_was_off_are_forgotten(tmp_path: Path) -> None:
+async def test_request_ids_of_a_client_that_was_removed_while_the_gateway_was_off_are_forgotten(tmp_path: Path) -> None:
     """Its process may have ended between the two: the registry is another file than the log."""
     clients = Clients(anna=ANNA.access)
-
-    async def test() -> None:
-        async with secured(tmp_path, clients) as runner:
-            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
-            await update(runner, insert(A, 1), request_id="local")
-        del clients["anna"]
-        async with secured(tmp_path, clients):
-            pass
-        clients["anna"] = ANNA.access
-        async with secured(tmp_path, clients) as runner:
-            await update(runner, insert(A, 2), request_id="r", caller=ANNA)
-            await update(runner, insert(A, 9), request_id="local")
-            assert len(dump(runner)) == 2
-
-    asyncio.run(test())
+    async with secured(tmp_path, clients) as runner:
+        await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+        await update(runner, insert(A, 1), request_id="local")
+    del clients["anna"]
+    async with secured(tmp_path, clients):
+        pass
+    clients["anna"] = ANNA.access
+    async with secured(tmp_path, clients) as runner:
+        await update(runner, insert(A, 2), request_id="r", caller=ANNA)
+        await update(runner, insert(A, 9), request_id="local")
+        assert len(dump(runner)) == 2
 
 
-def test_what_the_log_does_not_take_of_a_removal_is_recorded_before_anything_else(tmp_path: Path) -> None:
+async def test_what_the_log_does_not_take_of_a_removal_is_recorded_before_anything_else(tmp_path: Path) -> None:
     clients, disk = Clients(anna=ANNA.access), FullDisk()
-
-    async def test() -> None:
-        runner = Runner(Settings(), FakeClock(), opened_log(tmp_path, disk=disk), access_of=clients.get)
-        runner.recover()
-        async with running(runner):
-            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
-            await update(runner, insert(A, 1), delay="PT1H", caller=ANNA)
-            disk.left = 0
-            del clients["anna"]
-            await runner.permissions_changed("anna")
-            clients["anna"] = ANNA.access
-            for _ in range(2):
-                with pytest.raises(ChangeLogError):
-                    await update(runner, insert(A, 2), request_id="r", caller=ANNA)
-            disk.left = None
-            await update(runner, insert(A, 2), request_id="r", caller=ANNA)
-            assert (len(dump(runner)), runner.delayed_count) == (2, 0)
-        kinds = [(record.type, record.cause.kind) for record in records(tmp_path) if record.cause]
-        assert kinds[2:] == [("cancel", "removed"), ("commit", "removed"), ("commit", "http")]
-
-    asyncio.run(test())
+    runner = Runner(Settings(), FakeClock(), opened_log(tmp_path, disk=disk), access_of=clients.get)
+    runner.recover()
+    async with running(runner):
+        await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+        await update(runner, insert(A, 1), delay="PT1H", caller=ANNA)
+        disk.left = 0
+        del clients["anna"]
+        await runner.permissions_changed("anna")
+        clients["anna"] = ANNA.access
+        for _ in range(2):
+            with pytest.raises(ChangeLogError):
+                await update(runner, insert(A, 2), request_id="r", caller=ANNA)
+        disk.left = None
+        await update(runner, insert(A, 2), request_id="r", caller=ANNA)
+        assert (len(dump(runner)), runner.delayed_count) == (2, 0)
+    kinds = [(record.type, record.cause.kind) for record in records(tmp_path) if record.cause]
+    assert kinds[2:] == [("cancel", "removed"), ("commit", "removed"), ("commit", "http")]
 
 
-def test_what_a_removed_client_asked_for_and_is_on_trial_still_is_refused(tmp_path: Path) -> None:
+async def test_what_a_removed_client_asked_for_and_is_on_trial_still_is_refused(tmp_path: Path) -> None:
     clients = Clients(anna=ANNA.access)
-
-    async def test() -> None:
-        async with secured(tmp_path, clients) as runner:
-            del clients["anna"]
-            with pytest.raises(AccessDeniedError, match="not registered any more"):
-                await update(runner, insert(A, 1), request_id="r", caller=ANNA)
-            assert not dump(runner)
-
-    asyncio.run(test())
+    async with secured(tmp_path, clients) as runner:
+        del clients["anna"]
+        with pytest.raises(AccessDeniedError, match="not registered any more"):
+            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+        assert not dump(runner)
 
 
-def test_delayed_updates_are_seen_and_cancelled_by_their_client_and_by_operators(tmp_path: Path) -> None:
+async def test_delayed_updates_are_seen_and_cancelled_by_their_client_and_by_operators(tmp_path: Path) -> None:
     operator = caller("olga", of_graphs(), operator=True)
-
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            anna = await update(runner, insert(A, 1), delay="PT1H", caller=ANNA)
-            ben = await update(runner, insert(B, 1), at="2030-01-01T00:00:00Z", caller=BEN)
-            own = await update(runner, insert(B, 1), delay="PT1H")
-            for who, expected in (
-                (ANNA, [anna]),
-                (BEN, [ben]),
-                (operator, [anna, own, ben]),
-                (LOCAL, [anna, own, ben]),
-                (caller("nobody", FULL), []),
-            ):
-                rows = runner.delayed_updates(who)
-                assert [row["id"] for row in rows] == [one.delayed for one in expected]
-                assert runner.delayed_count_of(who) == len(expected)
-            assert [row["client"] for row in runner.delayed_updates()] == ["anna", None, "ben"]
-            told = []
-            for name in (anna.delayed, "unknown"):
-                with pytest.raises(UnknownDelayedError) as error:
-                    await runner.cancel(name or "", CLIENT, caller=BEN)
-                told.append(str(error.value).replace(name or "", "it"))
-            assert told[0] == told[1]
-            await runner.cancel(anna.delayed or "", CLIENT, caller=ANNA)
-            await runner.cancel(ben.delayed or "", CLIENT, caller=operator)
-            assert runner.delayed_count == 1
-
-    asyncio.run(test())
+    async with gateway(tmp_path) as runner:
+        anna = await update(runner, insert(A, 1), delay="PT1H", caller=ANNA)
+        ben = await update(runner, insert(B, 1), at="2030-01-01T00:00:00Z", caller=BEN)
+        own = await update(runner, insert(B, 1), delay="PT1H")
+        for who, expected in (
+            (ANNA, [anna]),
+            (BEN, [ben]),
+            (operator, [anna, own, ben]),
+            (LOCAL, [anna, own, ben]),
+            (caller("nobody", FULL), []),
+        ):
+            rows = runner.delayed_updates(who)
+            assert [row["id"] for row in rows] == [one.delayed for one in expected]
+            assert runner.delayed_count_of(who) == len(expected)
+        assert [row["client"] for row in runner.delayed_updates()] == ["anna", None, "ben"]
+        told = []
+        for name in (anna.delayed, "unknown"):
+            with pytest.raises(UnknownDelayedError) as error:
+                await runner.cancel(name or "", CLIENT, caller=BEN)
+            told.append(str(error.value).replace(name or "", "it"))
+        assert told[0] == told[1]
+        await runner.cancel(anna.delayed or "", CLIENT, caller=ANNA)
+        await runner.cancel(ben.delayed or "", CLIENT, caller=operator)
+        assert runner.delayed_count == 1
 
 
-def test_a_delayed_update_that_its_client_may_not_do_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            for who in (ANNA, caller("nobody", of_graphs())):
-                with pytest.raises(AccessDeniedError):
-                    await update(runner, insert(B, 1), delay="PT1H", caller=who)
-            assert runner.delayed_count == 0
-
-    asyncio.run(test())
+async def test_a_delayed_update_that_its_client_may_not_do_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        for who in (ANNA, caller("nobody", of_graphs())):
+            with pytest.raises(AccessDeniedError):
+                await update(runner, insert(B, 1), delay="PT1H", caller=who)
+        assert runner.delayed_count == 0
 
 
-def test_the_delayed_updates_of_a_removed_client_are_cancelled_even_if_another_one_gets_its_name(
+async def test_the_delayed_updates_of_a_removed_client_are_cancelled_even_if_another_one_gets_its_name(
     tmp_path: Path,
 ) -> None:
     clients = Clients(anna=ANNA.access, ben=BEN.access)
-
-    async def test() -> None:
-        async with secured(tmp_path, clients) as runner:
-            _, ear = await subscribe(runner, ANNA)
-            for who, graph in ((ANNA, A), (BEN, B), (ANNA, A)):
-                await update(runner, insert(graph, 1), delay="PT1H", caller=who)
-            await runner.permissions_changed("anna")
-            assert runner.delayed_count == 3, "she is there"
-            del clients["anna"]
-            ended = runner.permissions_changed("anna")
-            clients["anna"] = ANNA.access
-            await ended
-            assert [row["client"] for row in runner.delayed_updates()] == ["ben"]
-            assert isinstance(ear.end, AccessDeniedError)
-        async with secured(tmp_path, clients) as runner:
-            assert runner.delayed_count == 1
-
-    asyncio.run(test())
+    async with secured(tmp_path, clients) as runner:
+        _, ear = await subscribe(runner, ANNA)
+        for who, graph in ((ANNA, A), (BEN, B), (ANNA, A)):
+            await update(runner, insert(graph, 1), delay="PT1H", caller=who)
+        await runner.permissions_changed("anna")
+        assert runner.delayed_count == 3, "she is there"
+        del clients["anna"]
+        ended = runner.permissions_changed("anna")
+        clients["anna"] = ANNA.access
+        await ended
+        assert [row["client"] for row in runner.delayed_updates()] == ["ben"]
+        assert isinstance(ear.end, AccessDeniedError)
+    async with secured(tmp_path, clients) as runner:
+        assert runner.delayed_count == 1
 
 
-def test_request_ids_have_a_length(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            await update(runner, insert(A, 1), request_id="r" * 200)
-            with pytest.raises(MalformedRequestError, match="200 characters"):
-                await update(runner, insert(A, 2), request_id="r" * 201)
-            assert len(dump(runner)) == 1
-
-    asyncio.run(test())
+async def test_request_ids_have_a_length(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        await update(runner, insert(A, 1), request_id="r" * 200)
+        with pytest.raises(MalformedRequestError, match="200 characters"):
+            await update(runner, insert(A, 2), request_id="r" * 201)
+        assert len(dump(runner)) == 1
 
 
 def test_a_delayed_update_has_the_permissions_of_its_client_when_it_is_due(tmp_path: Path) -> None:
@@ -393,100 +356,87 @@ def test_a_delayed_update_has_the_permissions_of_its_client_when_it_is_due(tmp_p
     assert len(effects) == 7, "one that may not have its effect has happened all the same"
 
 
-def test_a_subscription_is_ended_by_its_client_alone_also_on_a_shared_connection(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            ear = Ear()
-            spuid, _ = await subscribe(runner, ANNA, ear=ear)
-            kept, resumable = await subscribe(runner, ANNA, Resume("PT10M"))
-            runner.disconnect(resumable, [kept])
-            for name, sink in ((spuid, ear), (spuid, Ear()), (kept, resumable), (kept, Ear()), ("unknown", Ear())):
-                with pytest.raises(UnknownSpuidError) as error:
-                    await runner.unsubscribe(name, sink, caller=BEN)
-                assert str(error.value) == f"no subscription on this connection has the spuid {name!r}"
-            await runner.unsubscribe(spuid, ear, caller=ANNA)
-            await runner.unsubscribe(kept, Ear(), caller=ANNA)
-            assert runner._engine.subscription_count == 0 and not runner._subscribers._owners
-
-    asyncio.run(test())
+async def test_a_subscription_is_ended_by_its_client_alone_also_on_a_shared_connection(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        ear = Ear()
+        spuid, _ = await subscribe(runner, ANNA, ear=ear)
+        kept, resumable = await subscribe(runner, ANNA, Resume("PT10M"))
+        runner.disconnect(resumable, [kept])
+        for name, sink in ((spuid, ear), (spuid, Ear()), (kept, resumable), (kept, Ear()), ("unknown", Ear())):
+            with pytest.raises(UnknownSpuidError) as error:
+                await runner.unsubscribe(name, sink, caller=BEN)
+            assert str(error.value) == f"no subscription on this connection has the spuid {name!r}"
+        await runner.unsubscribe(spuid, ear, caller=ANNA)
+        await runner.unsubscribe(kept, Ear(), caller=ANNA)
+        assert runner._engine.subscription_count == 0 and not runner._subscribers._owners
 
 
-def test_a_kept_subscription_is_resumed_by_its_client_with_the_permissions_that_it_had(tmp_path: Path) -> None:
+async def test_a_kept_subscription_is_resumed_by_its_client_with_the_permissions_that_it_had(tmp_path: Path) -> None:
     clients = Clients(anna=ANNA.access, ben=BEN.access)
-
-    async def test() -> None:
-        clock = FakeClock()
+    clock = FakeClock()
+    async with secured(tmp_path, clients, clock) as runner:
+        await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
+        spuid, ear = await subscribe(runner, ANNA, Resume("PT10M"))
+        await update(runner, f"{insert(A, 3)} ; {insert(B, 4)}")
+        await idle(runner)
+        assert len(ear.first) == 1 and [len(one.added) for one in ear.told] == [1]
+    for start in range(2):
         async with secured(tmp_path, clients, clock) as runner:
-            await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
-            spuid, ear = await subscribe(runner, ANNA, Resume("PT10M"))
-            await update(runner, f"{insert(A, 3)} ; {insert(B, 4)}")
+            stolen, thief = await subscribe(runner, BEN, Resume("PT10M", spuid, 1))
+            assert stolen != spuid and not thief.went_on
+            _, nobody = await subscribe(runner, LOCAL, Resume("PT10M", spuid, 1))
+            assert not nobody.went_on and nobody.reset == thief.reset
+            again, back = await subscribe(runner, ANNA, Resume("PT10M", spuid, 1))
+            assert again == spuid and back.went_on
+            await update(runner, insert(B, 10 + start))  # it sees no more after a start than before
             await idle(runner)
-            assert len(ear.first) == 1 and [len(one.added) for one in ear.told] == [1]
-        for start in range(2):
-            async with secured(tmp_path, clients, clock) as runner:
-                stolen, thief = await subscribe(runner, BEN, Resume("PT10M", spuid, 1))
-                assert stolen != spuid and not thief.went_on
-                _, nobody = await subscribe(runner, LOCAL, Resume("PT10M", spuid, 1))
-                assert not nobody.went_on and nobody.reset == thief.reset
-                again, back = await subscribe(runner, ANNA, Resume("PT10M", spuid, 1))
-                assert again == spuid and back.went_on
-                await update(runner, insert(B, 10 + start))  # it sees no more after a start than before
-                await idle(runner)
-                assert not back.told
-                if not start:
-                    await runner.log_keeper.take_snapshot()
-        async with secured(tmp_path, clients, clock) as runner:
-            clients["anna"] = of_graphs(A, B)  # while the gateway was off, say
-            wider = caller("anna", of_graphs(A, B))
-            new, ear = await subscribe(runner, wider, Resume("PT10M", spuid, 1))
-            assert new != spuid and ear.reset == "what this client may subscribe to has changed" and len(ear.first) > 2
-            new, ear = await subscribe(runner, wider, Resume("PT10M", spuid, 1))
-            assert "no subscription of this client" in (ear.reset or "")
-
-    asyncio.run(test())
+            assert not back.told
+            if not start:
+                await runner.log_keeper.take_snapshot()
+    async with secured(tmp_path, clients, clock) as runner:
+        clients["anna"] = of_graphs(A, B)  # while the gateway was off, say
+        wider = caller("anna", of_graphs(A, B))
+        new, ear = await subscribe(runner, wider, Resume("PT10M", spuid, 1))
+        assert new != spuid and ear.reset == "what this client may subscribe to has changed" and len(ear.first) > 2
+        new, ear = await subscribe(runner, wider, Resume("PT10M", spuid, 1))
+        assert "no subscription of this client" in (ear.reset or "")
 
 
-def test_when_permissions_change_what_they_permitted_ends(tmp_path: Path) -> None:
+async def test_when_permissions_change_what_they_permitted_ends(tmp_path: Path) -> None:
     clients = Clients(anna=ANNA.access, ben=BEN.access)
-
-    async def test() -> None:
-        async with secured(tmp_path, clients) as runner:
-            (_, plain), (spuid, kept) = await subscribe(runner, ANNA), await subscribe(runner, ANNA, Resume("PT10M"))
-            _, other = await subscribe(runner, BEN)
-            await runner.permissions_changed("anna")
-            clients["anna"] = Access(ANNA.access.read, ANNA.access.write, Graphs(frozenset({A, B})))
-            await update(runner, insert(A, 1))
-            await idle(runner)
-            assert len(plain.told) == len(kept.told) == 1, "nothing had changed yet"
-            await runner.permissions_changed("anna")
-            await runner.permissions_changed("ben")
-            await update(runner, f"{insert(A, 2)} ; {insert(B, 2)}")
-            await idle(runner)
-            for ear in (plain, kept):
-                assert isinstance(ear.end, AccessDeniedError) and len(ear.told) == 1
-            assert other.end is None and len(other.told) == 1
-            del clients["ben"]
-            await runner.permissions_changed("ben")
-            await idle(runner)
-            assert isinstance(other.end, AccessDeniedError) and runner._engine.subscription_count == 0
-        async with secured(tmp_path, clients) as runner:
-            _, ear = await subscribe(runner, ANNA, Resume("PT10M", spuid, 1))
-            assert "no subscription of this client" in (ear.reset or "")
-
-    asyncio.run(test())
+    async with secured(tmp_path, clients) as runner:
+        (_, plain), (spuid, kept) = await subscribe(runner, ANNA), await subscribe(runner, ANNA, Resume("PT10M"))
+        _, other = await subscribe(runner, BEN)
+        await runner.permissions_changed("anna")
+        clients["anna"] = Access(ANNA.access.read, ANNA.access.write, Graphs(frozenset({A, B})))
+        await update(runner, insert(A, 1))
+        await idle(runner)
+        assert len(plain.told) == len(kept.told) == 1, "nothing had changed yet"
+        await runner.permissions_changed("anna")
+        await runner.permissions_changed("ben")
+        await update(runner, f"{insert(A, 2)} ; {insert(B, 2)}")
+        await idle(runner)
+        for ear in (plain, kept):
+            assert isinstance(ear.end, AccessDeniedError) and len(ear.told) == 1
+        assert other.end is None and len(other.told) == 1
+        del clients["ben"]
+        await runner.permissions_changed("ben")
+        await idle(runner)
+        assert isinstance(other.end, AccessDeniedError) and runner._engine.subscription_count == 0
+    async with secured(tmp_path, clients) as runner:
+        _, ear = await subscribe(runner, ANNA, Resume("PT10M", spuid, 1))
+        assert "no subscription of this client" in (ear.reset or "")
 
 
-def test_a_subscription_begins_with_the_permissions_of_its_turn_and_not_those_of_its_arrival(tmp_path: Path) -> None:
+async def test_a_subscription_begins_with_the_permissions_of_its_turn_and_not_those_of_its_arrival(
+    tmp_path: Path,
+) -> None:
     clients = Clients(anna=ANNA.access)
-
-    async def test() -> None:
-        async with secured(tmp_path, clients) as runner:
-            await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
-            _, ear = await subscribe(runner, caller("anna", FULL))
-            assert len(ear.first) == 1
-            outcome = runner.subscribe(TEXT, Ear(), None, None, caller=ANNA)
-            del clients["anna"]
-            with pytest.raises(AccessDeniedError, match="not registered any more"):
-                await outcome
-
-    asyncio.run(test())
+    async with secured(tmp_path, clients) as runner:
+        await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
+        _, ear = await subscribe(runner, caller("anna", FULL))
+        assert len(ear.first) == 1
+        outcome = runner.subscribe(TEXT, Ear(), None, None, caller=ANNA)
+        del clients["anna"]
+        with pytest.raises(AccessDeniedError, match="not registered any more"):
+            await outcome

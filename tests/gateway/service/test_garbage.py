@@ -19,7 +19,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from tests.support.gateway_parts import CLIENT, gateway
 from tests.support.hostile import TEXT, RawSocket, frame
-from tests.support.running_gateway import go, running_gateway
+from tests.support.running_gateway import running_gateway
 
 REQUESTS = 100
 CONNECTIONS = 5
@@ -67,17 +67,16 @@ def refused_subscription(runner: Runner) -> Awaitable[object]:
 
 
 @pytest.mark.parametrize("request_of", [refused_update, refused_subscription])
-def test_a_refused_request_leaves_no_cycle(tmp_path: Path, request_of: Callable[[Runner], Awaitable[object]]) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            with uncollected() as found:
-                for _ in range(REQUESTS):
-                    with suppress(GatewayError):
-                        await request_of(runner)
-                        raise AssertionError("it was not refused")
-            assert len(found) < REQUESTS
-
-    asyncio.run(test())
+async def test_a_refused_request_leaves_no_cycle(
+    tmp_path: Path, request_of: Callable[[Runner], Awaitable[object]]
+) -> None:
+    async with gateway(tmp_path) as runner:
+        with uncollected() as found:
+            for _ in range(REQUESTS):
+                with suppress(GatewayError):
+                    await request_of(runner)
+                    raise AssertionError("it was not refused")
+        assert len(found) < REQUESTS
 
 
 def test_an_error_that_is_kept_holds_no_frames() -> None:
@@ -126,17 +125,14 @@ def _websocket(port: int) -> None:
 
 
 @pytest.mark.parametrize("connection", [_http, _websocket])
-def test_a_connection_that_is_over_keeps_nothing_of_what_it_received(
+async def test_a_connection_that_is_over_keeps_nothing_of_what_it_received(
     tmp_path: Path, connection: Callable[[int], None]
 ) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            port = urlsplit(at.update if connection is _http else at.subscribe).port
-            assert port
-            await asyncio.to_thread(connection, port)
-            with uncollected() as found:
-                for _ in range(CONNECTIONS):
-                    await asyncio.to_thread(connection, port)
-            assert held_bytes(found) < BODY_BYTES
-
-    go(test)
+    async with running_gateway(tmp_path) as at:
+        port = urlsplit(at.update if connection is _http else at.subscribe).port
+        assert port
+        await asyncio.to_thread(connection, port)
+        with uncollected() as found:
+            for _ in range(CONNECTIONS):
+                await asyncio.to_thread(connection, port)
+        assert held_bytes(found) < BODY_BYTES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -210,69 +209,63 @@ def cut(source: Path, target: Path, count: int) -> FakeClock:
     [([smart_lighting()], STREET, 6), (chain(), CHAIN, 19), (list(reversed(chain())), CHAIN, 19)],
     ids=["smart lighting", "chain", "chain declared backwards"],
 )
-def test_killed_anywhere_each_trigger_has_its_reaction_once(
+async def test_killed_anywhere_each_trigger_has_its_reaction_once(
     tmp_path: Path, applications: list[Application], steps: list[Step], total: int
 ) -> None:
-    async def scenario() -> None:
-        clock, whole = FakeClock(), tmp_path / "whole"
-        async with gateway(whole, clock, applications) as runner:
+    clock, whole = FakeClock(), tmp_path / "whole"
+    async with gateway(whole, clock, applications) as runner:
+        await play(runner, clock, steps)
+        assert runner.figures.status()["status"] == "ok"
+        pending = due_times(runner)
+    log = records(whole)
+    expected = essence(log)
+    assert len(reactions(whole)) == total
+    assert max(Counter(reactions(whole)).values()) == 1
+    for count in range(len(log) + 1):
+        part = tmp_path / str(count)
+        clock = cut(whole, part, count)
+        for _ in range(2):
+            runner = runner_over(part, clock, applications)
+            runner.recover()
+            runner.close()
+            recovered = essence(records(part))
+            assert recovered == expected[: len(recovered)], f"recovered from {count} records"
+        following = log[len(recovered)] if len(recovered) < len(log) else None
+        assert following is None or following.cause is None or following.cause.kind != "application", (
+            f"a reaction is missing after the recovery from {count} records"
+        )
+        async with gateway(part, clock, applications) as runner:
+            assert essence(records(part)) == recovered, f"a second recovery adds nothing, {count} records"
             await play(runner, clock, steps)
-            assert runner.figures.status()["status"] == "ok"
-            pending = due_times(runner)
-        log = records(whole)
-        expected = essence(log)
-        assert len(reactions(whole)) == total
-        assert max(Counter(reactions(whole)).values()) == 1
-        for count in range(len(log) + 1):
-            part = tmp_path / str(count)
-            clock = cut(whole, part, count)
-            for _ in range(2):
-                runner = runner_over(part, clock, applications)
-                runner.recover()
-                runner.close()
-                recovered = essence(records(part))
-                assert recovered == expected[: len(recovered)], f"recovered from {count} records"
-            following = log[len(recovered)] if len(recovered) < len(log) else None
-            assert following is None or following.cause is None or following.cause.kind != "application", (
-                f"a reaction is missing after the recovery from {count} records"
-            )
-            async with gateway(part, clock, applications) as runner:
-                assert essence(records(part)) == recovered, f"a second recovery adds nothing, {count} records"
-                await play(runner, clock, steps)
-                assert due_times(runner) == pending
-            assert essence(records(part)) == expected, f"went on from {count} records"
-
-    asyncio.run(scenario())
+            assert due_times(runner) == pending
+        assert essence(records(part)) == expected, f"went on from {count} records"
 
 
-def test_smart_lighting_tells_its_story(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, [smart_lighting()]) as runner:
+async def test_smart_lighting_tells_its_story(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [smart_lighting()]) as runner:
 
-            def lamps() -> dict[str, str]:
-                found = [line.decode().split() for line in dump(runner) if b"hasStatus" in line]
-                return {line[0][-3:-1]: line[2].strip('"') for line in found}
+        def lamps() -> dict[str, str]:
+            found = [line.decode().split() for line in dump(runner) if b"hasStatus" in line]
+            return {line[0][-3:-1]: line[2].strip('"') for line in found}
 
-            seen = []
-            for number, step in enumerate(STREET):
-                await play(runner, clock, [Step(0)] * number + [step])
-                seen.append(lamps())
-            on = {"l1": "ON", "l2": "ON", "l3": "ON"}
-            assert seen == [
-                {},
-                {"l1": "ON"},
-                on,
-                on,
-                on,
-                on,
-                {**on, "l1": "OFF"},
-                {**on, "l1": "OFF"},
-                {**on, "l1": "OFF"},
-                dict.fromkeys(on, "OFF"),
-            ]
-
-    asyncio.run(scenario())
+        seen = []
+        for number, step in enumerate(STREET):
+            await play(runner, clock, [Step(0)] * number + [step])
+            seen.append(lamps())
+        on = {"l1": "ON", "l2": "ON", "l3": "ON"}
+        assert seen == [
+            {},
+            {"l1": "ON"},
+            on,
+            on,
+            on,
+            on,
+            {**on, "l1": "OFF"},
+            {**on, "l1": "OFF"},
+            {**on, "l1": "OFF"},
+            dict.fromkeys(on, "OFF"),
+        ]
 
 
 # --- beginning, ending, changing ---
@@ -292,115 +285,89 @@ async def session(data: Path, applications: Sequence[Application], *sparql: str)
 
 
 @pytest.mark.parametrize("first_results", [False, True])
-def test_first_results_count_only_if_declared(tmp_path: Path, first_results: bool) -> None:
+async def test_first_results_count_only_if_declared(tmp_path: Path, first_results: bool) -> None:
     before = copier("app", "in", "out", firstResults=first_results)
-
-    async def scenario() -> None:
-        assert await session(tmp_path, [], "INSERT DATA { :x :in 1 . :y :in 1 }") == (0, 0)
-        old = 2 if first_results else 0
-        assert await session(tmp_path, [before]) == (old, 0)
-        assert await session(tmp_path, [before]) == (old, 0), "once, not at each start"
-        assert await session(tmp_path, [before], "INSERT DATA { :z :in 1 }") == (old + 1, 0)
-
-    asyncio.run(scenario())
+    assert await session(tmp_path, [], "INSERT DATA { :x :in 1 . :y :in 1 }") == (0, 0)
+    old = 2 if first_results else 0
+    assert await session(tmp_path, [before]) == (old, 0)
+    assert await session(tmp_path, [before]) == (old, 0), "once, not at each start"
+    assert await session(tmp_path, [before], "INSERT DATA { :z :in 1 }") == (old + 1, 0)
 
 
 @pytest.mark.parametrize("first_results", [False, True])
-def test_killed_between_the_beginning_and_its_first_results(tmp_path: Path, first_results: bool) -> None:
+async def test_killed_between_the_beginning_and_its_first_results(tmp_path: Path, first_results: bool) -> None:
     applications = [copier(name, "in", name, firstResults=first_results) for name in ("out", "out2")]
-
-    async def scenario() -> None:
-        whole = tmp_path / "whole"
-        await session(whole, [], "INSERT DATA { :x :in 1 . :y :in 1 }")
-        await session(whole, applications)
-        expected = essence(records(whole))
-        assert len(expected) == (5 if first_results else 3)
-        for kept in range(1, len(expected) + 1):
-            part = tmp_path / str(kept)
-            cut(whole, part, kept)
-            await session(part, applications)
-            assert essence(records(part)) == expected, kept
-
-    asyncio.run(scenario())
+    whole = tmp_path / "whole"
+    await session(whole, [], "INSERT DATA { :x :in 1 . :y :in 1 }")
+    await session(whole, applications)
+    expected = essence(records(whole))
+    assert len(expected) == (5 if first_results else 3)
+    for kept in range(1, len(expected) + 1):
+        part = tmp_path / str(kept)
+        cut(whole, part, kept)
+        await session(part, applications)
+        assert essence(records(part)) == expected, kept
 
 
-def test_a_new_version_does_not_react_to_old_commits(tmp_path: Path) -> None:
+async def test_a_new_version_does_not_react_to_old_commits(tmp_path: Path) -> None:
     old, new = copier("app", "in", "out"), copier("app", "in", "out2")
-
-    async def scenario() -> None:
-        assert await session(tmp_path, [old], "INSERT DATA { :x :in 1 }") == (1, 0)
-        whole = records(tmp_path)
-        assert await session(tmp_path, [new]) == (1, 0)
-        assert await session(tmp_path, [new], "INSERT DATA { :y :in 1 }") == (1, 1)
-        # Also if the old version could not react any more: that is over.
-        for kept in range(1, len(whole)):
-            part = tmp_path / str(kept)
-            cut(tmp_path, part, kept)
-            assert (await session(part, [new]))[1] == 0
-            assert (await session(part, [new], "INSERT DATA { :y :in 1 }"))[1] == 1
-
-    asyncio.run(scenario())
+    assert await session(tmp_path, [old], "INSERT DATA { :x :in 1 }") == (1, 0)
+    whole = records(tmp_path)
+    assert await session(tmp_path, [new]) == (1, 0)
+    assert await session(tmp_path, [new], "INSERT DATA { :y :in 1 }") == (1, 1)
+    # Also if the old version could not react any more: that is over.
+    for kept in range(1, len(whole)):
+        part = tmp_path / str(kept)
+        cut(tmp_path, part, kept)
+        assert (await session(part, [new]))[1] == 0
+        assert (await session(part, [new], "INSERT DATA { :y :in 1 }"))[1] == 1
 
 
 @pytest.mark.parametrize("between", [(), ("INSERT DATA { :meanwhile :in 1 }",)], ids=["quiet", "busy"])
 @pytest.mark.parametrize("first_results", [False, True])
-def test_removed_and_put_back(tmp_path: Path, between: tuple[str, ...], first_results: bool) -> None:
+async def test_removed_and_put_back(tmp_path: Path, between: tuple[str, ...], first_results: bool) -> None:
     app = copier("app", "in", "out", firstResults=first_results)
-
-    async def scenario() -> None:
-        there = (await session(tmp_path, [app], "INSERT DATA { :before :in 1 }"))[0]
-        assert there == 1
-        assert await session(tmp_path, [], *between) == (there, 0)
-        if first_results:
-            there += 1 + len(between)
-        assert (await session(tmp_path, [app]))[0] == there
-        assert (await session(tmp_path, [app]))[0] == there
-        assert (await session(tmp_path, [app], "INSERT DATA { :after :in 1 }"))[0] == there + 1
-        # A kill right behind the trigger: it is still the business of this application.
-        kept = next(
-            record.seq for record in records(tmp_path) if any(":after" in q.s or "/after" in q.s for q in record.a)
-        )
-        part = tmp_path / "part"
-        cut(tmp_path, part, kept)
-        assert (await session(part, [app]))[0] == there + 1
-
-    asyncio.run(scenario())
+    there = (await session(tmp_path, [app], "INSERT DATA { :before :in 1 }"))[0]
+    assert there == 1
+    assert await session(tmp_path, [], *between) == (there, 0)
+    if first_results:
+        there += 1 + len(between)
+    assert (await session(tmp_path, [app]))[0] == there
+    assert (await session(tmp_path, [app]))[0] == there
+    assert (await session(tmp_path, [app], "INSERT DATA { :after :in 1 }"))[0] == there + 1
+    # A kill right behind the trigger: it is still the business of this application.
+    kept = next(record.seq for record in records(tmp_path) if any(":after" in q.s or "/after" in q.s for q in record.a))
+    part = tmp_path / "part"
+    cut(tmp_path, part, kept)
+    assert (await session(part, [app]))[0] == there + 1
 
 
 @pytest.mark.parametrize("between", [(), ("INSERT DATA { :meanwhile :in 1 }",)], ids=["quiet", "busy"])
-def test_back_to_an_old_version(tmp_path: Path, between: tuple[str, ...]) -> None:
+async def test_back_to_an_old_version(tmp_path: Path, between: tuple[str, ...]) -> None:
     old, new = copier("app", "in", "out"), copier("app", "in", "out2")
-
-    async def scenario() -> None:
-        await session(tmp_path, [old], "INSERT DATA { :x :in 1 }")
-        await session(tmp_path, [new], *between)
-        assert await session(tmp_path, [old]) == (1, len(between))
-        assert await session(tmp_path, [old], "INSERT DATA { :z :in 1 }") == (2, len(between))
-        # A kill right behind the trigger.
-        part = tmp_path / "part"
-        cut(tmp_path, part, len(records(tmp_path)) - 1)
-        assert await session(part, [old]) == (2, len(between))
-
-    asyncio.run(scenario())
+    await session(tmp_path, [old], "INSERT DATA { :x :in 1 }")
+    await session(tmp_path, [new], *between)
+    assert await session(tmp_path, [old]) == (1, len(between))
+    assert await session(tmp_path, [old], "INSERT DATA { :z :in 1 }") == (2, len(between))
+    # A kill right behind the trigger.
+    part = tmp_path / "part"
+    cut(tmp_path, part, len(records(tmp_path)) - 1)
+    assert await session(part, [old]) == (2, len(between))
 
 
-def test_an_application_added_later_is_in_step_after_a_kill(tmp_path: Path) -> None:
+async def test_an_application_added_later_is_in_step_after_a_kill(tmp_path: Path) -> None:
     """It is declared before the one that was there first, so a restart subscribes them in another order."""
     early, late = copier("b", "in", "out"), copier("a", "in", "out2")
-
-    async def scenario() -> None:
-        whole = tmp_path / "whole"
-        await session(whole, [early])
-        assert await session(whole, [late, early], "INSERT DATA { :x :in 1 }") == (1, 1)
-        caused = reactions(whole)
-        total = len(records(whole))
-        for kept in range(total - 2, total + 1):
-            part = tmp_path / str(kept)
-            cut(whole, part, kept)
-            assert await session(part, [late, early]) == (1, 1), kept
-            assert reactions(part) == caused, kept
-
-    asyncio.run(scenario())
+    whole = tmp_path / "whole"
+    await session(whole, [early])
+    assert await session(whole, [late, early], "INSERT DATA { :x :in 1 }") == (1, 1)
+    caused = reactions(whole)
+    total = len(records(whole))
+    for kept in range(total - 2, total + 1):
+        part = tmp_path / str(kept)
+        cut(whole, part, kept)
+        assert await session(part, [late, early]) == (1, 1), kept
+        assert reactions(part) == caused, kept
 
 
 # --- applications that misbehave ---
@@ -418,31 +385,27 @@ def endless(name: str = "endless") -> Application:
     )
 
 
-def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
+async def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 20)
     applications = [endless(), copier("other", "in", "out")]
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, FakeClock(), applications) as runner:
-            await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
-            await idle(runner)
-            status = runner.figures.status()
-            assert status["status"] == "damaged"
-            (problem,) = status["problems"]
-            assert "endless was stopped" in problem
-            assert len(reactions(tmp_path)) == 20
-            await update(runner, PREFIXES + "INSERT DATA { :y :n 1 ; :in 1 }")
-            await idle(runner)
-            assert count(runner, "out") == 1
-            assert len(reactions(tmp_path)) == 21
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, FakeClock(), applications) as runner:
+        await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
+        await idle(runner)
+        status = runner.figures.status()
+        assert status["status"] == "damaged"
+        (problem,) = status["problems"]
+        assert "endless was stopped" in problem
+        assert len(reactions(tmp_path)) == 20
+        await update(runner, PREFIXES + "INSERT DATA { :y :n 1 ; :in 1 }")
+        await idle(runner)
+        assert count(runner, "out") == 1
+        assert len(reactions(tmp_path)) == 21
 
 
 @pytest.mark.parametrize("names", [("endless", "z"), ("z", "endless")])
-def test_an_endless_application_does_not_take_others_with_it(
+async def test_an_endless_application_does_not_take_others_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
 ) -> None:
     """One request triggers both, and the other one has its reaction although the endless one ran the budget out."""
@@ -450,23 +413,19 @@ def test_an_endless_application_does_not_take_others_with_it(
     applications = [endless("endless"), copier("z", "n", "out")]
     if names[0] == "z":
         applications.reverse()
-
-    async def scenario() -> None:
-        whole = tmp_path / "whole"
-        async with gateway(whole, FakeClock(), applications) as runner:
-            await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
-            await idle(runner)
-            assert runner.health.problems != []
-            assert count(runner, "out") == 1
-            before = count(runner, "out")
-            await update(runner, PREFIXES + "INSERT DATA { :y :n 1 }")
-            await idle(runner)
-            assert count(runner, "out") == before + 1
-
-    asyncio.run(scenario())
+    whole = tmp_path / "whole"
+    async with gateway(whole, FakeClock(), applications) as runner:
+        await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
+        await idle(runner)
+        assert runner.health.problems != []
+        assert count(runner, "out") == 1
+        before = count(runner, "out")
+        await update(runner, PREFIXES + "INSERT DATA { :y :n 1 }")
+        await idle(runner)
+        assert count(runner, "out") == before + 1
 
 
-def test_killed_while_an_endless_application_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_killed_while_an_endless_application_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What others owe behind the stop is not forgotten, and nothing happens twice."""
     monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 5)
     both = application(
@@ -485,29 +444,25 @@ def test_killed_while_an_endless_application_is_stopped(tmp_path: Path, monkeypa
             {"watch": {"query": "Q", "added": "U"}},
         ),
     )
-
-    async def scenario() -> None:
-        whole = tmp_path / "whole"
-        await session(whole, [both, watcher], "INSERT DATA { :x :n 1 }")
-        total = len(records(whole))
-        for kept in range(3, total + 1):  # the first two say that the applications began, the third is the update
-            part = tmp_path / str(kept)
-            cut(whole, part, kept)
-            await session(part, [both, watcher])
-            log = records(part)
-            seen = {
-                record.seq for record in log if any(q.p.endswith("seen>") and lexical(q.o) == "5" for q in record.a)
-            }
-            assert len(seen) == 1
-            caused = Counter(reactions(part))
-            assert {seq for name, seq in caused if name == "watcher/watch/added"} == seen, kept
-            assert set(caused.values()) <= {1}, kept
-            assert any(record.cause and record.cause.id == "endless@" for record in log)
-
-    asyncio.run(scenario())
+    whole = tmp_path / "whole"
+    await session(whole, [both, watcher], "INSERT DATA { :x :n 1 }")
+    total = len(records(whole))
+    for kept in range(3, total + 1):  # the first two say that the applications began, the third is the update
+        part = tmp_path / str(kept)
+        cut(whole, part, kept)
+        await session(part, [both, watcher])
+        log = records(part)
+        seen = {record.seq for record in log if any(q.p.endswith("seen>") and lexical(q.o) == "5" for q in record.a)}
+        assert len(seen) == 1
+        caused = Counter(reactions(part))
+        assert {seq for name, seq in caused if name == "watcher/watch/added"} == seen, kept
+        assert set(caused.values()) <= {1}, kept
+        assert any(record.cause and record.cause.id == "endless@" for record in log)
 
 
-def test_a_reaction_that_fails_is_recorded_once_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reaction_that_fails_is_recorded_once_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     app = application(
         "app",
         profile(
@@ -516,19 +471,15 @@ def test_a_reaction_that_fails_is_recorded_once_and_said(tmp_path: Path, caplog:
             {"u": {"query": "Q", "added": "U"}, "v": {"query": "Q", "added": "V"}},
         ),
     )
-
-    async def scenario() -> None:
-        # A blank node cannot be named; a literal as subject is left out, which is no failure.
-        assert await session(tmp_path, [app], "INSERT DATA { :x :in [] }", "INSERT DATA { :y :in 5 }") == (0, 1)
-        assert reactions(tmp_path) == [("app/u/added", 2), ("app/u/added", 5), ("app/v/added", 2), ("app/v/added", 5)]
-        said = [entry.getMessage() for entry in caplog.records if "reaction failed" in entry.getMessage()]
-        assert len(said) == 2
-        assert "blank node" in said[0]
-        before = records(tmp_path)
-        await session(tmp_path, [app])
-        assert records(tmp_path) == before, "not tried again at the next start"
-
-    asyncio.run(scenario())
+    # A blank node cannot be named; a literal as subject is left out, which is no failure.
+    assert await session(tmp_path, [app], "INSERT DATA { :x :in [] }", "INSERT DATA { :y :in 5 }") == (0, 1)
+    assert reactions(tmp_path) == [("app/u/added", 2), ("app/u/added", 5), ("app/v/added", 2), ("app/v/added", 5)]
+    said = [entry.getMessage() for entry in caplog.records if "reaction failed" in entry.getMessage()]
+    assert len(said) == 2
+    assert "blank node" in said[0]
+    before = records(tmp_path)
+    await session(tmp_path, [app])
+    assert records(tmp_path) == before, "not tried again at the next start"
 
 
 @pytest.mark.parametrize(
@@ -577,7 +528,7 @@ def test_what_a_file_includes_is_a_part_of_it(tmp_path: Path) -> None:
         load_applications(tmp_path)
 
 
-def test_the_graphs_of_a_profile_are_those_of_its_queries_and_updates(tmp_path: Path) -> None:
+async def test_the_graphs_of_a_profile_are_those_of_its_queries_and_updates(tmp_path: Path) -> None:
     document = {
         "namespaces": {"": "http://e/"},
         "graphs": {"default_graph_uri": "http://e/in", "using-graph-uri": ["http://e/in"]},
@@ -594,20 +545,16 @@ def test_the_graphs_of_a_profile_are_those_of_its_queries_and_updates(tmp_path: 
             "lamplighter": {"aggregators": {"a": {"query": "Q", "added": "NOW"}, "b": {"query": "Q", "added": "LATER"}}}
         },
     }
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, applications=[application("app", document)]) as runner:
-            here = "<http://e/s> <http://e/value> 'in the default graph' ; <http://e/new> 1"
-            await update(runner, f"INSERT DATA {{ {here} }}")
-            assert not reactions(tmp_path), "what happens in other graphs is none of its business"
-            there = "<http://e/s> <http://e/value> 'in the graph' ; <http://e/new> 1"
-            await update(runner, f"INSERT DATA {{ GRAPH <http://e/in> {{ {there} }} }}")
-            [copied] = [line for line in dump(runner) if b"copied" in line]
-            assert b'"in the graph" .' in copied
-            [delayed] = runner.delayed_updates()
-            assert "USING <http://e/in> WHERE" in delayed["update"]
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, applications=[application("app", document)]) as runner:
+        here = "<http://e/s> <http://e/value> 'in the default graph' ; <http://e/new> 1"
+        await update(runner, f"INSERT DATA {{ {here} }}")
+        assert not reactions(tmp_path), "what happens in other graphs is none of its business"
+        there = "<http://e/s> <http://e/value> 'in the graph' ; <http://e/new> 1"
+        await update(runner, f"INSERT DATA {{ GRAPH <http://e/in> {{ {there} }} }}")
+        [copied] = [line for line in dump(runner) if b"copied" in line]
+        assert b'"in the graph" .' in copied
+        [delayed] = runner.delayed_updates()
+        assert "USING <http://e/in> WHERE" in delayed["update"]
 
 
 @pytest.mark.parametrize(("member", "value"), [("delay", "30 s"), ("at", "tomorrow")])
@@ -617,18 +564,15 @@ def test_a_time_that_would_be_refused_each_time_stops_the_start(tmp_path: Path, 
         load_applications(tmp_path)
 
 
-def test_a_reaction_has_the_policy_of_its_update(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        document = {
-            "queries": {"Q": {"sparql": "SELECT ?s { ?s <http://e/p> 1 }"}},
-            "updates": {"U": {"sparql": "CLEAR ALL", "delay": "PT1H", "missed": "skip"}},
-            "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
-        }
-        async with gateway(tmp_path, applications=[application("app", document)]) as runner:
-            await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
-            assert [row["missed"] for row in runner.delayed_updates()] == ["skip"]
-
-    asyncio.run(scenario())
+async def test_a_reaction_has_the_policy_of_its_update(tmp_path: Path) -> None:
+    document = {
+        "queries": {"Q": {"sparql": "SELECT ?s { ?s <http://e/p> 1 }"}},
+        "updates": {"U": {"sparql": "CLEAR ALL", "delay": "PT1H", "missed": "skip"}},
+        "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
+    }
+    async with gateway(tmp_path, applications=[application("app", document)]) as runner:
+        await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
+        assert [row["missed"] for row in runner.delayed_updates()] == ["skip"]
 
 
 # --- a full disk ---
@@ -675,44 +619,36 @@ FAILING = application(
     [(copier("app", "in", "out"), 1), (LATER, 1), (FAILING, 2)],
     ids=["at once", "delayed", "one that fails anyway"],
 )
-def test_a_reaction_that_cannot_be_written_happens_later_once(
+async def test_a_reaction_that_cannot_be_written_happens_later_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: Application, owed: int, failures: int
 ) -> None:
     monkeypatch.setattr(reactions_module, "_REACT_AGAIN_S", 0.01)
     monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 3)  # trying again is no new reaction
-
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, [app]) as runner:
-            began = len(records(tmp_path))
-            failed = fail_reactions(monkeypatch, tmp_path, failures)
-            accepted = await update(runner, PREFIXES + BLANK)
-            assert accepted.sequence == began + 1, "answered as accepted"
-            await until(lambda: len(reactions(tmp_path)) == owed)  # nobody asks for anything meanwhile
-            assert len(failed) == failures
-            await time_passes(runner, clock)
-            assert count(runner, "out") == 1
-            assert runner.figures.status()["status"] == "ok"
-            caused = reactions(tmp_path)
-            assert max(Counter(caused).values()) == 1
-        async with gateway(tmp_path, clock, [app]) as runner:
-            assert count(runner, "out") == 1
-            assert reactions(tmp_path) == caused
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [app]) as runner:
+        began = len(records(tmp_path))
+        failed = fail_reactions(monkeypatch, tmp_path, failures)
+        accepted = await update(runner, PREFIXES + BLANK)
+        assert accepted.sequence == began + 1, "answered as accepted"
+        await until(lambda: len(reactions(tmp_path)) == owed)  # nobody asks for anything meanwhile
+        assert len(failed) == failures
+        await time_passes(runner, clock)
+        assert count(runner, "out") == 1
+        assert runner.figures.status()["status"] == "ok"
+        caused = reactions(tmp_path)
+        assert max(Counter(caused).values()) == 1
+    async with gateway(tmp_path, clock, [app]) as runner:
+        assert count(runner, "out") == 1
+        assert reactions(tmp_path) == caused
 
 
-def test_a_kill_while_a_reaction_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kill_while_a_reaction_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = copier("app", "in", "out")
-
-    async def scenario() -> None:
-        with monkeypatch.context() as patch:
-            fail_reactions(patch, tmp_path, 1000)
-            assert await session_without_idle(tmp_path, [app], "INSERT DATA { :x :in 1 }") == 0
-        assert await session(tmp_path, [app]) == (1, 0)
-        assert await session(tmp_path, [app]) == (1, 0)
-
-    asyncio.run(scenario())
+    with monkeypatch.context() as patch:
+        fail_reactions(patch, tmp_path, 1000)
+        assert await session_without_idle(tmp_path, [app], "INSERT DATA { :x :in 1 }") == 0
+    assert await session(tmp_path, [app]) == (1, 0)
+    assert await session(tmp_path, [app]) == (1, 0)
 
 
 async def session_without_idle(data: Path, applications: Sequence[Application], sparql: str) -> int:
@@ -721,7 +657,7 @@ async def session_without_idle(data: Path, applications: Sequence[Application], 
         return count(runner, "out")
 
 
-def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
+async def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An update must not overtake the reactions to the one before; what changes nothing goes on."""
@@ -742,27 +678,24 @@ def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_end(
 
         def ended(self, spuid: str, error: object) -> None: ...
 
-    async def scenario() -> None:
-        ear = Ear()
-        async with gateway(tmp_path, FakeClock(), [copier("app", "in", "out")]) as runner:
-            spuid = await runner.subscribe("SELECT * WHERE { ?s ?p ?o }", ear, None, None)
-            failed = fail_reactions(monkeypatch, tmp_path, 1000)
-            await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
-            assert len(failed) == 1
-            with pytest.raises(ChangeLogError, match="No space left"):
-                await update(runner, PREFIXES + "INSERT DATA { :y :p 1 }")
-            other = await runner.subscribe("SELECT ?s WHERE { ?s ?p ?o }", ear, None, None)
-            await runner.unsubscribe(other, ear)
-            runner.disconnect(ear, [spuid])
-            await until(lambda: runner.figures.status()["subscriptions"] == 0)
-
-    asyncio.run(scenario())
+    ear = Ear()
+    async with gateway(tmp_path, FakeClock(), [copier("app", "in", "out")]) as runner:
+        spuid = await runner.subscribe("SELECT * WHERE { ?s ?p ?o }", ear, None, None)
+        failed = fail_reactions(monkeypatch, tmp_path, 1000)
+        await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+        assert len(failed) == 1
+        with pytest.raises(ChangeLogError, match="No space left"):
+            await update(runner, PREFIXES + "INSERT DATA { :y :p 1 }")
+        other = await runner.subscribe("SELECT ?s WHERE { ?s ?p ?o }", ear, None, None)
+        await runner.unsubscribe(other, ear)
+        runner.disconnect(ear, [spuid])
+        await until(lambda: runner.figures.status()["subscriptions"] == 0)
 
 
 # --- queries over the limit -------------------------------------------------------------------------
 
 
-def test_a_query_over_the_limit_interrupts_its_application_and_the_log_says_so(tmp_path: Path) -> None:
+async def test_a_query_over_the_limit_interrupts_its_application_and_the_log_says_so(tmp_path: Path) -> None:
     """What it would have triggered is not done, now or later; it goes on, and so do the others."""
     product = profile(
         {
@@ -775,44 +708,34 @@ def test_a_query_over_the_limit_interrupts_its_application_and_the_log_says_so(t
     applications = [application("wide", product), copier("other", "in", "out")]
     settings = msgspec.convert({"limits": {"evaluation_ms_max": 20}}, Settings)
     wide = " . ".join(f":w{number} :wide {number}" for number in range(400))
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
-            await update(runner, PREFIXES + f"INSERT DATA {{ {wide} }}")
-            await idle(runner)
-            assert runner.health.problems == []
-            accepted = await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
-            await idle(runner)
-            assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
-            assert any(
-                "wide" in problem and "limits.evaluation_ms_max = 20" in problem for problem in runner.health.problems
-            )
-            behind = [
-                record.cause.id for record in records(tmp_path) if record.seq > accepted.sequence and record.cause
-            ]
-            ended = behind.index("wide@")
-            assert {"wide/plain/added", "other/copy/added"} == set(behind[:ended])
-            before = len(records(tmp_path))
-        async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
-            await idle(runner)
-            assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
-            assert len(records(tmp_path)) >= before
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
+        await update(runner, PREFIXES + f"INSERT DATA {{ {wide} }}")
+        await idle(runner)
+        assert runner.health.problems == []
+        accepted = await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+        await idle(runner)
+        assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
+        assert any(
+            "wide" in problem and "limits.evaluation_ms_max = 20" in problem for problem in runner.health.problems
+        )
+        behind = [record.cause.id for record in records(tmp_path) if record.seq > accepted.sequence and record.cause]
+        ended = behind.index("wide@")
+        assert {"wide/plain/added", "other/copy/added"} == set(behind[:ended])
+        before = len(records(tmp_path))
+    async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
+        await idle(runner)
+        assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
+        assert len(records(tmp_path)) >= before
 
 
-def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
+async def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
     """Its subscriptions take long, which turns out after its beginning is recorded."""
     many = " . ".join(f":m{number} :many {number}" for number in range(2 * LONG))
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, FakeClock()) as runner:
-            await update(runner, PREFIXES + f"INSERT DATA {{ {many} }}")
-        async with gateway(tmp_path, FakeClock(), [copier("copy", "in", "out")]) as runner:
-            await idle(runner)
-            await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
-            await idle(runner)
-            assert count(runner, "out") == 1
-            assert runner.health.problems == []
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, FakeClock()) as runner:
+        await update(runner, PREFIXES + f"INSERT DATA {{ {many} }}")
+    async with gateway(tmp_path, FakeClock(), [copier("copy", "in", "out")]) as runner:
+        await idle(runner)
+        await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+        await idle(runner)
+        assert count(runner, "out") == 1
+        assert runner.health.problems == []

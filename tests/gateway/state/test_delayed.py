@@ -178,234 +178,196 @@ def test_the_policy_for_missed_ones_is_one_of_two() -> None:
             missed_policy(text)
 
 
-def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        settings = Settings(delayed=DelayedSettings(pending_max=1))
-        async with gateway(tmp_path, settings=settings) as runner:
-            before = len(records(tmp_path))
-            with pytest.raises(MalformedRequestError, match="delay and at"):
-                await update(runner, insert(1), delay="PT1S", at="2030-01-01T00:00:00Z")
-            with pytest.raises(MalformedRequestError, match=r"^delay: "):
-                await update(runner, insert(1), delay="P999999999999D")
-            with pytest.raises(MalformedRequestError, match=r"^at: "):
-                await update(runner, insert(1), at="9999-12-31T23:59:59-14:00")
-            with pytest.raises(RequestSyntaxError):
-                await update(runner, "INSERT DATA {", delay="PT1S")
-            with pytest.raises(MalformedRequestError, match="missed is for delayed updates"):
-                await update(runner, insert(1), missed="skip")
-            with pytest.raises(UnknownDelayedError):
-                await runner.cancel("nothing", CLIENT)
-            assert len(records(tmp_path)) == before
-            await update(runner, insert(1), delay="PT1S")
-            with pytest.raises(LimitExceededError, match="pending_max"):
-                await update(runner, insert(2), delay="PT1S")
-
-    asyncio.run(scenario())
+async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
+    settings = Settings(delayed=DelayedSettings(pending_max=1))
+    async with gateway(tmp_path, settings=settings) as runner:
+        before = len(records(tmp_path))
+        with pytest.raises(MalformedRequestError, match="delay and at"):
+            await update(runner, insert(1), delay="PT1S", at="2030-01-01T00:00:00Z")
+        with pytest.raises(MalformedRequestError, match=r"^delay: "):
+            await update(runner, insert(1), delay="P999999999999D")
+        with pytest.raises(MalformedRequestError, match=r"^at: "):
+            await update(runner, insert(1), at="9999-12-31T23:59:59-14:00")
+        with pytest.raises(RequestSyntaxError):
+            await update(runner, "INSERT DATA {", delay="PT1S")
+        with pytest.raises(MalformedRequestError, match="missed is for delayed updates"):
+            await update(runner, insert(1), missed="skip")
+        with pytest.raises(UnknownDelayedError):
+            await runner.cancel("nothing", CLIENT)
+        assert len(records(tmp_path)) == before
+        await update(runner, insert(1), delay="PT1S")
+        with pytest.raises(LimitExceededError, match="pending_max"):
+            await update(runner, insert(2), delay="PT1S")
 
 
 # --- due ---
 
 
-def test_a_delay_is_over_exactly_by_boot_time(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            accepted = await update(runner, insert("late"), delay="PT30S")
-            assert accepted.delayed is not None
-            await time_passes(runner, clock, 29.999999)
-            assert there(runner) == []
-            await time_passes(runner, clock, 0.000001)
-            assert there(runner) == ["late"]
-            assert runner.delayed_updates() == []
-            fired = records(tmp_path)[-1]
-            assert fired.cause == Cause("timer", accepted.delayed, accepted.sequence)
-            await time_passes(runner, clock, 3600)
-            assert records(tmp_path)[-1] == fired
-
-    asyncio.run(scenario())
+async def test_a_delay_is_over_exactly_by_boot_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        accepted = await update(runner, insert("late"), delay="PT30S")
+        assert accepted.delayed is not None
+        await time_passes(runner, clock, 29.999999)
+        assert there(runner) == []
+        await time_passes(runner, clock, 0.000001)
+        assert there(runner) == ["late"]
+        assert runner.delayed_updates() == []
+        fired = records(tmp_path)[-1]
+        assert fired.cause == Cause("timer", accepted.delayed, accepted.sequence)
+        await time_passes(runner, clock, 3600)
+        assert records(tmp_path)[-1] == fired
 
 
 @pytest.mark.parametrize("step", [TWO_WEEKS, -TWO_WEEKS])
-def test_a_stepped_wall_clock_moves_no_delay(tmp_path: Path, step: timedelta) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("b"), delay="PT30S")
-            clock.step(step)
-            await time_passes(runner, clock, 10)
-            await update(runner, insert("a"), delay="PT10S")  # others wake the scheduler in between
-            clock.step(step)
-            await time_passes(runner, clock, 9.999999)
-            assert there(runner) == []
-            await time_passes(runner, clock, 0.000001)
-            assert there(runner) == ["a"]
-            clock.step(-step)
-            await time_passes(runner, clock, 9.999999)
-            assert there(runner) == ["a"]
-            await time_passes(runner, clock, 0.000001)
-            assert there(runner) == ["a", "b"]
-
-    asyncio.run(scenario())
+async def test_a_stepped_wall_clock_moves_no_delay(tmp_path: Path, step: timedelta) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("b"), delay="PT30S")
+        clock.step(step)
+        await time_passes(runner, clock, 10)
+        await update(runner, insert("a"), delay="PT10S")  # others wake the scheduler in between
+        clock.step(step)
+        await time_passes(runner, clock, 9.999999)
+        assert there(runner) == []
+        await time_passes(runner, clock, 0.000001)
+        assert there(runner) == ["a"]
+        clock.step(-step)
+        await time_passes(runner, clock, 9.999999)
+        assert there(runner) == ["a"]
+        await time_passes(runner, clock, 0.000001)
+        assert there(runner) == ["a", "b"]
 
 
-def test_at_follows_the_wall_clock_and_waits_until_it_is_trusted(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock(trusted=False)
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("at"), at=iso(START + 100 * SECOND))
-            clock.step(TWO_WEEKS)
-            await time_passes(runner, clock, 1)
-            assert there(runner) == []
-            assert [row["state"] for row in runner.delayed_updates()] == ["waiting for a trusted clock"]
-            clock.step(-TWO_WEEKS)
-            clock.synchronised = True
-            await time_passes(runner, clock, 98.999999)
-            assert there(runner) == []
-            assert [row["state"] for row in runner.delayed_updates()] == ["pending"]
-            await time_passes(runner, clock, 0.000001)
-            assert there(runner) == ["at"]
-
-    asyncio.run(scenario())
+async def test_at_follows_the_wall_clock_and_waits_until_it_is_trusted(tmp_path: Path) -> None:
+    clock = FakeClock(trusted=False)
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("at"), at=iso(START + 100 * SECOND))
+        clock.step(TWO_WEEKS)
+        await time_passes(runner, clock, 1)
+        assert there(runner) == []
+        assert [row["state"] for row in runner.delayed_updates()] == ["waiting for a trusted clock"]
+        clock.step(-TWO_WEEKS)
+        clock.synchronised = True
+        await time_passes(runner, clock, 98.999999)
+        assert there(runner) == []
+        assert [row["state"] for row in runner.delayed_updates()] == ["pending"]
+        await time_passes(runner, clock, 0.000001)
+        assert there(runner) == ["at"]
 
 
-def test_a_step_of_the_clock_is_noticed_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_of_the_clock_is_noticed_without_being_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The scheduler looks itself, once a second; here nobody re-arms it."""
     monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
-
-    async def scenario() -> None:
-        clock = FakeClock(trusted=False)
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("at"), at=iso(START + 100 * SECOND))
-            await idle(runner)
-            clock.now += 200 * SECOND
-            clock.synchronised = True
-            await until(lambda: there(runner) == ["at"])
-
-    asyncio.run(scenario())
+    clock = FakeClock(trusted=False)
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("at"), at=iso(START + 100 * SECOND))
+        await idle(runner)
+        clock.now += 200 * SECOND
+        clock.synchronised = True
+        await until(lambda: there(runner) == ["at"])
 
 
-def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that sleeps stops the timers of the loop, but not CLOCK_BOOTTIME; both its clocks go on."""
     monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
-
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("late"), delay="PT1H")
-            await idle(runner)
-            clock.advance(3600)
-            await until(lambda: there(runner) == ["late"])
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("late"), delay="PT1H")
+        await idle(runner)
+        clock.advance(3600)
+        await until(lambda: there(runner) == ["late"])
 
 
-def test_an_earlier_one_is_not_kept_waiting_by_a_later_one(tmp_path: Path) -> None:
+async def test_an_earlier_one_is_not_kept_waiting_by_a_later_one(tmp_path: Path) -> None:
     """With the clocks of the machine: the scheduler sleeps for the long one and must wake for the short one."""
-
-    async def scenario() -> None:
-        runner = runner_over(tmp_path, MachineClock("always"))
-        runner.recover()
-        async with running(runner):
-            await update(runner, insert("long"), delay="PT1H")
-            await idle(runner)
-            before = time.clock_gettime(time.CLOCK_BOOTTIME)
-            await update(runner, insert("short"), delay="PT0.3S")
-            await until(lambda: there(runner) == ["short"])
-            assert 0.3 <= time.clock_gettime(time.CLOCK_BOOTTIME) - before < 1.3
-
-    asyncio.run(scenario())
+    runner = runner_over(tmp_path, MachineClock("always"))
+    runner.recover()
+    async with running(runner):
+        await update(runner, insert("long"), delay="PT1H")
+        await idle(runner)
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        await update(runner, insert("short"), delay="PT0.3S")
+        await until(lambda: there(runner) == ["short"])
+        assert 0.3 <= time.clock_gettime(time.CLOCK_BOOTTIME) - before < 1.3
 
 
-def test_due_ones_happen_in_the_order_in_which_they_fell_due(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            for name, delay in (("c", "PT3S"), ("a", "PT1S"), ("b", "PT2S")):
-                await update(runner, f"DELETE WHERE {{ <http://e/last> ?p ?o }} ; {insert(name)}", delay=delay)
-            await time_passes(runner, clock, 60)
-            fired = [record.a[0].s for record in records(tmp_path) if record.type == "commit"]
-            assert fired == ["<http://e/a>", "<http://e/b>", "<http://e/c>"]
-
-    asyncio.run(scenario())
+async def test_due_ones_happen_in_the_order_in_which_they_fell_due(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        for name, delay in (("c", "PT3S"), ("a", "PT1S"), ("b", "PT2S")):
+            await update(runner, f"DELETE WHERE {{ <http://e/last> ?p ?o }} ; {insert(name)}", delay=delay)
+        await time_passes(runner, clock, 60)
+        fired = [record.a[0].s for record in records(tmp_path) if record.type == "commit"]
+        assert fired == ["<http://e/a>", "<http://e/b>", "<http://e/c>"]
 
 
-def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
+async def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
     count = 3000
-
-    async def scenario() -> None:
-        clock = FakeClock()
-        settings = msgspec.structs.replace(
-            Settings(), gateway=msgspec.structs.replace(Settings().gateway, queue_max=count)
-        )
-        async with gateway(tmp_path, clock, settings=settings) as runner:
-            calls = [asyncio.create_task(update(runner, insert(n), delay=f"PT{1 + n % 7}S")) for n in range(count)]
-            await asyncio.gather(*calls)
-            assert runner.delayed_count == count
-            assert len(runner.delayed_updates()) == LISTED_MAX
-            await time_passes(runner, clock, 1)
-            assert len(there(runner)) == len(range(0, count, 7))
-            await time_passes(runner, clock, 6)
-            assert sorted(map(int, there(runner))) == list(range(count))
-            fired = [record.cause.id for record in records(tmp_path) if record.cause and record.cause.kind == "timer"]
-            assert len(fired) == len(set(fired)) == count
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    settings = msgspec.structs.replace(Settings(), gateway=msgspec.structs.replace(Settings().gateway, queue_max=count))
+    async with gateway(tmp_path, clock, settings=settings) as runner:
+        calls = [asyncio.create_task(update(runner, insert(n), delay=f"PT{1 + n % 7}S")) for n in range(count)]
+        await asyncio.gather(*calls)
+        assert runner.delayed_count == count
+        assert len(runner.delayed_updates()) == LISTED_MAX
+        await time_passes(runner, clock, 1)
+        assert len(there(runner)) == len(range(0, count, 7))
+        await time_passes(runner, clock, 6)
+        assert sorted(map(int, there(runner))) == list(range(count))
+        fired = [record.cause.id for record in records(tmp_path) if record.cause and record.cause.kind == "timer"]
+        assert len(fired) == len(set(fired)) == count
 
 
-def test_a_cancelled_one_never_happens(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            first = await update(runner, insert("a"), delay="PT10S")
-            await update(runner, insert("b"), delay="PT10S")
-            third = await update(runner, insert("c"), at=iso(START + 10 * SECOND))
-            assert first.delayed is not None
-            assert third.delayed is not None
+async def test_a_cancelled_one_never_happens(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        first = await update(runner, insert("a"), delay="PT10S")
+        await update(runner, insert("b"), delay="PT10S")
+        third = await update(runner, insert("c"), at=iso(START + 10 * SECOND))
+        assert first.delayed is not None
+        assert third.delayed is not None
+        await runner.cancel(first.delayed, CLIENT)
+        await runner.cancel(third.delayed, CLIENT)
+        with pytest.raises(UnknownDelayedError):
             await runner.cancel(first.delayed, CLIENT)
-            await runner.cancel(third.delayed, CLIENT)
-            with pytest.raises(UnknownDelayedError):
-                await runner.cancel(first.delayed, CLIENT)
-            await time_passes(runner, clock, 60)
-            assert there(runner) == ["b"]
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock, 60)
-            assert there(runner) == ["b"]
-
-    asyncio.run(scenario())
+        await time_passes(runner, clock, 60)
+        assert there(runner) == ["b"]
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock, 60)
+        assert there(runner) == ["b"]
 
 
-def test_one_that_is_cancelled_while_its_turn_comes_does_not_happen(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            accepted = await update(runner, insert("a"), delay="PT10S")
-            assert accepted.delayed is not None
-            cancelled = runner.cancel(accepted.delayed, CLIENT)
-            fired = asyncio.create_task(runner._timers.fire(accepted.delayed))
-            await cancelled
-            await fired
-            assert there(runner) == []
-            assert [record.type for record in records(tmp_path)] == ["timer", "cancel"]
-
-    asyncio.run(scenario())
+async def test_one_that_is_cancelled_while_its_turn_comes_does_not_happen(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        accepted = await update(runner, insert("a"), delay="PT10S")
+        assert accepted.delayed is not None
+        cancelled = runner.cancel(accepted.delayed, CLIENT)
+        fired = asyncio.create_task(runner._timers.fire(accepted.delayed))
+        await cancelled
+        await fired
+        assert there(runner) == []
+        assert [record.type for record in records(tmp_path)] == ["timer", "cancel"]
 
 
-def test_one_whose_effect_fails_is_recorded_as_fired_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, "CREATE GRAPH <http://e/g>")
-            await update(runner, "CREATE GRAPH <http://e/g>", delay="PT1S")
-            await time_passes(runner, clock, 1)
-            assert runner.delayed_updates() == []
-            last = records(tmp_path)[-1]
-            assert (last.type, last.delta.changes) == ("commit", False)
-            assert last.cause is not None
-            assert last.cause.kind == "timer"
-            [failed] = [record for record in caplog.records if "update failed" in record.getMessage()]
-            assert fields(failed)["TIMER_ID"] == last.cause.id
-
-    asyncio.run(scenario())
+async def test_one_whose_effect_fails_is_recorded_as_fired_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, "CREATE GRAPH <http://e/g>")
+        await update(runner, "CREATE GRAPH <http://e/g>", delay="PT1S")
+        await time_passes(runner, clock, 1)
+        assert runner.delayed_updates() == []
+        last = records(tmp_path)[-1]
+        assert (last.type, last.delta.changes) == ("commit", False)
+        assert last.cause is not None
+        assert last.cause.kind == "timer"
+        [failed] = [record for record in caplog.records if "update failed" in record.getMessage()]
+        assert fields(failed)["TIMER_ID"] == last.cause.id
 
 
 @pytest.mark.parametrize("failures", [1, 3])
@@ -442,17 +404,14 @@ def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     assert len(failed) == failures
 
 
-def test_what_is_due_when_the_gateway_starts_happens_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("a"), delay="PT10S")
-            await update(runner, insert("b"), at=iso(START + 10 * SECOND))
-        clock.advance(3600)
-        async with gateway(tmp_path, clock) as runner:
-            await until(lambda: there(runner) == ["a", "b"])
-
-    asyncio.run(scenario())
+async def test_what_is_due_when_the_gateway_starts_happens_at_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("a"), delay="PT10S")
+        await update(runner, insert("b"), at=iso(START + 10 * SECOND))
+    clock.advance(3600)
+    async with gateway(tmp_path, clock) as runner:
+        await until(lambda: there(runner) == ["a", "b"])
 
 
 # --- across restarts of the machine ---
@@ -533,65 +492,57 @@ def test_a_delay_is_never_longer_than_it_was_nor_negative() -> None:
     assert left_s(clock, log) == 100
 
 
-def test_a_rebased_one_fires_once_and_can_be_cancelled(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("a"), delay="PT1H")
-            cancelled = await update(runner, insert("b"), delay="PT1H")
-            kept = await update(runner, insert("c"), at=iso(START + timedelta(hours=1)))
-        clock.reboot("boot-2", off_s=600, uptime_s=10)
-        async with gateway(tmp_path, clock) as runner:
-            assert cancelled.delayed is not None
-            await runner.cancel(cancelled.delayed, CLIENT)
-            assert [row["due"] for row in runner.delayed_updates()] == [iso(START + timedelta(hours=1))] * 2
-            await time_passes(runner, clock, 3600 - 610 - 1)
-            assert there(runner) == []
-        clock.reboot("boot-3", uptime_s=0)
-        async with gateway(tmp_path, clock) as runner:
-            assert [sequence for sequence, _, _ in due_times(runner)] == [1, kept.sequence]
-            await time_passes(runner, clock, 1)
-            assert there(runner) == ["a", "c"]
-        clock.reboot("boot-4")
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock, 7200)
-            assert there(runner) == ["a", "c"]
-            assert [
-                record.type for record in records(tmp_path) if not (record.cause and record.cause.kind == CLOCK)
-            ] == [
-                *["timer"] * 3,
-                "cancel",
-                *["commit"] * 2,
-            ]
-
-    asyncio.run(scenario())
+async def test_a_rebased_one_fires_once_and_can_be_cancelled(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("a"), delay="PT1H")
+        cancelled = await update(runner, insert("b"), delay="PT1H")
+        kept = await update(runner, insert("c"), at=iso(START + timedelta(hours=1)))
+    clock.reboot("boot-2", off_s=600, uptime_s=10)
+    async with gateway(tmp_path, clock) as runner:
+        assert cancelled.delayed is not None
+        await runner.cancel(cancelled.delayed, CLIENT)
+        assert [row["due"] for row in runner.delayed_updates()] == [iso(START + timedelta(hours=1))] * 2
+        await time_passes(runner, clock, 3600 - 610 - 1)
+        assert there(runner) == []
+    clock.reboot("boot-3", uptime_s=0)
+    async with gateway(tmp_path, clock) as runner:
+        assert [sequence for sequence, _, _ in due_times(runner)] == [1, kept.sequence]
+        await time_passes(runner, clock, 1)
+        assert there(runner) == ["a", "c"]
+    clock.reboot("boot-4")
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock, 7200)
+        assert there(runner) == ["a", "c"]
+        assert [record.type for record in records(tmp_path) if not (record.cause and record.cause.kind == CLOCK)] == [
+            *["timer"] * 3,
+            "cancel",
+            *["commit"] * 2,
+        ]
 
 
-def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            accepted = await update(runner, insert("a"), delay="PT1H")
-            clock.advance(60)
-            clock.step(TWO_WEEKS)
-            assert runner.delayed_updates() == [
-                {
-                    "id": accepted.delayed,
-                    "state": "pending",
-                    "due": iso(START + TWO_WEEKS + timedelta(hours=1)),
-                    "in_s": 3540.0,
-                    "set": iso(START),
-                    "sequence": 1,
-                    "cause": {"kind": "http", "id": "test", "seq": None},
-                    "client": None,
-                    "missed": "run",
-                    "update": insert("a"),
-                }
-            ]
-            clock.advance(3540)
-            assert [(row["state"], row["in_s"]) for row in runner.delayed_updates()] == [("late", 0.0)]
-
-    asyncio.run(scenario())
+async def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        accepted = await update(runner, insert("a"), delay="PT1H")
+        clock.advance(60)
+        clock.step(TWO_WEEKS)
+        assert runner.delayed_updates() == [
+            {
+                "id": accepted.delayed,
+                "state": "pending",
+                "due": iso(START + TWO_WEEKS + timedelta(hours=1)),
+                "in_s": 3540.0,
+                "set": iso(START),
+                "sequence": 1,
+                "cause": {"kind": "http", "id": "test", "seq": None},
+                "client": None,
+                "missed": "run",
+                "update": insert("a"),
+            }
+        ]
+        clock.advance(3540)
+        assert [(row["state"], row["in_s"]) for row in runner.delayed_updates()] == [("late", 0.0)]
 
 
 # --- missed while the gateway was off ---
@@ -606,7 +557,7 @@ def outcomes(data: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 @pytest.mark.parametrize("member", [{"delay": "PT10S"}, {"at": iso(START + 10 * SECOND)}], ids=["delay", "at"])
 @pytest.mark.parametrize(("policy", "happens"), [(None, True), ("run", True), ("skip", False)])
-def test_one_that_was_missed_is_run_or_skipped_and_said(
+async def test_one_that_was_missed_is_run_or_skipped_and_said(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     policy: Missed | None,
@@ -615,84 +566,70 @@ def test_one_that_was_missed_is_run_or_skipped_and_said(
     boot: str,
 ) -> None:
     caplog.set_level("INFO")
-
-    async def scenario() -> None:
-        clock = FakeClock()
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        missed = await update(runner, insert("missed"), missed=policy, **member)
+        await update(runner, insert("later"), delay="PT1H", missed="skip")
+        assert [row["missed"] for row in runner.delayed_updates()] == [policy or "run", "skip"]
+    if boot == clock.boot:
+        clock.advance(30)
+    else:
+        clock.reboot(boot, off_s=25, uptime_s=5)
+    for _ in range(2):  # and it stays so
         async with gateway(tmp_path, clock) as runner:
-            missed = await update(runner, insert("missed"), missed=policy, **member)
-            await update(runner, insert("later"), delay="PT1H", missed="skip")
-            assert [row["missed"] for row in runner.delayed_updates()] == [policy or "run", "skip"]
-        if boot == clock.boot:
-            clock.advance(30)
-        else:
-            clock.reboot(boot, off_s=25, uptime_s=5)
-        for _ in range(2):  # and it stays so
-            async with gateway(tmp_path, clock) as runner:
-                await time_passes(runner, clock)
-                assert there(runner) == (["missed"] if happens else [])
-                assert outcomes(tmp_path) == [("commit", "timer") if happens else ("cancel", "missed")]
-                assert runner.delayed_count == 1
-        said = f"delayed update missed id={missed.delayed} due={iso(START + 10 * SECOND)} late_s=20.000"
-        assert f"{said} policy={policy or 'run'}" in caplog.text
-        assert caplog.text.count("delayed update missed") == 1
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock, 3600 - 30)
-            assert there(runner) == (["later", "missed"] if happens else ["later"]), "it was not missed"
-
-    asyncio.run(scenario())
+            await time_passes(runner, clock)
+            assert there(runner) == (["missed"] if happens else [])
+            assert outcomes(tmp_path) == [("commit", "timer") if happens else ("cancel", "missed")]
+            assert runner.delayed_count == 1
+    said = f"delayed update missed id={missed.delayed} due={iso(START + 10 * SECOND)} late_s=20.000"
+    assert f"{said} policy={policy or 'run'}" in caplog.text
+    assert caplog.text.count("delayed update missed") == 1
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock, 3600 - 30)
+        assert there(runner) == (["later", "missed"] if happens else ["later"]), "it was not missed"
 
 
-def test_the_policy_is_the_settings_where_an_update_has_none(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        settings = Settings(delayed=DelayedSettings(missed="skip"))
-        async with gateway(tmp_path, settings=settings) as runner:
-            await update(runner, insert("a"), delay="PT1S")
-            await update(runner, insert("b"), delay="PT2S", missed="run")
-            assert [row["missed"] for row in runner.delayed_updates()] == ["skip", "run"]
-
-    asyncio.run(scenario())
+async def test_the_policy_is_the_settings_where_an_update_has_none(tmp_path: Path) -> None:
+    settings = Settings(delayed=DelayedSettings(missed="skip"))
+    async with gateway(tmp_path, settings=settings) as runner:
+        await update(runner, insert("a"), delay="PT1S")
+        await update(runner, insert("b"), delay="PT2S", missed="run")
+        assert [row["missed"] for row in runner.delayed_updates()] == ["skip", "run"]
 
 
-def test_one_that_is_due_while_the_gateway_runs_is_not_missed(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("a"), delay="PT10S", missed="skip")
-        clock.advance(9.999999)
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("past"), at=iso(START - SECOND), missed="skip")
-            await update(runner, insert("now"), delay="PT0S", missed="skip")
-            await time_passes(runner, clock, 60)
-            assert there(runner) == ["a", "now", "past"]
-
-    asyncio.run(scenario())
+async def test_one_that_is_due_while_the_gateway_runs_is_not_missed(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("a"), delay="PT10S", missed="skip")
+    clock.advance(9.999999)
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("past"), at=iso(START - SECOND), missed="skip")
+        await update(runner, insert("now"), delay="PT0S", missed="skip")
+        await time_passes(runner, clock, 60)
+        assert there(runner) == ["a", "now", "past"]
 
 
 @pytest.mark.parametrize("step", [timedelta(0), TWO_WEEKS, -TWO_WEEKS])
-def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_path: Path, step: timedelta) -> None:
+async def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_path: Path, step: timedelta) -> None:
     """The gateway starts 30 s after START, with a wrong clock, is told the time 20 s later, and then stepped."""
-
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            for second in (29, 31, 49, 51):
-                await update(runner, insert(f"at-{second}"), at=iso(START + second * SECOND), missed="skip")
-        clock.reboot("boot-2", off_s=25, uptime_s=5)
-        clock.synchronised = False
-        clock.step(-TWO_WEEKS)
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock, 20)
-            clock.step(TWO_WEEKS)
-            clock.synchronised = True
-            assert runner._delayed.next_in(set()) == -21 * SECOND, "as the scheduler asks each second"
-            clock.step(step)
-            await time_passes(runner, clock, 5)
-            clock.step(-step)
-            await time_passes(runner, clock)
-            assert there(runner) == ["at-31", "at-49", "at-51"]
-            assert outcomes(tmp_path).count(("cancel", "missed")) == 1
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        for second in (29, 31, 49, 51):
+            await update(runner, insert(f"at-{second}"), at=iso(START + second * SECOND), missed="skip")
+    clock.reboot("boot-2", off_s=25, uptime_s=5)
+    clock.synchronised = False
+    clock.step(-TWO_WEEKS)
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock, 20)
+        clock.step(TWO_WEEKS)
+        clock.synchronised = True
+        assert runner._delayed.next_in(set()) == -21 * SECOND, "as the scheduler asks each second"
+        clock.step(step)
+        await time_passes(runner, clock, 5)
+        clock.step(-step)
+        await time_passes(runner, clock)
+        assert there(runner) == ["at-31", "at-49", "at-51"]
+        assert outcomes(tmp_path).count(("cancel", "missed")) == 1
 
 
 def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
@@ -731,36 +668,32 @@ def clock_records(data: Path) -> list[str]:
     return [record.cause.id for record in records(data) if record.cause and record.cause.kind == CLOCK]
 
 
-def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
+async def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler looks itself, once a second."""
     monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
-
-    async def scenario() -> None:
-        clock = FakeClock(trusted=False)
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("at"), at=iso(START + timedelta(days=99)))
-            clock.step(TWO_WEEKS)
-            assert runner._delayed.news() is None, "an `at` does not need it"
-            await update(runner, insert("delay"), delay="P1D")
-            clock.synchronised = True
-            await until(lambda: clock_records(tmp_path) == ["trusted"])
-            clock.step(TWO_WEEKS)
-            await until(lambda: clock_records(tmp_path) == ["trusted", "stepped"])
-            clock.advance(900)
-            await until(lambda: clock_records(tmp_path) == ["trusted", "stepped", "running"])
-            clock.advance(899)
-            clock.step(timedelta(seconds=1.5))
-            assert runner._delayed.news() is None
-        clock.reboot("boot-2")
-        async with gateway(tmp_path, clock) as runner:
-            assert clock_records(tmp_path)[3:] == ["boot"]
-            await time_passes(runner, clock, 86_400)
-            clock.step(TWO_WEEKS)
-            assert runner._delayed.news() is None, "nothing is pending"
-
-    asyncio.run(scenario())
+    clock = FakeClock(trusted=False)
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("at"), at=iso(START + timedelta(days=99)))
+        clock.step(TWO_WEEKS)
+        assert runner._delayed.news() is None, "an `at` does not need it"
+        await update(runner, insert("delay"), delay="P1D")
+        clock.synchronised = True
+        await until(lambda: clock_records(tmp_path) == ["trusted"])
+        clock.step(TWO_WEEKS)
+        await until(lambda: clock_records(tmp_path) == ["trusted", "stepped"])
+        clock.advance(900)
+        await until(lambda: clock_records(tmp_path) == ["trusted", "stepped", "running"])
+        clock.advance(899)
+        clock.step(timedelta(seconds=1.5))
+        assert runner._delayed.news() is None
+    clock.reboot("boot-2")
+    async with gateway(tmp_path, clock) as runner:
+        assert clock_records(tmp_path)[3:] == ["boot"]
+        await time_passes(runner, clock, 86_400)
+        clock.step(TWO_WEEKS)
+        assert runner._delayed.news() is None, "nothing is pending"
 
 
 def written_kinds() -> set[str]:
@@ -839,63 +772,53 @@ class Counting(list[tuple[int, int, str]]):
             yield entry
 
 
-def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # it looks at the first one now and then
-
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            updates = runner._delayed
-            for number in range(20_000):
-                updates.follow(timer_record(clock, f"t{number}", delay_s=3600 + number))
-            updates._by_boottime = entries = Counting(updates._by_boottime)
-            asked: list[object] = []
-            next_in = DelayedUpdates.next_in
-            monkeypatch.setattr(
-                DelayedUpdates, "next_in", lambda one, claimed: asked.append(one) or next_in(one, claimed)
-            )
-            for number in range(20):
-                await update(runner, insert(number))
-            await idle(runner)
-            assert (len(asked), entries.seen) == (0, 0), "nobody looks at them"
-            accepted = await update(runner, insert("soon"), delay="PT1S")
-            assert accepted.delayed is not None
-            await idle(runner)
-            assert len(asked) == 1
-            await runner.cancel("t10000", CLIENT)
-            await time_passes(runner, clock, 1)
-            assert entries.seen < 50, "only the first ones are looked at"
-            assert "soon" in there(runner)
-            assert len(updates) == 20_000 - 1
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        updates = runner._delayed
+        for number in range(20_000):
+            updates.follow(timer_record(clock, f"t{number}", delay_s=3600 + number))
+        updates._by_boottime = entries = Counting(updates._by_boottime)
+        asked: list[object] = []
+        next_in = DelayedUpdates.next_in
+        monkeypatch.setattr(DelayedUpdates, "next_in", lambda one, claimed: asked.append(one) or next_in(one, claimed))
+        for number in range(20):
+            await update(runner, insert(number))
+        await idle(runner)
+        assert (len(asked), entries.seen) == (0, 0), "nobody looks at them"
+        accepted = await update(runner, insert("soon"), delay="PT1S")
+        assert accepted.delayed is not None
+        await idle(runner)
+        assert len(asked) == 1
+        await runner.cancel("t10000", CLIENT)
+        await time_passes(runner, clock, 1)
+        assert entries.seen < 50, "only the first ones are looked at"
+        assert "soon" in there(runner)
+        assert len(updates) == 20_000 - 1
 
 
-def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # nothing but what is done makes room for more
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        for number in range(5000):
+            runner._delayed.follow(timer_record(clock, f"t{number}", delay_s=1))
+        most = 0
+        really_due = runner._delayed.due
 
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            for number in range(5000):
-                runner._delayed.follow(timer_record(clock, f"t{number}", delay_s=1))
-            most = 0
-            really_due = runner._delayed.due
+        def due(claimed: set[str], limit: int) -> list[Pending]:
+            nonlocal most
+            found = really_due(claimed, limit)
+            if claimed is runner._scheduler._claimed:
+                most = max(most, len(claimed) + len(found))
+            return found
 
-            def due(claimed: set[str], limit: int) -> list[Pending]:
-                nonlocal most
-                found = really_due(claimed, limit)
-                if claimed is runner._scheduler._claimed:
-                    most = max(most, len(claimed) + len(found))
-                return found
-
-            monkeypatch.setattr(runner._delayed, "due", due)
-            await time_passes(runner, clock, 1)
-            assert 1000 <= most <= 1500
-            assert runner.delayed_count == 0
-            assert runner.counters.delayed_fired == 5000
-
-    asyncio.run(scenario())
+        monkeypatch.setattr(runner._delayed, "due", due)
+        await time_passes(runner, clock, 1)
+        assert 1000 <= most <= 1500
+        assert runner.delayed_count == 0
+        assert runner.counters.delayed_fired == 5000
 
 
 @contextmanager
@@ -959,14 +882,11 @@ def test_timers_run_on_the_clock_that_is_passed_in(delay_us: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
-def test_the_ends_of_time_stop_nothing(tmp_path: Path, moment: str) -> None:
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("end"), at=moment)
-            assert runner._delayed.next_in(set()) is not None
-            await time_passes(runner, clock)
-            assert there(runner) == (["end"] if moment < "1000" else [])
-            runner.delayed_updates()
-
-    asyncio.run(scenario())
+async def test_the_ends_of_time_stop_nothing(tmp_path: Path, moment: str) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("end"), at=moment)
+        assert runner._delayed.next_in(set()) is not None
+        await time_passes(runner, clock)
+        assert there(runner) == (["end"] if moment < "1000" else [])
+        runner.delayed_updates()

@@ -31,7 +31,7 @@ from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
 from tests.support.gateway_parts import CLIENT, FakeClock, gateway, time_passes, update
-from tests.support.running_gateway import go, running_gateway
+from tests.support.running_gateway import running_gateway
 from tests.support.secure_gateway import SecureGateway, ask
 
 FLOOD, OTHER = (Caller(name, FULL, False, registered=True) for name in ("flood", "other"))
@@ -52,45 +52,39 @@ def test_defaults_stay_far_from_what_all_share() -> None:
     assert one.subscriptions_max >= all_.websocket.subscriptions_per_client_max, "that is of one connection"
 
 
-def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock, some = FakeClock(), settings(delayed_max=3)
-        async with gateway(tmp_path, clock, settings=some) as runner:
-            kept = [await update(runner, INSERT, delay="PT1H", caller=FLOOD) for _ in range(2)]
-            await update(runner, INSERT, delay="PT1S", caller=FLOOD)
-            for _ in range(3):
-                with pytest.raises(LimitExceededError, match=r"delayed updates .* quotas\.delayed_max = 3") as caught:
-                    await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-            assert (caught.value.status, caught.value.code) == (403, "limit_exceeded")
-            for caller in (OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, ANYBODY):
-                await update(runner, INSERT, delay="PT1H", caller=caller)
-            assert await update(runner, INSERT, caller=FLOOD), "what is not delayed goes"
-        async with gateway(tmp_path, clock, settings=some) as runner:
-            with pytest.raises(LimitExceededError):
+async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> None:
+    clock, some = FakeClock(), settings(delayed_max=3)
+    async with gateway(tmp_path, clock, settings=some) as runner:
+        kept = [await update(runner, INSERT, delay="PT1H", caller=FLOOD) for _ in range(2)]
+        await update(runner, INSERT, delay="PT1S", caller=FLOOD)
+        for _ in range(3):
+            with pytest.raises(LimitExceededError, match=r"delayed updates .* quotas\.delayed_max = 3") as caught:
                 await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-            await time_passes(runner, clock, 1)
+        assert (caught.value.status, caught.value.code) == (403, "limit_exceeded")
+        for caller in (OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, ANYBODY):
+            await update(runner, INSERT, delay="PT1H", caller=caller)
+        assert await update(runner, INSERT, caller=FLOOD), "what is not delayed goes"
+    async with gateway(tmp_path, clock, settings=some) as runner:
+        with pytest.raises(LimitExceededError):
             await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-            with pytest.raises(LimitExceededError):
-                await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-            await runner.cancel(kept[0].delayed or "", CLIENT, FLOOD)
+        await time_passes(runner, clock, 1)
+        await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+        with pytest.raises(LimitExceededError):
             await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-            assert runner.figures.status()["quotas"]["delayed_max"] == 3
+        await runner.cancel(kept[0].delayed or "", CLIENT, FLOOD)
+        await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+        assert runner.figures.status()["quotas"]["delayed_max"] == 3
 
-    asyncio.run(scenario())
 
-
-def test_so_have_the_bytes_of_their_texts(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=settings(delayed_bytes_max=1000)) as runner:
-            large = f"INSERT DATA {{ <s:> <p:> '{'é' * 300}' }}"
+async def test_so_have_the_bytes_of_their_texts(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=settings(delayed_bytes_max=1000)) as runner:
+        large = f"INSERT DATA {{ <s:> <p:> '{'é' * 300}' }}"
+        await update(runner, large, delay="PT1H", caller=FLOOD)
+        with pytest.raises(LimitExceededError, match=r"quotas\.delayed_bytes_max = 1000"):
             await update(runner, large, delay="PT1H", caller=FLOOD)
-            with pytest.raises(LimitExceededError, match=r"quotas\.delayed_bytes_max = 1000"):
-                await update(runner, large, delay="PT1H", caller=FLOOD)
-            await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-            await update(runner, large, delay="PT1H", caller=OTHER)
-            await update(runner, f"INSERT DATA {{ <s:> <p:> '{'x' * 2000}' }}", delay="PT1H", caller=LOCAL)
-
-    asyncio.run(scenario())
+        await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+        await update(runner, large, delay="PT1H", caller=OTHER)
+        await update(runner, f"INSERT DATA {{ <s:> <p:> '{'x' * 2000}' }}", delay="PT1H", caller=LOCAL)
 
 
 async def subscribe(runner: Runner, caller: Caller, keep: str | None = None) -> str:
@@ -98,28 +92,25 @@ async def subscribe(runner: Runner, caller: Caller, keep: str | None = None) -> 
     return await runner.subscribe(TEXT, Ear(), None, None, resume=resume, caller=caller)
 
 
-def test_subscriptions_of_one_client_have_a_limit_over_all_its_connections(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=settings(subscriptions_max=4, resumable_max=2)) as runner:
-            ear = Ear()
-            mine = await runner.subscribe(TEXT, ear, None, None, caller=FLOOD)
+async def test_subscriptions_of_one_client_have_a_limit_over_all_its_connections(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=settings(subscriptions_max=4, resumable_max=2)) as runner:
+        ear = Ear()
+        mine = await runner.subscribe(TEXT, ear, None, None, caller=FLOOD)
+        await subscribe(runner, FLOOD)
+        for _ in range(2):
+            await subscribe(runner, FLOOD, "PT1H")
+        with pytest.raises(LimitExceededError, match=r"quotas\.subscriptions_max = 4"):
             await subscribe(runner, FLOOD)
-            for _ in range(2):
-                await subscribe(runner, FLOOD, "PT1H")
-            with pytest.raises(LimitExceededError, match=r"quotas\.subscriptions_max = 4"):
-                await subscribe(runner, FLOOD)
-            await runner.unsubscribe(mine, ear, caller=FLOOD)
-            with pytest.raises(LimitExceededError, match=r"resumable subscriptions .* quotas\.resumable_max = 2"):
-                await subscribe(runner, FLOOD, "PT1H")
-            await subscribe(runner, FLOOD)
-            for caller in (OTHER, OTHER, OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, LOCAL):
-                await subscribe(runner, caller)
-            assert runner.figures.status()["quotas"]["subscriptions_max"] == 4
-        async with gateway(tmp_path, settings=settings(resumable_max=2)) as runner:
-            with pytest.raises(LimitExceededError, match="resumable_max"):
-                await subscribe(runner, FLOOD, "PT1H")
-
-    asyncio.run(scenario())
+        await runner.unsubscribe(mine, ear, caller=FLOOD)
+        with pytest.raises(LimitExceededError, match=r"resumable subscriptions .* quotas\.resumable_max = 2"):
+            await subscribe(runner, FLOOD, "PT1H")
+        await subscribe(runner, FLOOD)
+        for caller in (OTHER, OTHER, OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, LOCAL):
+            await subscribe(runner, caller)
+        assert runner.figures.status()["quotas"]["subscriptions_max"] == 4
+    async with gateway(tmp_path, settings=settings(resumable_max=2)) as runner:
+        with pytest.raises(LimitExceededError, match="resumable_max"):
+            await subscribe(runner, FLOOD, "PT1H")
 
 
 def test_what_is_retained_for_one_client_costs_itself_only() -> None:
@@ -142,27 +133,24 @@ def test_what_is_retained_for_one_client_costs_itself_only() -> None:
     assert (len(found.usage), len(found.usage_bytes), found.totals()["retained_bytes"]) == (0, 0, 0)
 
 
-def test_what_waits_for_one_client_is_counted_over_its_connections() -> None:
-    async def scenario() -> None:
-        shares = Shares()
-        boxes = [Outbox(10_000) for _ in range(3)]
-        for box in boxes:
-            shares.join("flood", box, lambda: 5000)
-        other = Outbox(10_000)
-        shares.join("other", other, lambda: 5000)
-        for size in (900, 900, 900, 900):
-            boxes[0].put(b"x" * size)
-        other.put(b"x" * 4000)
-        boxes[1].put(b"x" * 1000)
-        assert not any(box.overflowed.is_set() for box in (*boxes, other))
-        assert shares.most() == 4600
-        boxes[1].put(b"x" * 1000)
-        assert [box.overflowed.is_set() for box in (*boxes, other)] == [True, False, False, False], "the slowest"
-        for box in (*boxes, other):
-            shares.leave(box)
-        assert shares.most() == 0
-
-    asyncio.run(scenario())
+async def test_what_waits_for_one_client_is_counted_over_its_connections() -> None:
+    shares = Shares()
+    boxes = [Outbox(10_000) for _ in range(3)]
+    for box in boxes:
+        shares.join("flood", box, lambda: 5000)
+    other = Outbox(10_000)
+    shares.join("other", other, lambda: 5000)
+    for size in (900, 900, 900, 900):
+        boxes[0].put(b"x" * size)
+    other.put(b"x" * 4000)
+    boxes[1].put(b"x" * 1000)
+    assert not any(box.overflowed.is_set() for box in (*boxes, other))
+    assert shares.most() == 4600
+    boxes[1].put(b"x" * 1000)
+    assert [box.overflowed.is_set() for box in (*boxes, other)] == [True, False, False, False], "the slowest"
+    for box in (*boxes, other):
+        shares.leave(box)
+    assert shares.most() == 0
 
 
 # --- connections -------------------------------------------------------------------------------------------
@@ -279,31 +267,27 @@ def test_a_client_has_its_connections_over_websocket(secure: SecureGateway) -> N
             assert "answer" in ask(one, {"query": {**query, "authorization": other}})
 
 
-def test_an_address_has_its_connections_in_plain_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_has_its_connections_in_plain_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "is_loopback", lambda address: False)
-
-    async def scenario() -> None:
-        async with running_gateway(tmp_path, quotas={"connections_max": 3}) as addresses:
-            host, _, port = addresses.query.removeprefix("http://").partition("/")[0].partition(":")
-            streams = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
-            answer = (await streams[3][0].read()).decode()
-            assert answer.startswith("HTTP/1.1 403 ") and "quotas.connections_max = 3" in answer
-            for _, writer in streams:
-                writer.close()
-            sockets = [await connect(addresses.subscribe) for _ in range(3)]
-            with pytest.raises(InvalidStatus) as caught:
-                await connect(addresses.subscribe)
-            assert caught.value.response.status_code == 403
-            assert b"quotas.connections_max = 3" in caught.value.response.body
-            await sockets[0].close()
-            for _ in range(1000):  # until the gateway has seen that it went
-                try:
-                    sockets.append(await connect(addresses.subscribe))
-                    break
-                except InvalidStatus:
-                    continue
-            assert len(sockets) == 4
-            for one in sockets:
-                await one.close()
-
-    go(scenario)
+    async with running_gateway(tmp_path, quotas={"connections_max": 3}) as addresses:
+        host, _, port = addresses.query.removeprefix("http://").partition("/")[0].partition(":")
+        streams = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        answer = (await streams[3][0].read()).decode()
+        assert answer.startswith("HTTP/1.1 403 ") and "quotas.connections_max = 3" in answer
+        for _, writer in streams:
+            writer.close()
+        sockets = [await connect(addresses.subscribe) for _ in range(3)]
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(addresses.subscribe)
+        assert caught.value.response.status_code == 403
+        assert b"quotas.connections_max = 3" in caught.value.response.body
+        await sockets[0].close()
+        for _ in range(1000):  # until the gateway has seen that it went
+            try:
+                sockets.append(await connect(addresses.subscribe))
+                break
+            except InvalidStatus:
+                continue
+        assert len(sockets) == 4
+        for one in sockets:
+            await one.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections import Counter
 from datetime import datetime
@@ -481,152 +480,135 @@ async def change_something(runner: Runner, number: int) -> None:
 
 
 @pytest.mark.parametrize("snapshot_at", [None, 3, 9, 17])
-def test_after_any_start_the_same_notifications_have_the_same_numbers(tmp_path: Path, snapshot_at: int | None) -> None:
-    async def test() -> None:
-        clock = FakeClock()
+async def test_after_any_start_the_same_notifications_have_the_same_numbers(
+    tmp_path: Path, snapshot_at: int | None
+) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=settings()) as runner:
+        await change_something(runner, 0)
+        spuid, sink = await begin(runner)
+        for number in range(1, 20):
+            await change_something(runner, number)
+            if number == snapshot_at:
+                await runner.log_keeper.take_snapshot()
+    told = list(sink.told)
+    assert [sequence for sequence, _, _ in told] == list(range(1, len(told) + 1))
+    assert len(told) > 10
+    for start in range(3):
         async with gateway(tmp_path, clock, settings=settings()) as runner:
-            await change_something(runner, 0)
-            spuid, sink = await begin(runner)
-            for number in range(1, 20):
-                await change_something(runner, number)
-                if number == snapshot_at:
-                    await runner.log_keeper.take_snapshot()
-        told = list(sink.told)
-        assert [sequence for sequence, _, _ in told] == list(range(1, len(told) + 1))
-        assert len(told) > 10
-        for start in range(3):
-            async with gateway(tmp_path, clock, settings=settings()) as runner:
-                back = await go_on(runner, spuid, start)
-                assert (back.reset, back.told) == (None, told[start:])
-                await change_something(runner, 20 + start)
-                assert back.told[-1][0] == len(told) + 1
-                told.append(back.told[-1])
-            clock.reboot(f"boot-{start + 2}")
-
-    asyncio.run(test())
+            back = await go_on(runner, spuid, start)
+            assert (back.reset, back.told) == (None, told[start:])
+            await change_something(runner, 20 + start)
+            assert back.told[-1][0] == len(told) + 1
+            told.append(back.told[-1])
+        clock.reboot(f"boot-{start + 2}")
 
 
 @pytest.mark.parametrize("durability", ["fsync", "interval", "off"])
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_what_clients_may_have_seen_and_the_log_may_have_lost_begins_anew(
+async def test_what_clients_may_have_seen_and_the_log_may_have_lost_begins_anew(
     tmp_path: Path, durability: str, snapshot: bool
 ) -> None:
-    async def test() -> None:
-        clock = FakeClock()
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=settings(durability)) as runner:
+        spuid, _ = await begin(runner)
+        await change_something(runner, 0)
+        if snapshot:
+            await runner.log_keeper.take_snapshot()
+    async with gateway(tmp_path, clock, settings=settings(durability)) as runner:  # nothing but the process ended
+        assert (await go_on(runner, spuid, 1)).reset is None
+    clock.reboot("boot-2")
+    for _ in range(2):
         async with gateway(tmp_path, clock, settings=settings(durability)) as runner:
-            spuid, _ = await begin(runner)
-            await change_something(runner, 0)
-            if snapshot:
-                await runner.log_keeper.take_snapshot()
-        async with gateway(tmp_path, clock, settings=settings(durability)) as runner:  # nothing but the process ended
-            assert (await go_on(runner, spuid, 1)).reset is None
-        clock.reboot("boot-2")
-        for _ in range(2):
-            async with gateway(tmp_path, clock, settings=settings(durability)) as runner:
-                await change_something(runner, 1)
-                back = await go_on(runner, spuid, 1)
-                assert (back.reset is None) == (durability == "fsync")
-                await idle(runner)
-                assert runner.figures.status()["resumable"]["subscriptions"] == 1
-                if back.reset is not None:
-                    return
-
-    asyncio.run(test())
+            await change_something(runner, 1)
+            back = await go_on(runner, spuid, 1)
+            assert (back.reset is None) == (durability == "fsync")
+            await idle(runner)
+            assert runner.figures.status()["resumable"]["subscriptions"] == 1
+            if back.reset is not None:
+                return
 
 
-def test_after_damage_to_the_log_they_begin_anew_at_this_start_and_the_next(tmp_path: Path) -> None:
-    async def test() -> None:
-        clock = FakeClock()
+async def test_after_damage_to_the_log_they_begin_anew_at_this_start_and_the_next(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=settings()) as runner:
+        spuid, _ = await begin(runner)
+        for number in range(4):
+            await change_something(runner, number)
+    good = lines(segments(tmp_path)[0])
+    put_lines(tmp_path, [*good[:2], good[2].replace(b"commit", b"c0mmit"), *good[3:]])
+    for _ in range(2):
         async with gateway(tmp_path, clock, settings=settings()) as runner:
-            spuid, _ = await begin(runner)
-            for number in range(4):
-                await change_something(runner, number)
-        good = lines(segments(tmp_path)[0])
-        put_lines(tmp_path, [*good[:2], good[2].replace(b"commit", b"c0mmit"), *good[3:]])
-        for _ in range(2):
-            async with gateway(tmp_path, clock, settings=settings()) as runner:
-                assert runner.figures.status()["resumable"]["subscriptions"] == 0
-                await change_something(runner, 5)
-        async with gateway(tmp_path, clock, settings=settings()) as runner:
-            assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
-
-    asyncio.run(test())
+            assert runner.figures.status()["resumable"]["subscriptions"] == 0
+            await change_something(runner, 5)
+    async with gateway(tmp_path, clock, settings=settings()) as runner:
+        assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
 
 
-def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
+async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-
-    async def test() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock, settings=settings()) as runner:
-            spuid, _ = await begin(runner)
-        clock.advance(86_400)
-        async with gateway(tmp_path, clock, settings=settings()) as runner:
-            runner._subscribers.expire()
-            assert runner.figures.status()["resumable"] == {"subscriptions": 1, "away": 1, "retained_bytes": 0}
-            clock.advance(600)
-            runner._subscribers.expire()
-            await idle(runner)
-            assert runner.figures.status()["subscriptions"] == 0
-        assert [(record.type, record.unsubscribe) for record in records(tmp_path)][-1] == ("unsubscribe", spuid)
-        async with gateway(tmp_path, clock, settings=settings()) as runner:
-            assert runner.figures.status()["subscriptions"] == 0
-        [line] = [record for record in caplog.records if "subscription expired" in record.getMessage()]
-        found = fields(line)["SUBSCRIPTION"]
-        assert shown(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
-        assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
-
-    asyncio.run(test())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, settings=settings()) as runner:
+        spuid, _ = await begin(runner)
+    clock.advance(86_400)
+    async with gateway(tmp_path, clock, settings=settings()) as runner:
+        runner._subscribers.expire()
+        assert runner.figures.status()["resumable"] == {"subscriptions": 1, "away": 1, "retained_bytes": 0}
+        clock.advance(600)
+        runner._subscribers.expire()
+        await idle(runner)
+        assert runner.figures.status()["subscriptions"] == 0
+    assert [(record.type, record.unsubscribe) for record in records(tmp_path)][-1] == ("unsubscribe", spuid)
+    async with gateway(tmp_path, clock, settings=settings()) as runner:
+        assert runner.figures.status()["subscriptions"] == 0
+    [line] = [record for record in caplog.records if "subscription expired" in record.getMessage()]
+    found = fields(line)["SUBSCRIPTION"]
+    assert shown(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
+    assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
 
 
-def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Costly(RecordingSink):
         error: GatewayError | None = None
 
         def ended(self, spuid: str, error: GatewayError) -> None:
             self.error = error
 
-    async def test() -> None:
-        async with gateway(tmp_path, settings=settings()) as runner:
-            sink = Costly()
-            spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
-            [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
-            text = runner._engine.describe(handle).text
-            runner._evaluations.measured(text, lambda: Bag(()))
-            runner._evaluations.too_slow(text, 600.0)
-            await change_something(runner, 0)
-            assert isinstance(sink.error, LimitExceededError)
-            assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
-            [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
-            assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
-            assert "PEER" in fields(line) and "CLIENT" not in fields(line)  # which is the name of a registered one
-        assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
-        async with gateway(tmp_path, settings=settings()) as runner:
-            assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
-
-    asyncio.run(test())
+    async with gateway(tmp_path, settings=settings()) as runner:
+        sink = Costly()
+        spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
+        [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
+        text = runner._engine.describe(handle).text
+        runner._evaluations.measured(text, lambda: Bag(()))
+        runner._evaluations.too_slow(text, 600.0)
+        await change_something(runner, 0)
+        assert isinstance(sink.error, LimitExceededError)
+        assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
+        [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
+        assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
+        assert "PEER" in fields(line) and "CLIENT" not in fields(line)  # which is the name of a registered one
+    assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
+    async with gateway(tmp_path, settings=settings()) as runner:
+        assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
 
 
-def test_one_that_cannot_be_recorded_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path, settings=settings()) as runner:
-            spuid, sink = await begin(runner)
+async def test_one_that_cannot_be_recorded_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(tmp_path, settings=settings()) as runner:
+        spuid, sink = await begin(runner)
 
-            def full(file: int, data: bytes) -> int:
-                raise OSError(errno.ENOSPC, "no space")
+        def full(file: int, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "no space")
 
-            monkeypatch.setattr(runner._log.disk, "write", full)
-            with pytest.raises(ChangeLogError):
-                await begin(runner)
-            with pytest.raises(ChangeLogError):
-                await runner.unsubscribe(spuid, sink)
-            assert runner.figures.status()["subscriptions"] == runner._engine.subscription_count == 1
-            monkeypatch.undo()
-            await change_something(runner, 0)
-            assert [sequence for sequence, _, _ in sink.told] == [1]
+        monkeypatch.setattr(runner._log.disk, "write", full)
+        with pytest.raises(ChangeLogError):
+            await begin(runner)
+        with pytest.raises(ChangeLogError):
             await runner.unsubscribe(spuid, sink)
-            assert runner.figures.status()["subscriptions"] == runner._engine.subscription_count == 0
-
-    asyncio.run(test())
+        assert runner.figures.status()["subscriptions"] == runner._engine.subscription_count == 1
+        monkeypatch.undo()
+        await change_something(runner, 0)
+        assert [sequence for sequence, _, _ in sink.told] == [1]
+        await runner.unsubscribe(spuid, sink)
+        assert runner.figures.status()["subscriptions"] == runner._engine.subscription_count == 0

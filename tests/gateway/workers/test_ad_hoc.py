@@ -30,7 +30,6 @@ from tests.support.forks import forks
 from tests.support.places import ROOT
 from tests.support.running_gateway import (
     Answer,
-    go,
     health,
     hear,
     http,
@@ -72,38 +71,32 @@ def state(process: int) -> str:
 # --- limits -----------------------------------------------------------------------------------------
 
 
-def test_a_runaway_query_is_killed_at_its_time_limit_while_updates_go_on(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"time_ms_max": 1000}) as at:
-            await update(at, triples(2000))
-            runaway = asyncio.create_task(query(at, CROSS))
-            done = 0
-            while not runaway.done():
-                assert (await update(at, f"INSERT DATA {{ <http://during> <http://p> {done} }}")).status == 200
-                done += not runaway.done()
-            answer = await runaway
-            assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
-            assert "query.time_ms_max = 1000" in answer.json["error_description"]
-            assert done >= 5, "updates hardly went on beside the query"
-            assert await no_child()
-
-    go(test)
+async def test_a_runaway_query_is_killed_at_its_time_limit_while_updates_go_on(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"time_ms_max": 1000}) as at:
+        await update(at, triples(2000))
+        runaway = asyncio.create_task(query(at, CROSS))
+        done = 0
+        while not runaway.done():
+            assert (await update(at, f"INSERT DATA {{ <http://during> <http://p> {done} }}")).status == 200
+            done += not runaway.done()
+        answer = await runaway
+        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+        assert "query.time_ms_max = 1000" in answer.json["error_description"]
+        assert done >= 5, "updates hardly went on beside the query"
+        assert await no_child()
 
 
-def test_an_answer_may_have_as_many_rows_as_the_limit_and_no_more(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"rows_max": 10}) as at:
-            await update(at, triples(10))
-            assert len(await rows(at, ALL)) == 10
-            await update(at, "INSERT DATA { <http://one-more> <http://p> 1 }")
-            for text in (ALL, "CONSTRUCT WHERE { ?s ?p ?o }"):
-                answer = await query(at, text)
-                assert (answer.status, answer.media_type) == (403, "application/json")
-                assert (answer.json["error"], answer.json["status_code"]) == ("limit_exceeded", 403)
-                assert "query.rows_max = 10" in answer.json["error_description"]
-            assert len(await rows(at, ALL + " LIMIT 10")) == 10
-
-    go(test)
+async def test_an_answer_may_have_as_many_rows_as_the_limit_and_no_more(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"rows_max": 10}) as at:
+        await update(at, triples(10))
+        assert len(await rows(at, ALL)) == 10
+        await update(at, "INSERT DATA { <http://one-more> <http://p> 1 }")
+        for text in (ALL, "CONSTRUCT WHERE { ?s ?p ?o }"):
+            answer = await query(at, text)
+            assert (answer.status, answer.media_type) == (403, "application/json")
+            assert (answer.json["error"], answer.json["status_code"]) == ("limit_exceeded", 403)
+            assert "query.rows_max = 10" in answer.json["error_description"]
+        assert len(await rows(at, ALL + " LIMIT 10")) == 10
 
 
 @pytest.mark.parametrize(
@@ -114,164 +107,139 @@ def test_an_answer_may_have_as_many_rows_as_the_limit_and_no_more(tmp_path: Path
         "SELECT DISTINCT ?a ?d { ?a ?b ?c . ?d ?e ?f }",
     ],
 )
-def test_a_query_that_hoards_memory_is_ended_and_the_gateway_is_not(tmp_path: Path, text: str) -> None:
-    async def test() -> None:
-        limits = {"memory_bytes_max": 30_000_000, "rows_max": 10**9, "time_ms_max": 110_000}
-        async with running_gateway(tmp_path, query=limits) as at:
-            await update(at, triples(2000))
-            answer = await query(at, text)
-            assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
-            assert "query.memory_bytes_max = 30000000" in answer.json["error_description"]
-            assert len(await rows(at, ALL)) == 2000
-            assert await no_child()
-
-    go(test)
+async def test_a_query_that_hoards_memory_is_ended_and_the_gateway_is_not(tmp_path: Path, text: str) -> None:
+    limits = {"memory_bytes_max": 30_000_000, "rows_max": 10**9, "time_ms_max": 110_000}
+    async with running_gateway(tmp_path, query=limits) as at:
+        await update(at, triples(2000))
+        answer = await query(at, text)
+        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+        assert "query.memory_bytes_max = 30000000" in answer.json["error_description"]
+        assert len(await rows(at, ALL)) == 2000
+        assert await no_child()
 
 
-def test_too_many_queries_at_once_are_429_and_room_comes_back(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"time_ms_max": 1500, "concurrent_max": 2}) as at:
-            await update(at, triples(2000))
-            running = [asyncio.create_task(query(at, CROSS)) for _ in range(2)]
+async def test_too_many_queries_at_once_are_429_and_room_comes_back(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"time_ms_max": 1500, "concurrent_max": 2}) as at:
+        await update(at, triples(2000))
+        running = [asyncio.create_task(query(at, CROSS)) for _ in range(2)]
 
-            async def both_run() -> bool:
-                return len(forks()) == 2
+        async def both_run() -> bool:
+            return len(forks()) == 2
 
-            await until(both_run)
-            refused = await query(at, ALL)
-            assert (refused.status, refused.json["error"]) == (429, "too_many_requests")
-            assert [answer.status for answer in await asyncio.gather(*running)] == [403, 403]
-            for _ in range(3):
-                assert (await query(at, ALL)).status == 200
-
-    go(test)
+        await until(both_run)
+        refused = await query(at, ALL)
+        assert (refused.status, refused.json["error"]) == (429, "too_many_requests")
+        assert [answer.status for answer in await asyncio.gather(*running)] == [403, 403]
+        for _ in range(3):
+            assert (await query(at, ALL)).status == 200
 
 
-def test_an_error_of_the_evaluation_is_told_as_it_is(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            answer = await query(at, "SELECT * { ?s ?p ?o }", default_graph_uri="http://[broken")
-            assert (answer.status, answer.json["status_code"]) == (500, 500)
-            assert not answer.json["error_description"].startswith("sparql11endpoint")
-
-    go(test)
+async def test_an_error_of_the_evaluation_is_told_as_it_is(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        answer = await query(at, "SELECT * { ?s ?p ?o }", default_graph_uri="http://[broken")
+        assert (answer.status, answer.json["status_code"]) == (500, 500)
+        assert not answer.json["error_description"].startswith("sparql11endpoint")
 
 
 # --- isolation --------------------------------------------------------------------------------------
 
 
-def test_a_query_sees_the_dataset_of_its_turn_whatever_happens_while_it_runs(tmp_path: Path) -> None:
+async def test_a_query_sees_the_dataset_of_its_turn_whatever_happens_while_it_runs(tmp_path: Path) -> None:
     slow = "SELECT (COUNT(*) AS ?n) (COUNT(DISTINCT ?a) AS ?m) { ?a <http://p> ?c . ?d <http://p> ?f }"
-
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
-            await update(at, triples(1000))
-            await tell(socket, {"query": {"sparql": slow, "alias": "q"}})
-            await tell(socket, {"update": {"sparql": "CLEAR ALL", "alias": "u"}})
-            assert (await hear(socket))["updated"]["alias"] == "u", "the query was no slower than the update"
-            [row] = (await hear(socket))["answer"]["results"]["results"]["bindings"]
-            assert (row["n"]["value"], row["m"]["value"]) == ("1000000", "1000")
-            assert await rows(at, ALL) == []
-
-    go(test)
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        await update(at, triples(1000))
+        await tell(socket, {"query": {"sparql": slow, "alias": "q"}})
+        await tell(socket, {"update": {"sparql": "CLEAR ALL", "alias": "u"}})
+        assert (await hear(socket))["updated"]["alias"] == "u", "the query was no slower than the update"
+        [row] = (await hear(socket))["answer"]["results"]["results"]["bindings"]
+        assert (row["n"]["value"], row["m"]["value"]) == ("1000000", "1000")
+        assert await rows(at, ALL) == []
 
 
 # --- nothing is left behind -------------------------------------------------------------------------
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"concurrent_max": 1, "rows_max": 10**9}) as at:
-            await update(at, triples(700))
-            port = int(at.query.rpartition(":")[2].partition("/")[0])
-            for _ in range(3):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-                body = PAIRS.encode()
-                head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-                writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
-                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-                assert len(forks()) == 1
-                writer.transport.abort()
-                await until(no_child, "the end of the reader")
-
-                async def free() -> bool:
-                    return (await query(at, "ASK {}")).status == 200
-
-                await until(free, "room for another query")
-
-    go(test)
-
-
-def test_a_socket_that_closes_takes_its_queries_with_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"concurrent_max": 4}) as at:
-            await update(at, triples(2000))
-            async with connect(at.subscribe) as socket:
-                for _ in range(4):
-                    await tell(socket, {"query": {"sparql": CROSS}})
-
-                async def all_run() -> bool:
-                    return len(forks()) == 4
-
-                await until(all_run)
-                await tell(socket, {"query": {"sparql": "ASK {}", "alias": "fifth"}})
-                assert (await hear(socket))["status_code"] == 429
-            await until(no_child, "the end of the readers")
-            for _ in range(5):
-                assert (await query(at, "ASK {}")).status == 200
-
-    go(test)
-
-
-def test_a_client_that_reads_too_slowly_does_not_keep_a_process(tmp_path: Path) -> None:
-    async def test() -> None:
-        limits = {"time_ms_max": 3000, "rows_max": 10**9}  # most of it is for a busy machine's first row
-        async with running_gateway(tmp_path, query=limits) as at:
-            await update(at, triples(400))
-            raw = sockets.socket()
-            raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
-            raw.setblocking(False)
-            port = int(at.query.rpartition(":")[2].partition("/")[0])
-            await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
-            reader, writer = await asyncio.open_connection(sock=raw, limit=1024)
-            body = b"SELECT * { ?a ?b ?c . ?d ?e ?f }"
+async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"concurrent_max": 1, "rows_max": 10**9}) as at:
+        await update(at, triples(700))
+        port = int(at.query.rpartition(":")[2].partition("/")[0])
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            body = PAIRS.encode()
             head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            await until(no_child, "the end of the reader")
-            assert (await query(at, "ASK {}")).status == 200
+            assert len(forks()) == 1
             writer.transport.abort()
+            await until(no_child, "the end of the reader")
 
-    go(test)
+            async def free() -> bool:
+                return (await query(at, "ASK {}")).status == 200
+
+            await until(free, "room for another query")
 
 
-def test_fifty_queries_leave_no_process_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
+async def test_a_socket_that_closes_takes_its_queries_with_it(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"concurrent_max": 4}) as at:
+        await update(at, triples(2000))
+        async with connect(at.subscribe) as socket:
+            for _ in range(4):
+                await tell(socket, {"query": {"sparql": CROSS}})
+
+            async def all_run() -> bool:
+                return len(forks()) == 4
+
+            await until(all_run)
+            await tell(socket, {"query": {"sparql": "ASK {}", "alias": "fifth"}})
+            assert (await hear(socket))["status_code"] == 429
+        await until(no_child, "the end of the readers")
+        for _ in range(5):
+            assert (await query(at, "ASK {}")).status == 200
+
+
+async def test_a_client_that_reads_too_slowly_does_not_keep_a_process(tmp_path: Path) -> None:
+    limits = {"time_ms_max": 3000, "rows_max": 10**9}  # most of it is for a busy machine's first row
+    async with running_gateway(tmp_path, query=limits) as at:
+        await update(at, triples(400))
+        raw = sockets.socket()
+        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        raw.setblocking(False)
+        port = int(at.query.rpartition(":")[2].partition("/")[0])
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=raw, limit=1024)
+        body = b"SELECT * { ?a ?b ?c . ?d ?e ?f }"
+        head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await until(no_child, "the end of the reader")
+        assert (await query(at, "ASK {}")).status == 200
+        writer.transport.abort()
+
+
+async def test_fifty_queries_leave_no_process_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"rows_max": 100}) as at:
-            await update(at, triples(100))
+    async with running_gateway(tmp_path, query={"rows_max": 100}) as at:
+        await update(at, triples(100))
 
-            async def some(count: int) -> list[Answer]:
-                texts = [ALL, "ASK {}", "SELECT oops", PAIRS, "CONSTRUCT WHERE { ?s ?p ?o }"]
-                return [await query(at, texts[number % 5]) for number in range(count)]
+        async def some(count: int) -> list[Answer]:
+            texts = [ALL, "ASK {}", "SELECT oops", PAIRS, "CONSTRUCT WHERE { ?s ?p ?o }"]
+            return [await query(at, texts[number % 5]) for number in range(count)]
 
-            await some(5)  # what is made once is there
-            before = descriptors()
-            answers = await some(50)
-            assert [answer.status for answer in answers] == [200, 200, 400, 403, 200] * 10
+        await some(5)  # what is made once is there
+        before = descriptors()
+        answers = await some(50)
+        assert [answer.status for answer in answers] == [200, 200, 400, 403, 200] * 10
 
-            async def as_before() -> bool:
-                return descriptors() <= before and not forks()
+        async def as_before() -> bool:
+            return descriptors() <= before and not forks()
 
-            await until(as_before, f"{before} descriptors and no child")
-            assert (await health(at))["counters"]["queries"] == 55
-
-    go(test)
+        await until(as_before, f"{before} descriptors and no child")
+        assert (await health(at))["counters"]["queries"] == 55
 
 
-def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_path: Path) -> None:
+async def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_path: Path) -> None:
     (tmp_path / "lamplighter.toml").write_text(
         '[gateway]\ndurability = "off"\n[http]\nport = 0\n[websocket]\nport = 0\n[query]\ntime_ms_max = 60000\n'
     )
@@ -286,50 +254,47 @@ def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_
             assert line or process.poll() is None, "the gateway did not start"
         return process, line.split()[1]
 
-    async def test() -> None:
-        gateway, url = started()
-        try:
-            text = {"Content-Type": "application/sparql-update"}
-            await http(url.replace("/query", "/update"), "POST", triples(2000), text)
-            port = int(url.rpartition(":")[2].partition("/")[0])
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(CROSS)}\r\n"
-            writer.write(f"{head}Content-Type: application/sparql-query\r\n\r\n{CROSS}".encode())
+    gateway, url = started()
+    try:
+        text = {"Content-Type": "application/sparql-update"}
+        await http(url.replace("/query", "/update"), "POST", triples(2000), text)
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(CROSS)}\r\n"
+        writer.write(f"{head}Content-Type: application/sparql-query\r\n\r\n{CROSS}".encode())
 
-            async def runs() -> bool:
-                return len(forks(gateway.pid)) == 1
+        async def runs() -> bool:
+            return len(forks(gateway.pid)) == 1
 
-            await until(runs)
-            [child] = forks(gateway.pid)
+        await until(runs)
+        [child] = forks(gateway.pid)
 
-            async def only_its_pipe() -> bool:
-                return [name.partition(":")[0] for name in open_files(child)] == ["pipe"]
+        async def only_its_pipe() -> bool:
+            return [name.partition(":")[0] for name in open_files(child)] == ["pipe"]
 
-            await until(only_its_pipe, "a reader with nothing but its pipe")
-            gateway.send_signal(signal.SIGKILL)
-            gateway.wait(60)
+        await until(only_its_pipe, "a reader with nothing but its pipe")
+        gateway.send_signal(signal.SIGKILL)
+        gateway.wait(60)
 
-            async def ended() -> bool:
-                return state(child) in "XZ"
+        async def ended() -> bool:
+            return state(child) in "XZ"
 
-            await until(ended, "the end of the reader")
-            writer.transport.abort()
-        finally:
-            gateway.kill()
-            gateway.wait(60)
-            assert gateway.stdout
-            gateway.stdout.close()
-        again, url = started()
-        try:
-            answer = await http(url, query="SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
-            assert json.loads(answer.body)["results"]["bindings"][0]["n"]["value"] == "2000"
-        finally:
-            again.terminate()
-            assert again.wait(60) == 0
-            assert again.stdout
-            again.stdout.close()
-
-    go(test)
+        await until(ended, "the end of the reader")
+        writer.transport.abort()
+    finally:
+        gateway.kill()
+        gateway.wait(60)
+        assert gateway.stdout
+        gateway.stdout.close()
+    again, url = started()
+    try:
+        answer = await http(url, query="SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
+        assert json.loads(answer.body)["results"]["bindings"][0]["n"]["value"] == "2000"
+    finally:
+        again.terminate()
+        assert again.wait(60) == 0
+        assert again.stdout
+        again.stdout.close()
 
 
 # --- streams ----------------------------------------------------------------------------------------
@@ -349,65 +314,52 @@ async def count(reader: Reader, engine: Engine) -> int:
     return int(b"".join([chunk async for chunk in answer.chunks()]).split()[1])
 
 
-def test_a_stream_has_room_and_time_and_makes_way_for_others() -> None:
+async def test_a_stream_has_room_and_time_and_makes_way_for_others() -> None:
     def work(out: BinaryIO) -> None:
         out.write(b"x" * 20_000_000)
         out.write(b"nice %d" % os.nice(0))
 
-    async def test() -> None:
-        reader = reader_of(concurrent_max=1, memory_bytes_max=10_000_000)
-        data = await streamed(reader, work)
-        assert data == b"x" * 20_000_000 + b"nice %d" % min(os.nice(0) + 10, 19)
-
-    go(test)
+    reader = reader_of(concurrent_max=1, memory_bytes_max=10_000_000)
+    data = await streamed(reader, work)
+    assert data == b"x" * 20_000_000 + b"nice %d" % min(os.nice(0) + 10, 19)
 
 
-def test_a_stream_takes_no_querys_place() -> None:
-    async def test() -> None:
-        reader, engine = reader_of(concurrent_max=1), Engine()
-        stream = reader.stream(lambda out: signal.pause())
-        assert await count(reader, engine) == 0
-        query = reader.start(engine.store.native, parse_query("ASK {}"), "text/csv", None, None)
-        with pytest.raises(QueueFullError):
-            await count(reader, engine)
-        query.abandon()
-        assert forks(), "the stream still runs"
-        stream.abandon()
-        await until(no_child)
-
-    go(test)
+async def test_a_stream_takes_no_querys_place() -> None:
+    reader, engine = reader_of(concurrent_max=1), Engine()
+    stream = reader.stream(lambda out: signal.pause())
+    assert await count(reader, engine) == 0
+    query = reader.start(engine.store.native, parse_query("ASK {}"), "text/csv", None, None)
+    with pytest.raises(QueueFullError):
+        await count(reader, engine)
+    query.abandon()
+    assert forks(), "the stream still runs"
+    stream.abandon()
+    await until(no_child)
 
 
-def test_a_stream_that_fails_is_an_error_and_not_a_part() -> None:
+async def test_a_stream_that_fails_is_an_error_and_not_a_part() -> None:
     def work(out: BinaryIO) -> None:
         out.write(b"a part")
         raise StoreError("the disk")
 
-    async def test() -> None:
-        with pytest.raises(StoreError, match="broke off"):
-            await streamed(reader_of(), work)
-
-    go(test)
+    with pytest.raises(StoreError, match="broke off"):
+        await streamed(reader_of(), work)
 
 
 # --- a thread of the gateway holds a lock while it forks --------------------------------------------
 
 
-def test_a_reader_that_waits_for_a_lock_for_ever_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reader_that_waits_for_a_lock_for_ever_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
     lock = threading.Lock()
-
-    async def test() -> None:
-        lock.acquire()
-        asyncio.get_running_loop().call_later(0.01, lock.release)  # here; the child's is its own
-        await reader_of().trial(lock.acquire)
-        assert "restarts=1" in caplog.text
-        await until(no_child)
-
-    go(test)
+    lock.acquire()
+    asyncio.get_running_loop().call_later(0.01, lock.release)  # here; the child's is its own
+    await reader_of().trial(lock.acquire)
+    assert "restarts=1" in caplog.text
+    await until(no_child)
 
 
-def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take its time to end, and a store on disk cannot be opened again as long as somebody has it."""
     left: list[lamplighter.gateway.workers.ad_hoc._Child] = []
     monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc._Child, "kill", lambda child: left.append(child))
@@ -417,22 +369,19 @@ def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypatch: p
         def read(self) -> None:
             lock.acquire()
 
-    async def test() -> None:
-        store = Store()
-        known = weakref.ref(store)
-        lock.acquire()
-        asyncio.get_running_loop().call_later(0.01, lock.release)
-        await reader_of().trial(store.read)
-        del store
-        assert known() is None
-        [stuck] = [child for child in left if not child.status.done()]
-        os.kill(stuck._number, signal.SIGKILL)
-        await until(no_child)
-
-    go(test)
+    store = Store()
+    known = weakref.ref(store)
+    lock.acquire()
+    asyncio.get_running_loop().call_later(0.01, lock.release)
+    await reader_of().trial(store.read)
+    del store
+    assert known() is None
+    [stuck] = [child for child in left if not child.status.done()]
+    os.kill(stuck._number, signal.SIGKILL)
+    await until(no_child)
 
 
-def test_a_reader_that_is_always_stuck_is_given_up(
+async def test_a_reader_that_is_always_stuck_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
@@ -443,67 +392,56 @@ def test_a_reader_that_is_always_stuck_is_given_up(
         out.write(b"x" * 200_000)
         lock.acquire()
 
-    async def test() -> None:
-        lock.acquire()
-        for work in (reader_of().trial(lock.acquire), streamed(reader_of(), lambda out: [lock.acquire()].clear())):
-            with pytest.raises(StuckError, match="the store was busy; try again"):
-                await work
-        with pytest.raises(StuckError):
-            await streamed(reader_of(), late)
-        assert len(caplog.records) == 5, "those of the trial; a stream is of its moment, and not another one's"
-        await until(no_child)
-
-    go(test)
+    lock.acquire()
+    for work in (reader_of().trial(lock.acquire), streamed(reader_of(), lambda out: [lock.acquire()].clear())):
+        with pytest.raises(StuckError, match="the store was busy; try again"):
+            await work
+    with pytest.raises(StuckError):
+        await streamed(reader_of(), late)
+    assert len(caplog.records) == 5, "those of the trial; a stream is of its moment, and not another one's"
+    await until(no_child)
 
 
-def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
+async def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
     monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc, "_LOOK_S", 0.01)
-
-    async def test() -> None:
-        with pytest.raises(LimitExceededError, match="evaluation_ms_max"):
-            await Reader(QuerySettings(), LimitSettings(evaluation_ms_max=50)).trial(signal.pause)
-        await asyncio.gather(*(reader_of().trial(lambda: sum(range(2 * 10**6))) for _ in range(4)))
-        assert not caplog.records
-        await until(no_child)
-
-    go(test)
+    with pytest.raises(LimitExceededError, match="evaluation_ms_max"):
+        await Reader(QuerySettings(), LimitSettings(evaluation_ms_max=50)).trial(signal.pause)
+    await asyncio.gather(*(reader_of().trial(lambda: sum(range(2 * 10**6))) for _ in range(4)))
+    assert not caplog.records
+    await until(no_child)
 
 
 # --- a store on disk --------------------------------------------------------------------------------
 
 
-def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tmp_path: Path) -> None:
+async def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tmp_path: Path) -> None:
     """Each trial changes the dataset in its own memory, which must not reach the files that it shares."""
+    engine, reader = Engine(store_path=tmp_path), reader_of(tmp_path)
+    ended = threading.Event()
 
-    async def test() -> None:
-        engine, reader = Engine(store_path=tmp_path), reader_of(tmp_path)
-        ended = threading.Event()
+    def persist() -> None:
+        while not ended.wait(0.02):
+            engine.persist_native()
 
-        def persist() -> None:
-            while not ended.wait(0.02):
-                engine.persist_native()
-
-        thread = threading.Thread(target=persist)
-        thread.start()
-        try:
-            for number in range(25):
-                engine.update(f"INSERT DATA {{ <a:s{number}> <a:p> {number} }}")
-                query = asyncio.create_task(count(reader, engine))
-                await reader.trial(lambda: rehearsed(engine))
-                assert await query == number + 1
-        finally:
-            ended.set()
-            thread.join()
-        expected = sorted(engine.dump().splitlines())
-        engine.close()
-        with Engine(store_path=tmp_path) as again:
-            assert sorted(again.dump().splitlines()) == expected
-            assert len(expected) == 25
-
-    go(test)
+    thread = threading.Thread(target=persist)
+    thread.start()
+    try:
+        for number in range(25):
+            engine.update(f"INSERT DATA {{ <a:s{number}> <a:p> {number} }}")
+            query = asyncio.create_task(count(reader, engine))
+            await reader.trial(lambda: rehearsed(engine))
+            assert await query == number + 1
+    finally:
+        ended.set()
+        thread.join()
+    expected = sorted(engine.dump().splitlines())
+    engine.close()
+    with Engine(store_path=tmp_path) as again:
+        assert sorted(again.dump().splitlines()) == expected
+        assert len(expected) == 25
 
 
 def rehearsed(engine: Engine) -> None:
@@ -518,7 +456,7 @@ def rehearsed(engine: Engine) -> None:
     engine.flush()
 
 
-def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_path: Path) -> None:
+async def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_path: Path) -> None:
     def work(out: BinaryIO) -> None:
         try:
             (tmp_path / "new").touch()
@@ -529,29 +467,26 @@ def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_p
         out.write(b"x" * 100_000)
         signal.pause()
 
-    async def test() -> None:
-        engine = Engine(store_path=tmp_path / "store")
-        engine.update("INSERT DATA { <a:s> <a:p> 1 }")
-        engine.persist()
-        with sockets.socket():
-            reader = reader_of(tmp_path / "store")
-            assert await streamed(reader, work) == b"Too many open files"
-            running = reader.stream(ready_then_waiting)
-            chunks = running.chunks()
-            await anext(chunks)
-            [child] = forks()
-            names = open_files(child)
-            assert any(name.endswith(".sst") for name in names)
-            assert not [name for name in names if name.endswith((".log", "LOCK", "LOG")) or "MANIFEST" in name]
-            assert not [name for name in names if name.startswith("socket")]
-            running.abandon()
-            with pytest.raises(StoreError, match="broke off"):
-                while True:
-                    await anext(chunks)
-            await until(no_child)
-        engine.close()
-
-    go(test)
+    engine = Engine(store_path=tmp_path / "store")
+    engine.update("INSERT DATA { <a:s> <a:p> 1 }")
+    engine.persist()
+    with sockets.socket():
+        reader = reader_of(tmp_path / "store")
+        assert await streamed(reader, work) == b"Too many open files"
+        running = reader.stream(ready_then_waiting)
+        chunks = running.chunks()
+        await anext(chunks)
+        [child] = forks()
+        names = open_files(child)
+        assert any(name.endswith(".sst") for name in names)
+        assert not [name for name in names if name.endswith((".log", "LOCK", "LOG")) or "MANIFEST" in name]
+        assert not [name for name in names if name.startswith("socket")]
+        running.abandon()
+        with pytest.raises(StoreError, match="broke off"):
+            while True:
+                await anext(chunks)
+        await until(no_child)
+    engine.close()
 
 
 # --- in the middle of a step ------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http.calls import fields
 from tests.support.forks import forks
-from tests.support.running_gateway import TIMEOUT_S, go, http, query, rows, running_gateway, until, update
+from tests.support.running_gateway import TIMEOUT_S, http, query, rows, running_gateway, until, update
 
 INSERT = "INSERT DATA { <http://x> <http://p> 1 }"
 MANY = " ".join(f"<http://s{number}> <http://p> {number} ." for number in range(400))
@@ -76,51 +76,45 @@ STUCK = [
 """What is sent at once, and then every fifth of a second."""
 
 
-def test_a_client_that_does_not_get_on_is_disconnected_and_others_are_not(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}) as at:
+async def test_a_client_that_does_not_get_on_is_disconnected_and_others_are_not(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}) as at:
 
-            async def stuck(begin: bytes, trickle: bytes) -> float:
-                async with connected(at) as (reader, writer):
-                    begun = time.monotonic()
-                    writer.write(begin)
-                    assert await ended(reader, writer, trickle)
-                    return time.monotonic() - begun
+        async def stuck(begin: bytes, trickle: bytes) -> float:
+            async with connected(at) as (reader, writer):
+                begun = time.monotonic()
+                writer.write(begin)
+                assert await ended(reader, writer, trickle)
+                return time.monotonic() - begun
 
-            async def steady() -> None:
-                """As slow as they are, but alive: a body at 5 KiB a second for three times as long."""
-                async with connected(at) as (reader, writer):
-                    text = INSERT.ljust(15 * 1024).encode()
-                    lines = ("Content-Type: application/sparql-update", f"Content-Length: {len(text)}")
-                    writer.write(head("POST", "/update", *lines))
-                    for place in range(0, len(text), 1024):
-                        writer.write(text[place : place + 1024])
-                        await asyncio.sleep(0.2)  # its pace
-                    assert b" 200 " in await reader.readline()
+        async def steady() -> None:
+            """As slow as they are, but alive: a body at 5 KiB a second for three times as long."""
+            async with connected(at) as (reader, writer):
+                text = INSERT.ljust(15 * 1024).encode()
+                lines = ("Content-Type: application/sparql-update", f"Content-Length: {len(text)}")
+                writer.write(head("POST", "/update", *lines))
+                for place in range(0, len(text), 1024):
+                    writer.write(text[place : place + 1024])
+                    await asyncio.sleep(0.2)  # its pace
+                assert b" 200 " in await reader.readline()
 
-            took = await asyncio.gather(*(stuck(begin, trickle) for begin, trickle in STUCK), steady())
-            assert max(seconds for seconds in took if seconds is not None) < TIMEOUT_S / 2
-            assert len(await rows(at, "SELECT * { ?s ?p ?o }")) == 1
-
-    go(test)
+        took = await asyncio.gather(*(stuck(begin, trickle) for begin, trickle in STUCK), steady())
+        assert max(seconds for seconds in took if seconds is not None) < TIMEOUT_S / 2
+        assert len(await rows(at, "SELECT * { ?s ?p ?o }")) == 1
 
 
-def test_there_are_so_many_connections_and_not_more(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, http={"port": 0, "connections_max": 2}) as at:
-            async with connected(at) as (first, write), connected(at) as (second, write_too):
-                for reader, writer in ((first, write), (second, write_too)):
-                    writer.write(head("GET", "/ready"))
-                    assert b" 200 " in await reader.readline()
-                refused = await http(at.health)
-                assert (refused.status, refused.json["error"]) == (503, "too_many_connections")
+async def test_there_are_so_many_connections_and_not_more(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"port": 0, "connections_max": 2}) as at:
+        async with connected(at) as (first, write), connected(at) as (second, write_too):
+            for reader, writer in ((first, write), (second, write_too)):
+                writer.write(head("GET", "/ready"))
+                assert b" 200 " in await reader.readline()
+            refused = await http(at.health)
+            assert (refused.status, refused.json["error"]) == (503, "too_many_connections")
 
-            async def served() -> bool:
-                return (await http(at.health)).status == 200
+        async def served() -> bool:
+            return (await http(at.health)).status == 200
 
-            await until(served)
-
-    go(test)
+        await until(served)
 
 
 WRONG = [
@@ -135,127 +129,105 @@ WRONG = [
 ]
 
 
-def test_what_is_no_request_or_has_no_end_is_refused(tmp_path: Path) -> None:
+async def test_what_is_no_request_or_has_no_end_is_refused(tmp_path: Path) -> None:
     endless = head("POST", "/echo", "Transfer-Encoding: chunked") + b"1\r\nx\r\n0\r\n"
-
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            for data, status in WRONG:
-                async with connected(at) as (reader, writer):
-                    writer.write(data)
-                    answer = await reader.read()
-                    assert answer.startswith(b"HTTP/1.1 %d " % status), (data[:50], answer)
-                    assert b'"status_code":%d' % status in answer
-            for begin, more in (
-                (endless, b"X-Trailer: y\r\n" * 1000),
-                (head("POST", "/echo", "Transfer-Encoding: chunked") + b"1;", b"x" * 60_000),
-                (b"", head("GET", "/backup") * 100),
-            ):
-                async with connected(at) as (reader, writer):
-                    writer.write(begin)
-                    sent = 0
-                    with pytest.raises(ConnectionError):
-                        while sent < 100_000_000:
-                            writer.write(more)
-                            sent += len(more)
-                            await writer.drain()
-            assert (await http(at.health)).status == 200
-
-    go(test)
-
-
-def test_what_is_no_request_behind_a_request_leaves_its_answer_alone(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            request = head(
-                "POST", "/update", "Content-Type: application/sparql-update", f"Content-Length: {len(INSERT)}"
-            )
-            for garbage in (b"garbage\r\n\r\n", head("GET", "/" + "x" * 70_000), b"\0" * 70_000):
-                async with connected(at) as (reader, writer):
-                    writer.write(request + INSERT.encode() + garbage)
-                    answers = await reader.read(-1)
-                assert answers.startswith(b"HTTP/1.1 200 ")
-                assert answers.count(b"HTTP/1.1") == 1, answers
-
-    go(test)
-
-
-def test_a_body_that_cannot_be_read_is_answered_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            request = head("POST", "/update", "Content-Type: application/sparql-update", "Transfer-Encoding: chunked")
+    async with running_gateway(tmp_path) as at:
+        for data, status in WRONG:
             async with connected(at) as (reader, writer):
-                writer.write(request)
-                await asyncio.wait_for(writer.drain(), TIMEOUT_S)
-                writer.write(b"5\r\nCLEAR\r\nno size\r\n" + b"x" * 70_000)
+                writer.write(data)
+                answer = await reader.read()
+                assert answer.startswith(b"HTTP/1.1 %d " % status), (data[:50], answer)
+                assert b'"status_code":%d' % status in answer
+        for begin, more in (
+            (endless, b"X-Trailer: y\r\n" * 1000),
+            (head("POST", "/echo", "Transfer-Encoding: chunked") + b"1;", b"x" * 60_000),
+            (b"", head("GET", "/backup") * 100),
+        ):
+            async with connected(at) as (reader, writer):
+                writer.write(begin)
+                sent = 0
+                with pytest.raises(ConnectionError):
+                    while sent < 100_000_000:
+                        writer.write(more)
+                        sent += len(more)
+                        await writer.drain()
+        assert (await http(at.health)).status == 200
+
+
+async def test_what_is_no_request_behind_a_request_leaves_its_answer_alone(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        request = head("POST", "/update", "Content-Type: application/sparql-update", f"Content-Length: {len(INSERT)}")
+        for garbage in (b"garbage\r\n\r\n", head("GET", "/" + "x" * 70_000), b"\0" * 70_000):
+            async with connected(at) as (reader, writer):
+                writer.write(request + INSERT.encode() + garbage)
                 answers = await reader.read(-1)
-            assert answers.startswith(b"HTTP/1.1 400 ")
+            assert answers.startswith(b"HTTP/1.1 200 ")
             assert answers.count(b"HTTP/1.1") == 1, answers
 
-    go(test)
+
+async def test_a_body_that_cannot_be_read_is_answered_once(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        request = head("POST", "/update", "Content-Type: application/sparql-update", "Transfer-Encoding: chunked")
+        async with connected(at) as (reader, writer):
+            writer.write(request)
+            await asyncio.wait_for(writer.drain(), TIMEOUT_S)
+            writer.write(b"5\r\nCLEAR\r\nno size\r\n" + b"x" * 70_000)
+            answers = await reader.read(-1)
+        assert answers.startswith(b"HTTP/1.1 400 ")
+        assert answers.count(b"HTTP/1.1") == 1, answers
 
 
-def test_large_bodies_follow_each_other_on_one_connection(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at, connected(at) as (reader, writer):
-            for number in range(3):
-                text = f"INSERT DATA {{ <http://x> <http://p> {number} }}".ljust(3_000_000).encode()
-                lines = ("Content-Type: application/sparql-update", f"Content-Length: {len(text)}")
-                writer.write(head("POST", "/update", *lines) + text)
-                await writer.drain()
-                assert b" 200 " in await reader.readline()
-                await reader.readuntil(f'"sequence":{number + 1}}}'.encode())
-
-    go(test)
+async def test_large_bodies_follow_each_other_on_one_connection(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at, connected(at) as (reader, writer):
+        for number in range(3):
+            text = f"INSERT DATA {{ <http://x> <http://p> {number} }}".ljust(3_000_000).encode()
+            lines = ("Content-Type: application/sparql-update", f"Content-Length: {len(text)}")
+            writer.write(head("POST", "/update", *lines) + text)
+            await writer.drain()
+            assert b" 200 " in await reader.readline()
+            await reader.readuntil(f'"sequence":{number + 1}}}'.encode())
 
 
-def test_bodies_are_bounded_one_by_one_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_are_bounded_one_by_one_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lamplighter.gateway.gates.http.calls.REQUEST_BYTES_MAX", 1000)
     monkeypatch.setattr("lamplighter.gateway.gates.http.calls.BODIES_BYTES_MAX", 1500)
+    async with running_gateway(tmp_path) as at:
+        assert (await update(at, INSERT.ljust(1000))).status == 200
+        answer = await update(at, INSERT.ljust(1001))
+        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+        async with connected(at) as (reader, writer):
+            lines = ("Content-Type: application/sparql-update", "Content-Length: 1000", "Expect: 100-continue")
+            writer.write(head("POST", "/update", *lines))
+            assert b" 100 " in await reader.readline()
+            writer.write(INSERT.ljust(999).encode())
 
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            assert (await update(at, INSERT.ljust(1000))).status == 200
-            answer = await update(at, INSERT.ljust(1001))
-            assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
-            async with connected(at) as (reader, writer):
-                lines = ("Content-Type: application/sparql-update", "Content-Length: 1000", "Expect: 100-continue")
-                writer.write(head("POST", "/update", *lines))
-                assert b" 100 " in await reader.readline()
-                writer.write(INSERT.ljust(999).encode())
+            async def full() -> bool:
+                refused = await update(at, INSERT.ljust(600))
+                return (refused.status, refused.headers.get("retry-after")) == (429, "1")
 
-                async def full() -> bool:
-                    refused = await update(at, INSERT.ljust(600))
-                    return (refused.status, refused.headers.get("retry-after")) == (429, "1")
-
-                await until(full)
-                assert (await update(at, INSERT)).status == 200
-                writer.write(b" ")
-                await reader.readline()
-                assert b" 200 " in await reader.readline()
-            assert (await update(at, INSERT.ljust(600))).status == 200
-
-    go(test)
+            await until(full)
+            assert (await update(at, INSERT)).status == 200
+            writer.write(b" ")
+            await reader.readline()
+            assert b" 200 " in await reader.readline()
+        assert (await update(at, INSERT.ljust(600))).status == 200
 
 
-def test_a_product_of_three_is_killed_at_its_limit_while_updates_go_on(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"time_ms_max": 1500}) as at:
-            assert (await update(at, f"INSERT DATA {{ {MANY} }}")).status == 200
-            begun = time.monotonic()
-            product = asyncio.create_task(query(at, PRODUCT))
-            beside: list[float] = []
-            while not product.done():
-                beside.append(await _timed(at, len(beside)))
-            took = time.monotonic() - begun
-            answer = await product
-            assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
-            assert 1.4 < took < TIMEOUT_S / 2
-            # One that waited for the product would be the only one; how fast they are is the machine's business.
-            assert len(beside) >= 10
-            assert median(beside) < 0.5
-
-    go(test)
+async def test_a_product_of_three_is_killed_at_its_limit_while_updates_go_on(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"time_ms_max": 1500}) as at:
+        assert (await update(at, f"INSERT DATA {{ {MANY} }}")).status == 200
+        begun = time.monotonic()
+        product = asyncio.create_task(query(at, PRODUCT))
+        beside: list[float] = []
+        while not product.done():
+            beside.append(await _timed(at, len(beside)))
+        took = time.monotonic() - begun
+        answer = await product
+        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+        assert 1.4 < took < TIMEOUT_S / 2
+        # One that waited for the product would be the only one; how fast they are is the machine's business.
+        assert len(beside) >= 10
+        assert median(beside) < 0.5
 
 
 async def _timed(at: Addresses, number: int) -> float:
@@ -264,52 +236,45 @@ async def _timed(at: Addresses, number: int) -> float:
     return time.monotonic() - begun
 
 
-def test_a_client_that_does_not_read_costs_no_memory_and_is_dropped(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_costs_no_memory_and_is_dropped(tmp_path: Path) -> None:
     product = "SELECT ?a ?b ?c ?d { ?a ?x ?b . ?c ?y ?d }"  # 160,000 rows, 40 MB
+    async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}, query={"time_ms_max": 60_000}) as at:
+        await update(at, f"INSERT DATA {{ {MANY} }}")
+        await query(at, "ASK {}")
+        before = resident_bytes()
+        async with connected(at, limit=1000) as (reader, writer):
+            writer.write(head("GET", f"/query?query={quote(product)}"))
+            assert b" 200 " in await reader.readline()
+            most = 0
 
-    async def test() -> None:
-        async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}, query={"time_ms_max": 60_000}) as at:
-            await update(at, f"INSERT DATA {{ {MANY} }}")
-            await query(at, "ASK {}")
-            before = resident_bytes()
-            async with connected(at, limit=1000) as (reader, writer):
-                writer.write(head("GET", f"/query?query={quote(product)}"))
-                assert b" 200 " in await reader.readline()
-                most = 0
+            async def gone() -> bool:
+                nonlocal most
+                most = max(most, resident_bytes() - before)
+                return not forks()
 
-                async def gone() -> bool:
-                    nonlocal most
-                    most = max(most, resident_bytes() - before)
-                    return not forks()
-
-                await until(gone, "the end of the reader")
-                assert most < 8_000_000
-                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                    await reader.readexactly(40_000_000)
-            answer = await query(at, product)
-            assert len(answer.json["results"]["bindings"]) == 160_000
-
-    go(test)
+            await until(gone, "the end of the reader")
+            assert most < 8_000_000
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(40_000_000)
+        answer = await query(at, product)
+        assert len(answer.json["results"]["bindings"]) == 160_000
 
 
-def test_a_query_ends_when_its_client_goes_away(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path, query={"concurrent_max": 1}) as at:
-            await update(at, f"INSERT DATA {{ {MANY} }}")
-            async with connected(at) as (_, writer):
-                writer.write(head("GET", f"/query?query={quote(PRODUCT)}"))
+async def test_a_query_ends_when_its_client_goes_away(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"concurrent_max": 1}) as at:
+        await update(at, f"INSERT DATA {{ {MANY} }}")
+        async with connected(at) as (_, writer):
+            writer.write(head("GET", f"/query?query={quote(PRODUCT)}"))
 
-                async def full() -> bool:
-                    return (await query(at, "ASK {}")).status == 429
+            async def full() -> bool:
+                return (await query(at, "ASK {}")).status == 429
 
-                await until(full)
+            await until(full)
 
-            async def free() -> bool:
-                return (await query(at, "ASK {}")).status == 200
+        async def free() -> bool:
+            return (await query(at, "ASK {}")).status == 200
 
-            await until(free)
-
-    go(test)
+        await until(free)
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20)), max_size=5), st.integers(3, 9))
