@@ -208,7 +208,7 @@ class _Scene:
         left = now()
         self._left[post] = left
         self._sensors.presence(post, False)
-        self._story.tell("sensor", f"post {post}: no presence", f"off in {OFF_AFTER_S} s, if still so")
+        self._story.tell("sensor", f"post {post}: no presence", f"lamp off in {OFF_AFTER_S} s")
         check = asyncio.create_task(self._tell_if_kept_on(post, left))
         self._checks.add(check)
         check.add_done_callback(self._checks.discard)
@@ -219,7 +219,7 @@ class _Scene:
         if self._came.get(post, 0) > left > self._put_out.get(post, 0):
             self._story.kept_on += 1
             came_back = self._came[post] - left
-            self._story.tell("timer", f"lamp {post} stays on", f"back after {came_back:.1f} s")
+            self._story.tell("timer", f"lamp {post} stays on", f"presence after {came_back:.1f} s")
 
     async def watch(self, client: EngineClient) -> None:
         """Reports acknowledgements of lamps: the actuations that the CoAP adapter writes."""
@@ -240,4 +240,4 @@ class _Scene:
             self._put_out[number] = when
             seconds = when - self._left[number]
             self._story.put_out_s.append(seconds)
-            self._story.tell("lamp off", f"lamp {number} is OFF", f"{seconds:.3f} s after the last")
+            self._story.tell("lamp off", f"lamp {number} is OFF", f"{seconds:.3f} s after presence")
