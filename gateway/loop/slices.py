@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
+from types import FrameType
 from typing import TypeVar
 
 from lamplighter.engine import slices
@@ -33,6 +34,7 @@ SLICE_S = 0.02
 """How long the loop is held at a time, but for what cannot be interrupted."""
 LATE_S = 0.05
 """How much longer a slice takes before it is looked up where it stopped."""
+_NAMED_MAX = 6
 LONG_S = 0.1
 """A longer work makes so much that the garbage collector is not to look at it."""
 _YOUNG = 1
@@ -42,8 +44,13 @@ _Outcome = TypeVar("_Outcome")
 
 
 def _caller() -> str:
-    """Names who called for a pause: the innermost functions first."""
-    return "slice until " + " < ".join(frame.name for frame in reversed(traceback.extract_stack(limit=8)[:-2]))
+    """Names the functions that called for a pause, the innermost first."""
+    names: list[str] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and len(names) < _NAMED_MAX:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return "slice until " + " < ".join(names)
 
 
 class LongError(BaseException):

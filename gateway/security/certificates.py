@@ -77,12 +77,6 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
     return Identity(_context(folder / DEVICE), public, fingerprint(authority.certificate), tuple(map(_text, wanted)))
 
 
-def own_authority(folder: Path) -> bytes | None:
-    """The authority's certificate in PEM, if there is one. Raises ConfigurationError."""
-    pair = _read(folder / AUTHORITY)
-    return None if pair is None else pair.certificate.public_bytes(serialization.Encoding.PEM)
-
-
 def check_names(names: Sequence[str]) -> None:
     """Raises ConfigurationError for a name in the settings that no certificate can have."""
     for name in names:
