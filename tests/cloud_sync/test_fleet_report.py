@@ -6,10 +6,6 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
-
-pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra [cloud]")
-pytest.importorskip("jinja2", reason="jinja2 is not installed; it is in the extra [cloud]")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

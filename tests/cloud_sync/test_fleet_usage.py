@@ -1,6 +1,7 @@
 """What the fleet's commands say when something that they need is not there: one line that names the cure."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lamplighter.cloud_sync.fleet.session import session
 from lamplighter.engine.errors import ConfigurationError
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.small_lake import write_segment
+from tests.support.components import require_module
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -46,7 +48,7 @@ def test_a_lake_that_is_a_file_is_said(tmp_path: Path, capsys: pytest.CaptureFix
 def test_java_that_is_not_there_is_said(
     landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyspark")
+    require_module("pyspark")
     monkeypatch.setenv("JAVA_HOME", str(landed / "nowhere"))
     assert main(["ingest", str(landed)]) == 2
     assert "nowhere/bin/java: No such file or directory; Spark needs Java 17 or newer: apt install" in said(capsys)
@@ -63,7 +65,7 @@ def test_java_that_is_not_there_is_said(
 def test_a_java_that_is_too_old_is_said(
     landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, version: str, expected: str
 ) -> None:
-    pytest.importorskip("pyspark")
+    require_module("pyspark")
     java = landed / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
@@ -108,7 +110,7 @@ def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
 def test_what_spark_says_is_told_without_its_stack(
     landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = pytest.importorskip("pyspark.errors")
+    errors = import_module("pyspark.errors")
 
     def failing(*arguments: object) -> None:
         raise errors.PySparkRuntimeError("no room is left\n\tat org.apache.Spark\n\tat java.lang.Thread")
@@ -123,8 +125,8 @@ def test_what_spark_says_is_told_without_its_stack(
 
 
 def test_a_master_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    sql = pytest.importorskip("pyspark.sql")
-    errors = pytest.importorskip("pyspark.errors")
+    sql = import_module("pyspark.sql")
+    errors = import_module("pyspark.errors")
 
     def failing(builder: object) -> None:
         raise errors.PySparkRuntimeError("Could not parse Master URL: 'moon'")
