@@ -1,5 +1,6 @@
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.lutt import Lutt
+from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Quad
 from tests.support.footprints import footprint
 
@@ -41,3 +42,19 @@ def test_removed_owner_is_gone() -> None:
     table = lutt(one="{ ?s <a:p> ?o }", two="{ ?s <a:p> ?o }")
     table.remove("one", footprint("SELECT * WHERE { ?s <a:p> ?o }"))
     assert touched(table, Quad("<a:1>", "<a:p>", "<a:o>")) == ["two"]
+
+
+def test_a_large_delta_is_looked_up_with_pauses() -> None:
+    class Counted(Slices):
+        pauses = 0
+
+        def pause(self) -> None:
+            self.pauses += 1
+
+    table, slices = lutt(coarse="{ ?s <a:p> ?o }"), Counted()
+    few = tuple(Quad(f"<a:{number}>", "<a:p>", "<a:o>") for number in range(LONG))
+    assert table.touched(QuadDelta(added=few), slices) == ["coarse"]
+    assert slices.pauses == 0
+    many = (*few, Quad("<a:s>", "<a:p>", "<a:o>"))
+    assert table.touched(QuadDelta(added=many), slices) == ["coarse"]
+    assert slices.pauses > 1

@@ -34,6 +34,7 @@ from lamplighter.engine.protocol import (
     error_members,
     error_message,
     graph_names,
+    is_long,
     notification_message,
     refusal_message,
     requests,
@@ -42,6 +43,7 @@ from lamplighter.engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Bag
 
 
@@ -306,3 +308,14 @@ def test_cause_is_the_clients_but_no_kind_of_the_gateways() -> None:
         error = one({"update": {"sparql": "U", "alias": "a", "cause": {"kind": kind, "id": "x"}}})
         assert isinstance(error, MalformedRequestError), kind
         assert error.alias == "a"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "characters", "long"),
+    [(1, 1, 1_000_000, False), (LONG, 1, 1, False), (LONG + 1, 1, 1, True), (LONG, 2, 1, True), (60, 1, 10_000, True)],
+)
+def test_a_result_is_long_by_its_values_or_by_their_length(
+    rows: int, columns: int, characters: int, long: bool
+) -> None:
+    row = (f'"{"x" * characters}"',) * columns
+    assert is_long(Bag([f"v{number}" for number in range(columns)], [row] * rows)) is long

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import logging
 import math
+from functools import partial
 
 import pytest
 
-from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
+from lamplighter.gateway.monitoring import timings
+from lamplighter.gateway.monitoring.timings import BOUNDS_S, Holds, Timing
 
 
 def test_nothing_measured_is_no_number() -> None:
@@ -29,3 +32,28 @@ def test_a_bucket_holds_what_is_not_over_its_bound(seconds: float, bound: float)
 
 def test_bounds_rise() -> None:
     assert list(BOUNDS_S) == sorted(set(BOUNDS_S))
+
+
+def test_the_work_that_held_the_loop_longest_is_named_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Holds()
+    assert held.members()["processor_max_work"] is None
+    now = 0.0
+    monkeypatch.setattr(timings, "thread_time", lambda: now)
+    monkeypatch.setattr(timings, "process_time", lambda: now)
+    with caplog.at_level(logging.WARNING, timings.__name__):
+        begun = held.now()
+        now += 0.1
+        held.ended(begun, partial(partial(math.isqrt), 4))
+        assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (100.0, "isqrt")
+        assert caplog.messages == []
+        waiting = held.now_waiting()
+        now += 0.3
+        held.waited(waiting, "a slice")
+        begun = held.now()
+        now += 0.26
+        held.ended(begun, "not the longest")
+    assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (300.0, "a slice")
+    [message] = caplog.messages
+    assert message.startswith("loop held") and "a slice" in message
