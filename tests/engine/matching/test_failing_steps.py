@@ -20,6 +20,7 @@ from lamplighter.engine.sparql.clock_function import CLOCK
 from lamplighter.engine.store.audit import Auditor
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Bag
+from tests.support.garbage import no_garbage_collection
 from tests.support.oracle import Oracle, Row, parsed_dump, respelled, respelled_rows
 
 START = """
@@ -148,7 +149,10 @@ def plainly(commit: Callable[[], Commit]) -> Commit:
 
 
 class Interrupted:
-    """Raises an error at the n-th call, of Python or of C, that happens while something is run."""
+    """Raises an error at the n-th call, of Python or of C, that happens while something is run.
+
+    No garbage is collected meanwhile: the finalizers of what other tests left would be calls as well.
+    """
 
     def __init__(self, call: int, error: type[Exception]) -> None:
         self._left = call
@@ -156,11 +160,12 @@ class Interrupted:
         self.place = ""
 
     def __call__(self, commit: Callable[[], Commit]) -> Commit:
-        sys.setprofile(self._called)
-        try:
-            return commit()
-        finally:
-            sys.setprofile(None)
+        with no_garbage_collection():
+            sys.setprofile(self._called)
+            try:
+                return commit()
+            finally:
+                sys.setprofile(None)
 
     @property
     def raised(self) -> bool:

@@ -26,6 +26,7 @@ from lamplighter.gateway.state.applications import Trigger
 from lamplighter.gateway.state.resumption import Attached
 from lamplighter.gateway.workers.trials import Trial
 from tests.gateway.state.test_applications import copier
+from tests.support.garbage import no_garbage_collection
 from tests.support.gateway_parts import (
     FakeClock,
     dump,
@@ -279,7 +280,10 @@ async def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_
 
 
 class _Watched:
-    """A coroutine whose calls are told to a profile function, and not what other tasks do while it waits."""
+    """A coroutine whose calls are told to a profile function, and not what other tasks do while it waits.
+
+    No garbage is collected during its steps: the finalizers of what other tests left would be calls as well.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], called: Callable[[FrameType, str, Any], None]) -> None:
         self._coroutine = coroutine
@@ -288,13 +292,14 @@ class _Watched:
     def __await__(self) -> Generator[Any, Any, None]:
         resume = partial(self._coroutine.send, None)
         while True:
-            sys.setprofile(self._called)
-            try:
-                waited = resume()
-            except StopIteration:
-                return
-            finally:
-                sys.setprofile(None)
+            with no_garbage_collection():
+                sys.setprofile(self._called)
+                try:
+                    waited = resume()
+                except StopIteration:
+                    return
+                finally:
+                    sys.setprofile(None)
             try:
                 yield waited
                 resume = partial(self._coroutine.send, None)
