@@ -7,12 +7,13 @@ next start recovers from the log.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Record
-from lamplighter.engine.core import Commit, Ended
+from lamplighter.engine.core import Commit, Ended, Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import RequestError, StoreError
 from lamplighter.engine.log_events import EventLogger
@@ -23,7 +24,7 @@ from lamplighter.gateway.clock import Clock, moment
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.current import AccessOf
-from lamplighter.gateway.loop.dataset import Dataset
+from lamplighter.gateway.loop.dataset import StepTime
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, not_registered
 from lamplighter.gateway.loop.journal import Journal
@@ -35,6 +36,7 @@ from lamplighter.gateway.monitoring.timings import Timings
 logger = EventLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Commits:
     """Changes the dataset.
 
@@ -42,32 +44,19 @@ class Commits:
     whose text is not made yet.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        journal: Journal,
-        evaluations: Evaluations,
-        aggregators: Aggregators,
-        subscribers: Subscribers,
-        slices: Slices,
-        clock: Clock,
-        timings: Timings,
-        counters: Counters,
-        access_of: AccessOf,
-    ) -> None:
-        self._engine = dataset.engine
-        self._time = dataset.time
-        self._journal = journal
-        self._evaluations = evaluations
-        self._aggregators = aggregators
-        self._subscribers = subscribers
-        self._slices = slices
-        self._clock = clock
-        self._timings = timings
-        self._counters = counters
-        self._access_of = access_of
-        self.unwritten: list[Results] = []
-        self.since: list[QuadDelta] | None = None
+    _engine: Engine
+    _time: StepTime
+    _journal: Journal
+    _evaluations: Evaluations
+    _aggregators: Aggregators
+    _subscribers: Subscribers
+    _slices: Slices
+    _clock: Clock
+    _timings: Timings
+    _counters: Counters
+    _access_of: AccessOf
+    unwritten: list[Results] = field(default_factory=list, init=False)
+    since: list[QuadDelta] | None = field(default=None, init=False)
 
     def access(self, client: str | None) -> Access | None:
         """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Missed, Timer
@@ -16,26 +17,24 @@ from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.monitoring.figures import Counters
-from lamplighter.gateway.state.delayed import Pending, Scheduler, at_moment, delay_us, text_bytes
+from lamplighter.gateway.state.delayed import DelayedUpdates, Pending, Scheduler, at_moment, delay_us, text_bytes
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.request_ids import Accepted
 
 logger = EventLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Delays:
     """Writes the records of timers. After it has, the scheduler looks at what is due next."""
 
-    def __init__(
-        self, journal: Journal, scheduler: Scheduler, queue: Queue, current: Current, clock: Clock, counters: Counters
-    ) -> None:
-        self._journal = journal
-        self._delayed = journal.knowledge.delayed
-        self._scheduler = scheduler
-        self._queue = queue
-        self._current = current
-        self._clock = clock
-        self._counters = counters
+    _journal: Journal
+    _delayed: DelayedUpdates
+    _scheduler: Scheduler
+    _queue: Queue
+    _current: Current
+    _clock: Clock
+    _counters: Counters
 
     def add(
         self,

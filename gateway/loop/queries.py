@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, UnknownGraphError
@@ -20,26 +20,17 @@ from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Queries:
     """The steps of these requests. Nothing is changed by them."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        reader: Reader,
-        queue: Queue,
-        current: Current,
-        clock: Clock,
-        timings: Timings,
-        counters: Counters,
-    ) -> None:
-        self._engine = engine
-        self._reader = reader
-        self._queue = queue
-        self._current = current
-        self._clock = clock
-        self._timings = timings
-        self._counters = counters
+    _engine: Engine
+    _reader: Reader
+    _queue: Queue
+    _current: Current
+    _clock: Clock
+    _timings: Timings
+    _counters: Counters
 
     def outline(self, sparql: str) -> QueryOutline:
         """What the tokens of a client's query tell (`query_outline`), which are read in the loop.

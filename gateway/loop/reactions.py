@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass, field
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.delta import QuadDelta
@@ -35,30 +36,20 @@ logger = EventLogger(__name__)
 _REACT_AGAIN_S = 1.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Reactions:
     """Records what is owed: reactions first, then what may follow them."""
 
-    def __init__(
-        self,
-        aggregators: Aggregators,
-        commits: Commits,
-        delays: Delays,
-        subscribers: Subscribers,
-        removals: Removals,
-        queue: Queue,
-        log: LogWriter,
-        counters: Counters,
-    ) -> None:
-        self._aggregators = aggregators
-        self._commits = commits
-        self._delays = delays
-        self._subscribers = subscribers
-        self._removals = removals
-        self._queue = queue
-        self._log = log
-        self._counters = counters
-        self._in_a_row: Counter[str] = Counter()  # by application, since the last request
-        self._retrying = False
+    _aggregators: Aggregators
+    _commits: Commits
+    _delays: Delays
+    _subscribers: Subscribers
+    _removals: Removals
+    _queue: Queue
+    _log: LogWriter
+    _counters: Counters
+    _in_a_row: Counter[str] = field(default_factory=Counter, init=False)  # by application, since the last request
+    _retrying: bool = field(default=False, init=False)
 
     def settle(self) -> None:
         """Records all that is owed, in order. Raises ChangeLogError; the rest is owed still."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
@@ -43,33 +44,21 @@ def _is_of_the_disk(error: BaseException) -> bool:
     return False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Recovering:
     """One start.
 
-    problem: is told what is to be said in the gateway's health; doubt: what tries before have taught.
+    _problem: is told what is to be said in the gateway's health; _doubt: what tries before have taught.
     """
 
-    def __init__(
-        self,
-        log: LogWriter,
-        dataset: Dataset,
-        knowledge: Knowledge,
-        resuming: Resuming[Sink],
-        aggregators: Aggregators,
-        commits: Commits,
-        problem: Callable[[str], None],
-        doubt: Doubt,
-    ) -> None:
-        self._doubt = doubt
-        self._log = log
-        self._dataset = dataset
-        self._base = dataset.base
-        self._engine = dataset.engine
-        self._knowledge = knowledge
-        self._resuming = resuming
-        self._aggregators = aggregators
-        self._commits = commits
-        self._problem = problem
+    _log: LogWriter
+    _dataset: Dataset
+    _knowledge: Knowledge
+    _resuming: Resuming[Sink]
+    _aggregators: Aggregators
+    _commits: Commits
+    _problem: Callable[[str], None]
+    _doubt: Doubt
 
     def run(
         self, applications: Sequence[Application], clock: Clock, progress: Callable[[int], None], *, strict: bool
@@ -91,7 +80,7 @@ class Recovering:
             last.append(record)
 
         self._restore_snapshot()
-        recovery = self._log.replay(take, *self._base.place, strict=strict, unfollowable=self._doubt.record)
+        recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._doubt.record)
         if recovery.set_aside:
             self._problem(
                 f"the change log was damaged: {recovery.reason}; what was not taken over is in {recovery.set_aside}"
@@ -115,7 +104,7 @@ class Recovering:
 
     def _restore_snapshot(self) -> None:
         """Starts from the newest snapshot that is whole."""
-        base = self._base
+        base = self._dataset.base
         for error in base.errors:
             self._problem(f"snapshot {error}")
             logger.error("snapshot damaged", reason=error)
@@ -123,10 +112,10 @@ class Recovering:
                 self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
         with self._applying(base.place, snapshot=True):
             if self._dataset.way_back is not None:
-                self._engine.converge(self._dataset.way_back, base.place[1])
+                self._dataset.engine.converge(self._dataset.way_back, base.place[1])
                 self._dataset.way_back = None
             elif base.snapshot is not None:
-                self._engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
+                self._dataset.engine.restore(read_snapshot(base.snapshot.path)[1], base.graphs, base.place[1])
             if base.head is not None:
                 self._knowledge.restore(base.head)
 
@@ -156,7 +145,7 @@ class Recovering:
 
     def _flush(self) -> None:
         try:
-            self._engine.flush()
+            self._dataset.engine.flush()
         except StoreError as error:
             if not _is_of_the_disk(error):
                 raise

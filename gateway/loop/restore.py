@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -38,32 +39,20 @@ from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 logger = EventLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Restore:
     """The steps of snapshots and restores; for the log keeper, and for operators."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        reader: Reader,
-        journal: Journal,
-        commits: Commits,
-        reactions: Reactions,
-        delays: Delays,
-        queue: Queue,
-        slices: Slices,
-        current: Current,
-        clock: Clock,
-    ) -> None:
-        self._engine = engine
-        self._reader = reader
-        self._journal = journal
-        self._commits = commits
-        self._reactions = reactions
-        self._delays = delays
-        self._queue = queue
-        self._slices = slices
-        self._current = current
-        self._clock = clock
+    _engine: Engine
+    _reader: Reader
+    _journal: Journal
+    _commits: Commits
+    _reactions: Reactions
+    _delays: Delays
+    _queue: Queue
+    _slices: Slices
+    _current: Current
+    _clock: Clock
 
     @property
     def quad_count(self) -> int:

@@ -116,7 +116,7 @@ class Runner:
         self._delayed = self._knowledge.delayed
         journal = Journal(log, self._knowledge)
         self._scheduler = Scheduler(self._delayed, clock)
-        delays = Delays(journal, self._scheduler, queue, current, clock, self.counters)
+        delays = Delays(journal, self._delayed, self._scheduler, queue, current, clock, self.counters)
         self._aggregators = Aggregators(engine, current, self.health)
         self._subscribers = Subscribers(
             engine,
@@ -132,7 +132,8 @@ class Runner:
             access_of,
         )
         self._commits = commits = Commits(
-            self._dataset,
+            engine,
+            self._dataset.time,
             journal,
             self._evaluations,
             self._aggregators,

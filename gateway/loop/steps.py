@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -28,31 +29,23 @@ from lamplighter.gateway.workers.ad_hoc import Answer
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, repr=False)
 class Steps:
-    """Runs the steps of a group, one at a time. held: is told how long the loop was held."""
+    """Runs the steps of a group, one at a time. _held_by: is told how long the loop was held."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        log: LogWriter,
-        commits: Commits,
-        reactions: Reactions,
-        evaluations: Evaluations,
-        slices: Slices,
-        upkeep: Upkeep,
-        held: Holds,
-        counters: Counters,
-    ) -> None:
-        self._queue = queue
-        self._log = log
-        self._commits = commits
-        self._reactions = reactions
-        self._evaluations = evaluations
-        self._slices = slices
-        self._upkeep = upkeep
-        self._held_by = held
-        self._counters = counters
-        self._held_since = held.now()
+    _queue: Queue
+    _log: LogWriter
+    _commits: Commits
+    _reactions: Reactions
+    _evaluations: Evaluations
+    _slices: Slices
+    _upkeep: Upkeep
+    _held_by: Holds
+    _counters: Counters
+    _held_since: tuple[float, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._held_since = self._held_by.now()
 
     async def run(self, entries: Sequence[Entry], tasks: asyncio.TaskGroup) -> None:
         """Runs the steps of a group whose turn it is. tasks: where trials run.

@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from time import thread_time
@@ -45,6 +45,7 @@ from lamplighter.gateway.state.resumption import (
     SPUID,
     Attached,
     Reset,
+    ResumableSubscriptions,
     check_repeatable,
     digits,
 )
@@ -137,42 +138,33 @@ def _undelivered(error: Exception) -> StoreError:
     return StoreError(f"the subscription was ended, for a result could not be delivered: {error!r}; subscribe again")
 
 
+@dataclass(eq=False, repr=False)
 class Subscribers:
     """Those of one gateway, by spuid. An application's subscriptions are not among them."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        journal: Journal,
-        clock: Clock,
-        trials: Trials,
-        resuming: Resuming[Sink],
-        counters: Counters,
-        peaks: Peaks,
-        queue: Queue,
-        slices: Slices,
-        current: Current,
-        access_of: AccessOf,
-    ) -> None:
-        self._slices = slices
-        self._engine = engine
-        self._journal = journal
-        self._clock = clock
-        self._trials = trials
-        self._counters = counters
-        self._peaks = peaks
-        self._queue = queue
-        self._current = current
-        self._access_of = access_of
-        self.sinks: dict[str, Sink] = {}
-        """Of the plain ones, by spuid."""
-        self._owners: dict[str, tuple[str, Graphs]] = {}  # of the same, where clients have names: what it sees
-        self._usage = Usage()  # of the same, by client
-        self._resuming = resuming
-        self.resumables = resuming.resumables
-        self._given_up: deque[str] = deque()  # resumable ones whose end is not recorded yet
-        self.evaluated_s = 0.0
-        """Processor time that the last first result took."""
+    _engine: Engine
+    _journal: Journal
+    _clock: Clock
+    _trials: Trials
+    _resuming: Resuming[Sink]
+    _counters: Counters
+    _peaks: Peaks
+    _queue: Queue
+    _slices: Slices
+    _current: Current
+    _access_of: AccessOf
+    sinks: dict[str, Sink] = field(default_factory=dict, init=False)
+    """Of the plain ones, by spuid."""
+    # Of the same, where clients have names: who owns it and what it sees.
+    _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
+    _usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
+    resumables: ResumableSubscriptions[Sink] = field(init=False)
+    _given_up: deque[str] = field(default_factory=deque, init=False)  # resumable ones whose end is not recorded yet
+    evaluated_s: float = field(default=0.0, init=False)
+    """Processor time that the last first result took."""
+
+    def __post_init__(self) -> None:
+        self.resumables = self._resuming.resumables
 
     def __len__(self) -> int:
         return len(self.sinks) + len(self.resumables)

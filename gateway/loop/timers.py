@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 
 from lamplighter.engine.change_log import Cause
@@ -22,29 +23,19 @@ logger = EventLogger(__name__)
 _FAILED = "delayed update failed"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Timers:
     """Executes what is due, and tells the log of the clocks. The scheduler calls `fire` and `note`."""
 
-    def __init__(
-        self,
-        delays: Delays,
-        delayed: DelayedUpdates,
-        commits: Commits,
-        reactions: Reactions,
-        trials: Trials,
-        large_updates: LargeUpdates,
-        queue: Queue,
-        counters: Counters,
-    ) -> None:
-        self._delays = delays
-        self._delayed = delayed
-        self._commits = commits
-        self._reactions = reactions
-        self._trials = trials
-        self._large_updates = large_updates
-        self._queue = queue
-        self._counters = counters
-        self._lane = Lane()
+    _delays: Delays
+    _delayed: DelayedUpdates
+    _commits: Commits
+    _reactions: Reactions
+    _trials: Trials
+    _large_updates: LargeUpdates
+    _queue: Queue
+    _counters: Counters
+    _lane: Lane = field(default_factory=Lane, init=False)
 
     async def fire(self, name: str) -> None:
         """Executes a delayed update. Returns when that is durable."""
