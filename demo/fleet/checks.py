@@ -23,7 +23,7 @@ _LAST_RECORD_S = 60.0
 """Tolerance for a lamp that is on at the end: the tables end with the last record, and records come once a minute."""
 _COMMIT_MS = 5.0
 _SURE = timedelta(hours=6)
-"""A silence after which a sensor must be found dead. Sensors are read at least every half hour."""
+"""A silence after which a sensor must be found dead. After its first reading, a sensor sends every half hour."""
 _STATES = 4
 
 
@@ -73,6 +73,32 @@ def gaps(truths: Iterable[Truth], reported: Iterable[Gap]) -> Check:
         expected += [one for one in missing(truth) if one[3] != ends[one[1]]]
     found = [(gap.gw, gap.epoch, gap.first, gap.last) for gap in reported if not gap.said]
     return same("gaps that the collector reports", expected, found)
+
+
+def silent_sensors(truths: Mapping[str, Truth], end: str, states: Mapping[tuple[str, str], str]) -> Check:
+    """Sensors that have been dead for long must be found, and those that never sent; no others but the silent ones.
+
+    end: time of the last record; states: of the job, by gateway and stream; other gateways than those of truths are
+    ignored. A sensor is silent at the end if it has died, or if a period without readings lasts until then.
+    """
+    long_ago, silent, unheard = set(), set(), set()
+    for gw, truth in truths.items():
+        for name, stream in truth.streams.items():
+            if not stream.readings:
+                unheard.add((gw, name))
+            if stream.dead_since is not None:
+                silent.add((gw, name))
+                if datetime.fromisoformat(end) - datetime.fromisoformat(stream.dead_since) > _SURE:
+                    long_ago.add((gw, name))
+            if stream.silent is not None and stream.silent[0] <= end < stream.silent[1]:
+                silent.add((gw, name))
+    expected = long_ago | unheard
+    found = {one for one in states if one[0] in truths}
+    never = {one for one in found if states[one] == "never"}
+    alive = len(found - silent - unheard)
+    text = f"{len(found & expected):,}, {len((found & silent) - expected):,} silent lately, {alive:,} alive"
+    ok = expected <= found <= expected | silent and never == unheard
+    return Check("sensors dead for long, or never heard", f"{len(expected):,}", text, ok)
 
 
 class Checks:
@@ -188,20 +214,9 @@ class Checks:
         return Check("anomalies that were made", f"{len(expected):,}", text, not lacking)
 
     def _dead(self) -> Check:
-        """Sensors that have been dead for long enough must be found, and no living ones."""
-        end = max(state.ts for truth in self._truths.values() for state in truth.states)
-        broken, long_ago = set(), set()
-        for gw, truth in self._truths.items():
-            for name, stream in truth.streams.items():
-                if stream.dead_since is not None:
-                    broken.add((gw, name))
-                    if datetime.fromisoformat(end) - datetime.fromisoformat(stream.dead_since) > _SURE:
-                        long_ago.add((gw, name))
         rows = self._results["dead_sensors"].collect()
-        found = {(row["gw"], row["stream"]) for row in rows if row["gw"] in self._whole}
-        whole = {one for one in long_ago if one[0] in self._whole}
-        text = f"{len(found & whole):,}, {len((found & broken) - whole):,} more lately, {len(found - broken):,} alive"
-        return Check("sensors dead for long", f"{len(whole):,}", text, whole <= found <= broken)
+        end = max(state.ts for truth in self._truths.values() for state in truth.states)
+        return silent_sensors(self._whole, end, {(row["gw"], row["stream"]): row["state"] for row in rows})
 
     def _lamps(self) -> Check:
         from pyspark.sql import functions as F

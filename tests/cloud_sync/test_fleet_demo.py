@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.fleet import line_fit
 from lamplighter.cloud_sync.fleet.collection.missing import Gap
-from lamplighter.demo.fleet.checks import Check, gaps, missing, same, table
-from lamplighter.demo.fleet.truth import SegmentTruth, Truth
+from lamplighter.demo.fleet.checks import Check, gaps, missing, same, silent_sensors, table
+from lamplighter.demo.fleet.truth import SegmentTruth, StreamTruth, Truth
 
 
 @pytest.fixture
@@ -41,6 +41,35 @@ def test_a_difference_is_named() -> None:
     assert not different.ok and different.found == "2: 2 lack, 1 too many, such as a"
     lines = table([same("rows", 3, 3), different]).splitlines()
     assert [line.split()[-1] for line in lines] == ["found", "ok", "FAIL"]
+
+
+def test_sensors_that_are_silent_at_the_end_may_be_found_and_those_that_never_sent_must_be() -> None:
+    def stream(readings: int = 1, dead: str | None = None, silent: list[str] | None = None) -> StreamTruth:
+        return StreamTruth("sensor", "property", "feature", None, readings, dead_since=dead, silent=silent)
+
+    truth = Truth("gw-1", "latest")
+    truth.streams = {
+        "alive": stream(),
+        "never": stream(readings=0),
+        "long": stream(dead="2026-06-01T01:00:00.000000Z"),
+        "lately": stream(dead="2026-06-01T11:00:00.000000Z"),
+        "pause": stream(silent=["2026-06-01T10:00:00.000000Z", "2026-06-01T13:00:00.000000Z"]),
+        "resumed": stream(silent=["2026-06-01T08:00:00.000000Z", "2026-06-01T10:00:00.000000Z"]),
+    }
+
+    def check(**states: str) -> Check:
+        found = {("gw-1", name): state for name, state in states.items()} | {("gw-2", "other"): "dead"}
+        return silent_sensors({"gw-1": truth}, "2026-06-01T12:00:00.000000Z", found)
+
+    assert check(long="dead", never="never").ok
+    assert check(long="dead", never="never", lately="dead", pause="dead").ok
+    assert check(long="dead", never="never", pause="dead").found == "2, 1 silent lately, 0 alive"
+    assert not check(never="never").ok
+    assert not check(long="dead").ok
+    assert not check(long="dead", never="dead").ok
+    assert not check(long="never", never="never").ok
+    assert not check(long="dead", never="never", alive="dead").ok
+    assert not check(long="dead", never="never", resumed="dead").ok
 
 
 def test_line_fit_is_that_of_least_squares() -> None:
