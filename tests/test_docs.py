@@ -98,7 +98,7 @@ async def lines(output: asyncio.StreamReader, count: int) -> list[str]:
     return [(await asyncio.wait_for(output.readline(), 60)).decode().rstrip("\n") for _ in range(count)]
 
 
-def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:
+async def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:
     ports = {"8000": str(free_port()), "9000": str(free_port())}
     shutil.copytree(ROOT / "apps", tmp_path / "apps")
     (tmp_path / "lamplighter.toml").write_text(f"[http]\nport = {ports['8000']}\n[websocket]\nport = {ports['9000']}\n")
@@ -106,46 +106,40 @@ def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:
     assert len(updates) == 2
     [told] = re.findall(r"```\n((?:[+-] .*\n)+)```", README)
 
-    async def follow() -> None:
-        async with running(f"{LAMPLIGHTER} run", tmp_path) as gateway:
-            wanted = shown(README, f"{LAMPLIGHTER} run")
-            for documented, used in ports.items():
-                wanted = [line.replace(f":{documented}/", f":{used}/") for line in wanted]
-            assert await lines(gateway, len(wanted)) == wanted
-            async with running(subscribe, tmp_path) as subscriber:
-                assert await lines(subscriber, 1) == shown(README, subscribe)
-                for update in updates:
-                    async with running(update, tmp_path) as output:
-                        assert await lines(output, 1) == shown(README, update)
-                assert await lines(subscriber, 3) == told.splitlines()
-
-    asyncio.run(follow())
+    async with running(f"{LAMPLIGHTER} run", tmp_path) as gateway:
+        wanted = shown(README, f"{LAMPLIGHTER} run")
+        for documented, used in ports.items():
+            wanted = [line.replace(f":{documented}/", f":{used}/") for line in wanted]
+        assert await lines(gateway, len(wanted)) == wanted
+        async with running(subscribe, tmp_path) as subscriber:
+            assert await lines(subscriber, 1) == shown(README, subscribe)
+            for update in updates:
+                async with running(update, tmp_path) as output:
+                    assert await lines(output, 1) == shown(README, update)
+            assert await lines(subscriber, 3) == told.splitlines()
 
 
-def test_first_steps_show_what_the_gateway_answers(tmp_path: Path) -> None:
+async def test_first_steps_show_what_the_gateway_answers(tmp_path: Path) -> None:
     calls = commands(FIRST_STEPS, "curl")
     assert len(calls) == 3
     [sent] = re.findall(r"^> (\{.*)$", FIRST_STEPS, re.M)
     [first] = re.findall(r"^< (\{.*)$", FIRST_STEPS, re.M)
 
-    async def follow() -> None:
-        async with running_gateway(tmp_path) as addresses:
-            port = addresses.query.split(":")[2].partition("/")[0]
-            async with connect(addresses.subscribe) as socket:
-                await socket.send(sent)
-                told = json.loads(await socket.recv())
-                assert shape(told) == shape(json.loads(first))
-                assert told["notification"]["sequence"] == 0
-                for call in calls:
-                    [output] = shown(FIRST_STEPS, call)
-                    assert shape(json.loads(await asyncio.to_thread(run, call, port))) == shape(json.loads(output))
-                notification = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
-                assert notification["sequence"] == 1
-                assert len(notification["addedResults"]["results"]["bindings"]) == 1
-                late = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
-                assert late["sequence"] == 2
-
-    asyncio.run(follow())
+    async with running_gateway(tmp_path) as addresses:
+        port = addresses.query.split(":")[2].partition("/")[0]
+        async with connect(addresses.subscribe) as socket:
+            await socket.send(sent)
+            told = json.loads(await socket.recv())
+            assert shape(told) == shape(json.loads(first))
+            assert told["notification"]["sequence"] == 0
+            for call in calls:
+                [output] = shown(FIRST_STEPS, call)
+                assert shape(json.loads(await asyncio.to_thread(run, call, port))) == shape(json.loads(output))
+            notification = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
+            assert notification["sequence"] == 1
+            assert len(notification["addedResults"]["results"]["bindings"]) == 1
+            late = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
+            assert late["sequence"] == 2
 
 
 def test_python_example_compiles_and_names_what_exists() -> None:

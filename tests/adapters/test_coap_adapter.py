@@ -303,65 +303,56 @@ async def test_a_change_that_is_taken_back_before_its_turn_sends_nothing() -> No
         assert lamps.received == [("1", "ON"), ("2", "ON")]
 
 
-def test_answers_that_come_twice_count_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        port = free_udp_port()
-        async with silent_device(port) as device, adapter_running(gateway) as adapter:
-            device.answers = 50
-            gateway.whole(*(lamp_row(port, str(path), "ON") for path in range(20)))
-            await until(lambda: len(gateway.updates) == 20)
-            assert (adapter.counters.sent, adapter.counters.acknowledged) == (20, 20)
-
-    asyncio.run(scenario())
+async def test_answers_that_come_twice_count_once(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    port = free_udp_port()
+    async with silent_device(port) as device, adapter_running(gateway) as adapter:
+        device.answers = 50
+        gateway.whole(*(lamp_row(port, str(path), "ON") for path in range(20)))
+        await until(lambda: len(gateway.updates) == 20)
+        assert (adapter.counters.sent, adapter.counters.acknowledged) == (20, 20)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # Devices that are away.
 
 
-def test_only_the_newest_state_reaches_a_lamp_that_was_away(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_the_newest_state_reaches_a_lamp_that_was_away(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running(away=True) as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: adapter.counters.retried >= 3)
-            gateway.change(added=[lamps.row("1", "DIM")], removed=[lamps.row("1", "ON")])
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "DIM")])
-            before = adapter.counters.failed
-            await until(lambda: adapter.counters.failed >= before + 2)
-            await lamps.start()
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.received == [("1", "OFF")]
-            assert '"OFF"' in gateway.updates[0]
-            counters = adapter.counters
-            assert counters.acknowledged == 1
-            assert counters.sent == counters.failed + 1
-
-    asyncio.run(scenario())
+    gateway = Gateway()
+    async with lamps_running(away=True) as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: adapter.counters.retried >= 3)
+        gateway.change(added=[lamps.row("1", "DIM")], removed=[lamps.row("1", "ON")])
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "DIM")])
+        before = adapter.counters.failed
+        await until(lambda: adapter.counters.failed >= before + 2)
+        await lamps.start()
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.received == [("1", "OFF")]
+        assert '"OFF"' in gateway.updates[0]
+        counters = adapter.counters
+        assert counters.acknowledged == 1
+        assert counters.sent == counters.failed + 1
     assert len(said(caplog, "device unreachable")) == 1
     assert len(said(caplog, "device reachable again")) == 1
 
 
-def test_being_away_is_said_again_after_a_recovery(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway):
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1)
-            for old, new in (("ON", "OFF"), ("OFF", "ON")):
-                await lamps.stop()
-                gateway.change(added=[lamps.row("1", new)], removed=[lamps.row("1", old)])
-                count = len(said(caplog, "device unreachable"))
-                await until(lambda count=count: len(said(caplog, "device unreachable")) > count)  # type: ignore[misc]
-                count = len(gateway.updates)
-                await lamps.start()
-                await until(lambda count=count: len(gateway.updates) > count)  # type: ignore[misc]
-            assert lamps.states("1") == ["ON", "OFF", "ON"]
-
-    asyncio.run(scenario())
+async def test_being_away_is_said_again_after_a_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway):
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1)
+        for old, new in (("ON", "OFF"), ("OFF", "ON")):
+            await lamps.stop()
+            gateway.change(added=[lamps.row("1", new)], removed=[lamps.row("1", old)])
+            count = len(said(caplog, "device unreachable"))
+            await until(lambda count=count: len(said(caplog, "device unreachable")) > count)  # type: ignore[misc]
+            count = len(gateway.updates)
+            await lamps.start()
+            await until(lambda count=count: len(gateway.updates) > count)  # type: ignore[misc]
+        assert lamps.states("1") == ["ON", "OFF", "ON"]
     assert len(said(caplog, "device unreachable")) == 2
 
 
@@ -395,43 +386,37 @@ async def test_a_removed_row_ends_the_attempts() -> None:
         assert lamps.received == [("2", "OFF")]
 
 
-def test_a_state_that_is_out_of_date_is_not_retransmitted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_that_is_out_of_date_is_not_retransmitted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        gateway = Gateway()
-        port = free_udp_port()
-        settings = CoapSettings(networks=LOOPBACK, ack_timeout_s=0.3, retransmissions_max=1, retry_min_s=0.01)
-        async with silent_device(port) as device, adapter_running(gateway, settings):
-            gateway.whole(lamp_row(port, "1", "ON"))
-            await until(lambda: device.payloads == ["ON"])
-            gateway.change(added=[lamp_row(port, "1", "OFF")], removed=[lamp_row(port, "1", "ON")])
-            await until(lambda: device.payloads.count("OFF") == 2)  # the newest one is
-            assert device.payloads == ["ON", "OFF", "OFF"]
-
-    asyncio.run(scenario())
+    gateway = Gateway()
+    port = free_udp_port()
+    settings = CoapSettings(networks=LOOPBACK, ack_timeout_s=0.3, retransmissions_max=1, retry_min_s=0.01)
+    async with silent_device(port) as device, adapter_running(gateway, settings):
+        gateway.whole(lamp_row(port, "1", "ON"))
+        await until(lambda: device.payloads == ["ON"])
+        gateway.change(added=[lamp_row(port, "1", "OFF")], removed=[lamp_row(port, "1", "ON")])
+        await until(lambda: device.payloads.count("OFF") == 2)  # the newest one is
+        assert device.payloads == ["ON", "OFF", "OFF"]
     assert [record for record in caplog.records if record.name.endswith(".aiocoap")] == []
 
 
-def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        port = free_udp_port()
-        settings = CoapSettings(
-            networks=LOOPBACK, ack_timeout_s=0.1, answer_timeout_s=0.05, retry_min_s=0.2, retry_max_s=0.2
-        )
-        async with silent_device(port) as device, adapter_running(gateway, settings) as adapter:
-            gateway.whole(lamp_row(port, "1", "ON"))
-            await until(lambda: adapter.counters.failed == 3)
-            # An attempt may be given up before its first datagram, where the machine is busy.
-            assert len(device.payloads) <= adapter.counters.sent
-
-    asyncio.run(scenario())
+async def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    port = free_udp_port()
+    settings = CoapSettings(
+        networks=LOOPBACK, ack_timeout_s=0.1, answer_timeout_s=0.05, retry_min_s=0.2, retry_max_s=0.2
+    )
+    async with silent_device(port) as device, adapter_running(gateway, settings) as adapter:
+        gateway.whole(lamp_row(port, "1", "ON"))
+        await until(lambda: adapter.counters.failed == 3)
+        # An attempt may be given up before its first datagram, where the machine is busy.
+        assert len(device.payloads) <= adapter.counters.sent
     assert len(said(caplog, 'reason="no answer"')) == 1
     assert len(caplog.records) == 1
 
 
-def test_an_error_inside_the_library_concerns_one_device(
+async def test_an_error_inside_the_library_concerns_one_device(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = aiocoap.Context.find_remote_and_interface
@@ -443,13 +428,10 @@ def test_an_error_inside_the_library_concerns_one_device(
 
     monkeypatch.setattr(aiocoap.Context, "find_remote_and_interface", find_or_fail)
 
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(lamp_row(free_udp_port(), "bad", "ON"), lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1 and adapter.counters.retried >= 1)
-
-    asyncio.run(scenario())
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(lamp_row(free_udp_port(), "bad", "ON"), lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1 and adapter.counters.retried >= 1)
     assert len(said(caplog, 'reason="a bug"')) == 1
 
 
@@ -505,22 +487,21 @@ async def test_devices_that_are_away_leave_slots_to_the_others() -> None:
 # Devices that refuse.
 
 
-def test_a_refused_command_is_said_once_and_a_new_state_is_tried_at_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_command_is_said_once_and_a_new_state_is_tried_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        gateway = Gateway()
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            lamps.code = aiocoap.BAD_REQUEST
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: adapter.counters.retried >= 3)
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
-            await until(lambda: lamps.states("1").count("OFF") >= 2)
-            assert gateway.updates == []
-            lamps.code = aiocoap.CHANGED
-            await until(lambda: len(gateway.updates) == 1)
-
-    asyncio.run(scenario())
+    gateway = Gateway()
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        lamps.code = aiocoap.BAD_REQUEST
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: adapter.counters.retried >= 3)
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
+        await until(lambda: lamps.states("1").count("OFF") >= 2)
+        assert gateway.updates == []
+        lamps.code = aiocoap.CHANGED
+        await until(lambda: len(gateway.updates) == 1)
     assert len(said(caplog, "command refused")) == 2  # one per state
     assert all("code=4.00" in line for line in said(caplog, "command refused"))
     assert len(said(caplog, "accepted again")) == 1
@@ -613,22 +594,19 @@ async def test_of_two_rows_for_a_resource_the_greatest_holds_whatever_came_last(
         assert fields(caplog.records[-1])["DEVICE"].startswith("127.0.0.1:")
 
 
-def test_a_bad_row_is_said_once_and_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        bad: Row = (iri("http://street.example/fan"), iri("http://fan/state"), literal("ON"))
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(bad, lamps.row("1", "ON"))
-            await until(lambda: len(gateway.updates) == 1)
-            gateway.whole(bad, lamps.row("1", "OFF"))
-            await until(lambda: len(gateway.updates) == 2)
-            assert adapter.counters.rejected_rows == 1
-            gateway.change(removed=[bad])
-            gateway.change(added=[bad, lamps.row("2", "ON")])  # it came again
-            await until(lambda: len(gateway.updates) == 3)
-            assert adapter.counters.rejected_rows == 2
-
-    asyncio.run(scenario())
+async def test_a_bad_row_is_said_once_and_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    bad: Row = (iri("http://street.example/fan"), iri("http://fan/state"), literal("ON"))
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(bad, lamps.row("1", "ON"))
+        await until(lambda: len(gateway.updates) == 1)
+        gateway.whole(bad, lamps.row("1", "OFF"))
+        await until(lambda: len(gateway.updates) == 2)
+        assert adapter.counters.rejected_rows == 1
+        gateway.change(removed=[bad])
+        gateway.change(added=[bad, lamps.row("2", "ON")])  # it came again
+        await until(lambda: len(gateway.updates) == 3)
+        assert adapter.counters.rejected_rows == 2
     assert len(said(caplog, "row rejected actuator=<http://street.example/fan>")) == 2
 
 
@@ -652,17 +630,14 @@ async def test_a_refused_subscription_ends_the_run_with_the_gateways_reason() ->
     assert workers() == []
 
 
-def test_a_record_that_is_refused_is_counted_and_the_lamp_is_served_on(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway(refusals=[UnsupportedRequestError("not allowed")])
-        async with lamps_running() as lamps, adapter_running(gateway) as adapter:
-            gateway.whole(lamps.row("1", "ON"))
-            await until(lambda: adapter.counters.unrecorded == 1)
-            gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.states("1") == ["ON", "OFF"]
-
-    asyncio.run(scenario())
+async def test_a_record_that_is_refused_is_counted_and_the_lamp_is_served_on(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway(refusals=[UnsupportedRequestError("not allowed")])
+    async with lamps_running() as lamps, adapter_running(gateway) as adapter:
+        gateway.whole(lamps.row("1", "ON"))
+        await until(lambda: adapter.counters.unrecorded == 1)
+        gateway.change(added=[lamps.row("1", "OFF")], removed=[lamps.row("1", "ON")])
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.states("1") == ["ON", "OFF"]
     assert [record.levelname for record in caplog.records if "not recorded" in record.getMessage()] == ["ERROR"]
 
 
@@ -670,36 +645,35 @@ def test_a_record_that_is_refused_is_counted_and_the_lamp_is_served_on(caplog: p
 
 
 @pytest.mark.parametrize("moment", ["idle", "request", "wait", "name"])
-def test_a_cancelled_run_leaves_nothing_behind(moment: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cancelled_run_leaves_nothing_behind(moment: str, caplog: pytest.LogCaptureFixture) -> None:
     def files_open() -> int:
         descriptors = Path("/proc/self/fd")  # Linux only
         return len(list(descriptors.iterdir())) if descriptors.exists() else 0
 
-    async def scenario() -> None:
-        gateway = Gateway()
-        port = free_udp_port()
-        patient = CoapSettings(
-            networks=LOOPBACK, ack_timeout_s=3600, answer_timeout_s=3600, retry_min_s=3600, retry_max_s=3600
-        )
-        tasks, files = asyncio.all_tasks(), files_open()
-        async with lamps_running() as lamps, silent_device(port) as device:
-            async with adapter_running(gateway, patient) as adapter:
-                if moment == "idle":
-                    gateway.whole(lamps.row("1", "ON"))
-                    await until(lambda: len(gateway.updates) == 1)
-                elif moment == "request":
-                    gateway.whole(lamp_row(port, "1", "ON"))
-                    await until(lambda: device.payloads == ["ON"])
-                elif moment == "wait":
-                    gateway.whole(lamp_row(free_udp_port(), "1", "ON"))
-                    await until(lambda: adapter.counters.failed == 1)
-                else:  # before the device is connected
-                    gateway.whole(lamps.row("1", "ON"))
-                    await until(lambda: adapter.counters.sent == 1)
-            assert {task.get_name() for task in asyncio.all_tasks()} == {task.get_name() for task in tasks}
-        await until(lambda: files_open() <= files)
-
-    asyncio.run(scenario(), debug=True)
+    # In debug mode, asyncio reports what is not closed or not awaited.
+    asyncio.get_running_loop().set_debug(True)
+    gateway = Gateway()
+    port = free_udp_port()
+    patient = CoapSettings(
+        networks=LOOPBACK, ack_timeout_s=3600, answer_timeout_s=3600, retry_min_s=3600, retry_max_s=3600
+    )
+    tasks, files = asyncio.all_tasks(), files_open()
+    async with lamps_running() as lamps, silent_device(port) as device:
+        async with adapter_running(gateway, patient) as adapter:
+            if moment == "idle":
+                gateway.whole(lamps.row("1", "ON"))
+                await until(lambda: len(gateway.updates) == 1)
+            elif moment == "request":
+                gateway.whole(lamp_row(port, "1", "ON"))
+                await until(lambda: device.payloads == ["ON"])
+            elif moment == "wait":
+                gateway.whole(lamp_row(free_udp_port(), "1", "ON"))
+                await until(lambda: adapter.counters.failed == 1)
+            else:  # before the device is connected
+                gateway.whole(lamps.row("1", "ON"))
+                await until(lambda: adapter.counters.sent == 1)
+        assert {task.get_name() for task in asyncio.all_tasks()} == {task.get_name() for task in tasks}
+    await until(lambda: files_open() <= files)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING and record.name != "asyncio"] == [
         record for record in caplog.records if "device unreachable" in record.getMessage()
     ]
@@ -727,8 +701,8 @@ async def shows(server: LibcoapServer, path: str, state: str) -> None:
             pass
 
 
-def test_libcoap_lamps_follow_and_acknowledge() -> None:
-    async def scenario(server: LibcoapServer) -> None:
+async def test_libcoap_lamps_follow_and_acknowledge() -> None:
+    with libcoap_server() as server:
         gateway = Gateway()
         paths = [f"lamp/{number}" for number in range(5)]
         async with adapter_running(gateway) as adapter:
@@ -742,12 +716,10 @@ def test_libcoap_lamps_follow_and_acknowledge() -> None:
             assert [server.get(path) for path in paths] == ["ON", "ON", "ON", "OFF", "ON"]
             assert adapter.counters.acknowledged == adapter.counters.sent == 6
 
+
+async def test_a_libcoap_lamp_that_was_away_gets_the_newest_state() -> None:
     with libcoap_server() as server:
-        asyncio.run(scenario(server))
-
-
-def test_a_libcoap_lamp_that_was_away_gets_the_newest_state() -> None:
-    async def scenario(server: LibcoapServer) -> None:
+        server.stop()
         gateway = Gateway()
         on, off = lamp_row(server.port, "lamp", "ON"), lamp_row(server.port, "lamp", "OFF")
         async with adapter_running(gateway) as adapter:
@@ -759,28 +731,21 @@ def test_a_libcoap_lamp_that_was_away_gets_the_newest_state() -> None:
             await until(lambda: len(gateway.updates) == 1)
             assert server.get("lamp") == "OFF"
 
-    with libcoap_server() as server:
-        server.stop()
-        asyncio.run(scenario(server))
 
-
-def test_a_long_payload_goes_to_a_libcoap_lamp_in_blocks() -> None:
+async def test_a_long_payload_goes_to_a_libcoap_lamp_in_blocks() -> None:
     """Its receive buffer holds no more than a block (RFC 7959)."""
     text = "".join(f"{number:05}" for number in range(1000))
 
-    async def scenario(server: LibcoapServer) -> None:
+    with libcoap_server() as server:
         gateway = Gateway()
         async with adapter_running(gateway):
             gateway.whole(lamp_row(server.port, "display", text))
             await until(lambda: len(gateway.updates) == 1)
             assert server.get("display") == text
 
-    with libcoap_server() as server:
-        asyncio.run(scenario(server))
 
-
-def test_a_libcoap_server_that_takes_no_more_resources_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(server: LibcoapServer) -> None:
+async def test_a_libcoap_server_that_takes_no_more_resources_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    with libcoap_server(resources_max=1) as server:
         gateway = Gateway()
         async with adapter_running(gateway) as adapter:
             gateway.whole(lamp_row(server.port, "a", "ON"))
@@ -789,14 +754,11 @@ def test_a_libcoap_server_that_takes_no_more_resources_refuses(caplog: pytest.Lo
             await until(lambda: adapter.counters.retried >= 2)
             assert adapter.counters.acknowledged == 1
             assert server.get("a") == "ON"
-
-    with libcoap_server(resources_max=1) as server:
-        asyncio.run(scenario(server))
     assert len(said(caplog, "command refused")) == 1
 
 
-def test_a_libcoap_lamp_on_a_lossy_link_ends_in_the_newest_state() -> None:
-    async def scenario(server: LibcoapServer) -> None:
+async def test_a_libcoap_lamp_on_a_lossy_link_ends_in_the_newest_state() -> None:
+    with libcoap_server(loss_percent=30) as server:
         gateway = Gateway()
         lossy = CoapSettings(
             networks=LOOPBACK, ack_timeout_s=0.05, retransmissions_max=2, retry_min_s=0.01, retry_max_s=0.1
@@ -811,35 +773,29 @@ def test_a_libcoap_lamp_on_a_lossy_link_ends_in_the_newest_state() -> None:
             assert adapter.counters.acknowledged == len(gateway.updates)
         await shows(server, "lamp", "19")
 
-    with libcoap_server(loss_percent=30) as server:
-        asyncio.run(scenario(server))
-
 
 # Which addresses are sent to.
 
 
-def test_a_device_outside_of_the_networks_is_told_once_and_sent_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        gateway = Gateway()
-        settings = replace(QUICK, networks=("private",))
-        async with lamps_running() as lamps:
-            rows = [
-                (iri(f"http://street.example/lamp/{number}"), literal(f"coap://{host}:{lamps.port}/1"), literal("ON"))
-                for number, host in enumerate(("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"))
-            ]
-            async with adapter_running(gateway, settings) as adapter:
-                gateway.whole(*rows)
-                await until(lambda: adapter.counters.outside >= 3 * len(rows))
-                assert "5 are outside of coap.networks" in adapter.status()
-                assert (adapter.counters.sent, adapter.counters.failed) == (0, 0)
-            assert lamps.received == []
-            assert len(gateway.updates) == len(rows), "each is recorded once"
-            for number in range(len(rows)):
-                [update] = [text for text in gateway.updates if f"<http://street.example/lamp/{number}>" in text]
-                assert "gateway#refused" in update
-                assert "coap.networks" in update
-
-    asyncio.run(scenario())
+async def test_a_device_outside_of_the_networks_is_told_once_and_sent_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    settings = replace(QUICK, networks=("private",))
+    async with lamps_running() as lamps:
+        rows = [
+            (iri(f"http://street.example/lamp/{number}"), literal(f"coap://{host}:{lamps.port}/1"), literal("ON"))
+            for number, host in enumerate(("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"))
+        ]
+        async with adapter_running(gateway, settings) as adapter:
+            gateway.whole(*rows)
+            await until(lambda: adapter.counters.outside >= 3 * len(rows))
+            assert "5 are outside of coap.networks" in adapter.status()
+            assert (adapter.counters.sent, adapter.counters.failed) == (0, 0)
+        assert lamps.received == []
+        assert len(gateway.updates) == len(rows), "each is recorded once"
+        for number in range(len(rows)):
+            [update] = [text for text in gateway.updates if f"<http://street.example/lamp/{number}>" in text]
+            assert "gateway#refused" in update
+            assert "coap.networks" in update
     told = said(caplog, "coap target refused")
     assert len(told) == 5
     assert all("127.0.0.1 is in none of the networks; coap.networks allows " in record for record in told)
@@ -868,7 +824,9 @@ async def test_a_device_is_sent_to_once_its_network_is_there(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("payload", ["ON", "x" * 5000], ids=["one message", "in blocks"])
-def test_a_name_is_resolved_once_and_what_was_checked_is_sent_to(monkeypatch: pytest.MonkeyPatch, payload: str) -> None:
+async def test_a_name_is_resolved_once_and_what_was_checked_is_sent_to(
+    monkeypatch: pytest.MonkeyPatch, payload: str
+) -> None:
     """A name whose second answer is another machine (DNS rebinding)."""
     plain, asked = socket.getaddrinfo, 0
 
@@ -879,19 +837,16 @@ def test_a_name_is_resolved_once_and_what_was_checked_is_sent_to(monkeypatch: py
         asked += 1
         return plain("127.0.0.1" if asked == 1 else "127.0.0.99", port, *arguments, **options)
 
-    async def scenario() -> None:
-        gateway = Gateway()
-        settings = replace(QUICK, networks=("127.0.0.1/32",))
-        async with lamps_running() as lamps, adapter_running(gateway, settings):
-            gateway.whole(
-                (iri("http://street.example/lamp/1"), literal(f"coap://lamp.example:{lamps.port}/1"), literal(payload))
-            )
-            await until(lambda: len(gateway.updates) == 1)
-            assert lamps.states("1") == [payload]
-            assert {request.opt.uri_host for request in lamps.requests} == {"lamp.example"}
-
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    asyncio.run(scenario())
+    gateway = Gateway()
+    settings = replace(QUICK, networks=("127.0.0.1/32",))
+    async with lamps_running() as lamps, adapter_running(gateway, settings):
+        gateway.whole(
+            (iri("http://street.example/lamp/1"), literal(f"coap://lamp.example:{lamps.port}/1"), literal(payload))
+        )
+        await until(lambda: len(gateway.updates) == 1)
+        assert lamps.states("1") == [payload]
+        assert {request.opt.uri_host for request in lamps.requests} == {"lamp.example"}
     assert asked == 1
 
 

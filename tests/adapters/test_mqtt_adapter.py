@@ -9,7 +9,7 @@ import re
 import ssl
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -132,14 +132,6 @@ async def session_is_empty(broker: Mosquitto) -> bool:
         await publish(broker, ("street/marker/temperature", "4711"))
         await until(lambda: "4711" in gateway.values())
     return gateway.values() == ["4711"]
-
-
-def go(test: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(3 * TIMEOUT_S):
-            await test()
-
-    asyncio.run(limited())
 
 
 def said(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
@@ -578,15 +570,14 @@ async def test_tls_broker_is_read(certificate: Path) -> None:
 
 # paho leaves the socket of a failed handshake to the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-def test_broker_with_an_unknown_certificate_is_not_trusted(certificate: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
+async def test_broker_with_an_unknown_certificate_is_not_trusted(
+    certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    try:
         with mosquitto(settings=encrypted(certificate)) as broker:
             async with running(broker.port, Gateway(), connected=False, tls=True) as adapter:
                 await until(lambda: bool(said(caplog, "certificate verify failed")))
                 assert not adapter.subscribed.is_set()
-
-    try:
-        go(test)
     finally:
         gc.collect()  # here, and not in a test that comes later
 
@@ -598,23 +589,17 @@ def test_broker_with_an_unknown_certificate_is_not_trusted(certificate: Path, ca
         ({"tls": True, "ca_file": "/nowhere/ca.pem"}, "mqtt.ca_file"),
     ],
 )
-def test_settings_that_cannot_work_stop_the_start(changes: dict[str, object], named: str) -> None:
+async def test_settings_that_cannot_work_stop_the_start(changes: dict[str, object], named: str) -> None:
     settings = msgspec.convert({"host": "127.0.0.1"} | changes, MqttSettings)
 
-    async def test() -> None:
+    with pytest.raises(ConfigurationError, match=named):
         await MqttAdapter(settings, STREET, Gateway()).run()
 
-    with pytest.raises(ConfigurationError, match=named):
-        go(test)
 
-
-def test_broker_without_rules_is_a_configuration_error(tmp_path: Path) -> None:
-    async def test() -> None:
+async def test_broker_without_rules_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"mapping/\*\.toml"):
         mapping = load_mapping(tmp_path, "http://gateway.example/")
         await MqttAdapter(MqttSettings(host="127.0.0.1"), mapping, Gateway()).run()
-
-    with pytest.raises(ConfigurationError, match=r"mapping/\*\.toml"):
-        go(test)
 
 
 async def take_session_over(broker: Mosquitto) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 from ipaddress import IPv4Address, IPv6Address
@@ -142,8 +141,8 @@ def test_an_entry_that_is_no_network_is_named(entry: str) -> None:
 # --- hosts ------------------------------------------------------------------------------------------------------
 
 
-def resolved(networks: Networks, host: str) -> IPv4Address | IPv6Address:
-    return asyncio.run(networks.resolved(host, 5683, socket.SOCK_DGRAM))
+async def resolved(networks: Networks, host: str) -> IPv4Address | IPv6Address:
+    return await networks.resolved(host, 5683, socket.SOCK_DGRAM)
 
 
 @pytest.mark.parametrize(
@@ -153,16 +152,16 @@ def resolved(networks: Networks, host: str) -> IPv4Address | IPv6Address:
         *("::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "0:0:0:0:0:0:0:1", "127.0.0.1.", "2852039166", "0"),
     ],
 )
-def test_every_spelling_of_a_refused_address_is_refused(host: str) -> None:
+async def test_every_spelling_of_a_refused_address_is_refused(host: str) -> None:
     networks = Networks(["private"], "coap.networks", machine=lambda: [LAN])
     with pytest.raises((PayloadError, UpstreamError)) as told:
-        resolved(networks, host)
+        await resolved(networks, host)
     if isinstance(told.value, PayloadError):
         assert "coap.networks allows 192.168.7.0/24; add the network there" in str(told.value)
 
 
 @pytest.mark.parametrize(("listed", "expected"), [("192.168.7.0/24", "192.168.7.9"), ("127.0.0.0/8", "127.0.0.1")])
-def test_of_the_addresses_of_a_name_the_first_that_is_allowed_is_taken(
+async def test_of_the_addresses_of_a_name_the_first_that_is_allowed_is_taken(
     listed: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -172,11 +171,11 @@ def test_of_the_addresses_of_a_name_the_first_that_is_allowed_is_taken(
         return [(2, 2, 17, "", (address, 5683)) for address in ("127.0.0.1", "192.168.7.9", "192.168.7.10")]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    assert str(resolved(Networks([listed], "coap.networks"), "lamp.example")) == expected
+    assert str(await resolved(Networks([listed], "coap.networks"), "lamp.example")) == expected
     assert asked == ["lamp.example"]
 
 
-def test_the_machine_s_networks_are_asked_for_again_after_a_while() -> None:
+async def test_the_machine_s_networks_are_asked_for_again_after_a_while() -> None:
     now, machine, asked = 100.0, [LAN], 0
 
     def of_machine() -> list[Any]:
@@ -186,20 +185,20 @@ def test_the_machine_s_networks_are_asked_for_again_after_a_while() -> None:
 
     networks = Networks(["private", "10.9.0.0/16"], "coap.networks", machine=of_machine, monotonic=lambda: now)
     for _ in range(3):
-        assert str(resolved(networks, "192.168.7.9")) == "192.168.7.9"
+        assert str(await resolved(networks, "192.168.7.9")) == "192.168.7.9"
     assert asked == 1
     machine = [ipaddress.ip_network("192.168.8.0/24")]
     now += CACHED_S
     with pytest.raises(PayloadError, match=r"coap\.networks allows 10\.9\.0\.0/16, 192\.168\.8\.0/24"):
-        resolved(networks, "192.168.7.9")
+        await resolved(networks, "192.168.7.9")
     assert asked == 2
-    assert str(resolved(networks, "10.9.3.4")) == "10.9.3.4"
+    assert str(await resolved(networks, "10.9.3.4")) == "10.9.3.4"
 
 
-def test_without_private_in_the_list_the_machine_is_not_asked() -> None:
+async def test_without_private_in_the_list_the_machine_is_not_asked() -> None:
     def never() -> list[Network]:
         raise AssertionError
 
     networks = Networks([], "coap.networks", machine=never)
     with pytest.raises(PayloadError, match=r"coap\.networks allows none"):
-        resolved(networks, "192.168.7.9")
+        await resolved(networks, "192.168.7.9")

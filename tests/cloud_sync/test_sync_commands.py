@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -186,7 +185,7 @@ def test_lamplighter_and_the_light_process_say_the_same(site: Site, capsys: pyte
     assert json.loads(capsys.readouterr().out) == status(site, capsys)
 
 
-def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
+async def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
     site.configure("to")
     (site.data.path / "shipped.json").write_text("noise")
     assert site.sync("run", "--once") == 0
@@ -197,9 +196,9 @@ def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
 
     other = site.folder / "other"
     (other / "data").mkdir(parents=True)
-    assert "lamplighter_shipping_lag" not in asyncio.run(metrics(other))
+    assert "lamplighter_shipping_lag" not in await metrics(other)
     (other / "data" / "sync.json").write_bytes((site.data.path / "sync.json").read_bytes())
-    text = asyncio.run(metrics(other))
+    text = await metrics(other)
     assert "\nlamplighter_shipping_lag_records 9.0\n" in text
     assert "\nlamplighter_shipping_sent_segments_total 3.0\n" in text
 

@@ -12,23 +12,20 @@ from docs.examples.chat.chat import NAMES, PROFILE, chat
 from lamplighter.engine.client import load_profile
 from tests.support.places import ROOT
 from tests.support.profiles import settings
-from tests.support.running_gateway import TIMEOUT_S, go, health, running_gateway
+from tests.support.running_gateway import TIMEOUT_S, health, running_gateway
 
 
-def test_every_message_is_sent_read_and_removed_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_every_message_is_sent_read_and_removed_and_nothing_is_left(tmp_path: Path) -> None:
     clients, messages = 4, 3
     told: list[str] = []
 
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            profile = load_profile(PROFILE, settings(at))
-            assert await chat(profile, clients, messages, told.append) == 0
-            state = await health(at)
-            sent = clients * (clients - 1) * messages
-            assert state["counters"]["updates"] == 2 * clients + 3 * sent, "three for each message"
-            assert state["subscriptions"] == 0
-
-    go(test)
+    async with running_gateway(tmp_path) as at:
+        profile = load_profile(PROFILE, settings(at))
+        assert await chat(profile, clients, messages, told.append) == 0
+        state = await health(at)
+        sent = clients * (clients - 1) * messages
+        assert state["counters"]["updates"] == 2 * clients + 3 * sent, "three for each message"
+        assert state["subscriptions"] == 0
     assert told[0] == "4 people are here"
     kinds = Counter(line.split()[1] for line in told[1:])
     assert kinds == {"reads": 36, "sees": 36}

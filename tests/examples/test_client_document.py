@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.places import ROOT
 from tests.support.profiles import settings
-from tests.support.running_gateway import TIMEOUT_S, go, running_gateway
+from tests.support.running_gateway import TIMEOUT_S, running_gateway
 
 DOCUMENT = (ROOT / "docs" / "client.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
@@ -32,49 +32,39 @@ def test_every_program_is_run_here() -> None:
     assert len(PROGRAMS) == 4
 
 
-def test_without_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            await main_of(0)(at.subscribe)
-
-    go(test)
+async def test_without_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running_gateway(tmp_path) as at:
+        await main_of(0)(at.subscribe)
     lines = ["first result: 0 rows", "http://example.org/lamp/1 is ON", "is one on? True"]
     assert capsys.readouterr().out.splitlines() == lines
 
 
-def test_with_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_with_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lamps.jsap").write_text(PROFILE)
 
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            await main_of(1)(str(tmp_path / "lamps.jsap"), settings(at))
-
-    go(test)
+    async with running_gateway(tmp_path) as at:
+        await main_of(1)(str(tmp_path / "lamps.jsap"), settings(at))
     *counts, last = capsys.readouterr().out.splitlines()
     assert sorted(counts) == [f"http://example.org/lamp/{number} was switched 1 times" for number in (1, 2)]
     assert last == "1 of lamps 1 and 3 has a state"
 
 
-def test_other_endpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async def test() -> None:
-        async with running_gateway(tmp_path) as at:
-            await main_of(2)(at.query.removesuffix("/query"))
-
-    go(test)
+async def test_other_endpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running_gateway(tmp_path) as at:
+        await main_of(2)(at.query.removesuffix("/query"))
     assert capsys.readouterr().out == 'True\n<http://example.org/a> <http://example.org/p> "x"\n'
 
 
-def test_secure_gateways(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secure_gateways(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     grants = {f"grant_{kind}": ["*"] for kind in ("read", "write", "subscribe")}
     security = {"enabled": True, "host": "127.0.0.1", "https_port": 0, "wss_port": 0, "registration": "open", **grants}
     monkeypatch.chdir(tmp_path)
 
-    async def test() -> None:
-        async with running_gateway(tmp_path, security=security) as at:
-            ca = tmp_path / "data" / "security" / "authority.pem"
-            await main_of(3)(at.register, at.token, at.subscribe, str(ca))
-
-    go(test)
+    async with running_gateway(tmp_path, security=security) as at:
+        ca = tmp_path / "data" / "security" / "authority.pem"
+        await main_of(3)(at.register, at.token, at.subscribe, str(ca))
     assert capsys.readouterr().out == "True\n"
 
 

@@ -114,29 +114,26 @@ def assert_faked(stepped: Stepped, row: dict[str, Any]) -> None:
     assert abs(stepped.wall() - written) < timedelta(seconds=10), "the wall clock of the gateway is not faked"
 
 
-def test_delays_last_their_real_time_while_the_wall_clock_is_stepped(stepped: Stepped) -> None:
+async def test_delays_last_their_real_time_while_the_wall_clock_is_stepped(stepped: Stepped) -> None:
     seen: dict[str, list[float]] = {}
     sent: dict[str, Sent] = {}
 
-    async def play() -> None:
-        async with (
-            asyncio.timeout(TIMEOUT_S),
-            EngineClient(f"ws://127.0.0.1:{stepped.gateway.websocket_port}/subscribe") as client,
-            listening(client, seen),
-        ):
-            for days in (14, -14, 0):
-                stepped.step(days)
-                probe = await client.update("CLEAR ALL", delay="P1D")
-                rows = await asyncio.to_thread(stepped.gateway.delayed)
-                assert_faked(stepped, next(row for row in rows if row["id"] == probe.delayed))
-            for name, days in (("forth", 14), ("back", -14), ("home", 0), ("forth again", 14)):
-                sent[name] = await send(client, name)
-                stepped.step(days)
-                await asyncio.sleep(0.7)  # the next one while the others are pending
-            while len(seen) < len(sent):
-                await asyncio.sleep(0.02)
-
-    asyncio.run(play())
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        EngineClient(f"ws://127.0.0.1:{stepped.gateway.websocket_port}/subscribe") as client,
+        listening(client, seen),
+    ):
+        for days in (14, -14, 0):
+            stepped.step(days)
+            probe = await client.update("CLEAR ALL", delay="P1D")
+            rows = await asyncio.to_thread(stepped.gateway.delayed)
+            assert_faked(stepped, next(row for row in rows if row["id"] == probe.delayed))
+        for name, days in (("forth", 14), ("back", -14), ("home", 0), ("forth again", 14)):
+            sent[name] = await send(client, name)
+            stepped.step(days)
+            await asyncio.sleep(0.7)  # the next one while the others are pending
+        while len(seen) < len(sent):
+            await asyncio.sleep(0.02)
     stepped.gateway.end(signal.SIGTERM)
     log = records(stepped.gateway.folder / "data")
     stepped.gateway.start()
@@ -150,25 +147,22 @@ def test_delays_last_their_real_time_while_the_wall_clock_is_stepped(stepped: St
 
 
 @pytest.mark.parametrize("days", [14, -14])
-def test_delays_last_their_real_time_when_the_clock_is_stepped_while_the_gateway_is_down(
+async def test_delays_last_their_real_time_when_the_clock_is_stepped_while_the_gateway_is_down(
     stepped: Stepped, days: int
 ) -> None:
-    async def ask() -> tuple[Sent, float]:
-        async with (
-            asyncio.timeout(TIMEOUT_S),
-            EngineClient(f"ws://127.0.0.1:{stepped.gateway.websocket_port}/subscribe") as client,
-        ):
-            offset_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-            return await send(client, "down"), offset_s
-
-    one, offset_s = asyncio.run(ask())
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        EngineClient(f"ws://127.0.0.1:{stepped.gateway.websocket_port}/subscribe") as client,
+    ):
+        offset_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        one = await send(client, "down")
     stepped.gateway.end(signal.SIGKILL)
     stepped.step(days)
     stepped.gateway.start()
     started_s = time.monotonic()
     end = started_s + TIMEOUT_S
     while stepped.gateway.delayed() and time.monotonic() < end:
-        time.sleep(0.02)  # another process, which has no other way to tell
+        await asyncio.sleep(0.02)  # another process, which has no other way to tell
     stepped.gateway.end(signal.SIGTERM)
     log = records(stepped.gateway.folder / "data")
     stepped.gateway.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 
 import pytest
@@ -15,10 +14,10 @@ pytestmark = pytest.mark.faults
 KILLS = 240
 
 
-def test_everything_has_one_effect_across_kills() -> None:
+async def test_everything_has_one_effect_across_kills() -> None:
     seed = secrets.randbelow(10**6)
     print(f"seed {seed}")
-    tally = asyncio.run(run_streets(KILLS, seed))
+    tally = await run_streets(KILLS, seed)
     print(tally)
     assert tally.kills.total() >= KILLS
     for place in (APPLY, RELEASE, MOMENT, "sync log", "write log", "write log temporary"):

@@ -6,7 +6,6 @@ what is a fault.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -34,6 +33,7 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
+from tests.support.event_loops import run_in_new_loop
 
 _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _BETWEEN = re.compile(r"(?:[\x20\t\r\n]|#[^\n\r]*)*")
@@ -108,10 +108,10 @@ def bodies(data: bytes) -> None:
     # Small documents need no reader.
     documents = RdfBodies(cast(Reader, None))
     with suppress(GatewayError):
-        quads = asyncio.run(documents.quads(body, media_type, None, "http://e/"))
+        quads = run_in_new_loop(documents.quads(body, media_type, None, "http://e/"))
         text = "".join(f"{quad.to_nquads()}\n" for quad in quads).encode()
         if len(text) <= SMALL_BYTES:
-            again = asyncio.run(documents.quads(text, "application/n-triples", None, "http://e/"))
+            again = run_in_new_loop(documents.quads(text, "application/n-triples", None, "http://e/"))
             assert len(set(again)) == len(set(quads))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from tests.support.gateway_process import GatewayProcess
 from tests.support.running_gateway import Answer, http, values
 
-LIMIT_S = 240.0  # only a test that hangs waits so long; a busy machine takes 60 s for a thousand updates
 _WORD = '"ვაიმეე"'
 _GRAPH = "<http://sepatest>"
 _PREFIX = "PREFIX sepa: <http://wot.arces.unibo.it/sepa#> "
@@ -151,18 +150,3 @@ async def events_in_all(found: list[Subscriber]) -> int:
     """Ends the subscriptions; how many events all of them have seen."""
     await asyncio.gather(*[one.unsubscribe() for one in found])
     return sum(len(one.events) for one in found)
-
-
-def run(broker: Broker, test: Callable[[], Awaitable[None]]) -> None:
-    """Runs a test on an empty graph. There are as many subscriptions after it as before."""
-
-    async def limited() -> None:
-        before = await broker.subscriptions()
-        await broker.updates(DELETE_ALL)
-        async with asyncio.timeout(LIMIT_S):
-            await test()
-        async with asyncio.timeout(LIMIT_S):
-            while await broker.subscriptions() != before:  # sockets that were just closed are still being tidied up
-                await asyncio.sleep(0.01)
-
-    asyncio.run(limited())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.sepa.fixture import Broker, Subscriber, events_in_all, run, subscribers
+from tests.sepa.fixture import Broker, Subscriber, events_in_all, subscribers
 
 GRAPH = "http://sepatest"
 _PREFIX = "PREFIX schema: <http://schema.org/> PREFIX who: <http://who.example/> "
@@ -61,23 +61,20 @@ def rows(results: dict[str, Any]) -> list[dict[str, str]]:
     return [{name: term["value"] for name, term in row.items()} for row in results["results"]["bindings"]]
 
 
-def test_the_five_operations_as_plain_updates_and_queries(broker: Broker) -> None:
-    async def test() -> None:
-        await broker.updates(register("ann"), register("bob"), send("ann", "bob", "hello"))
-        [message] = await broker.rows(sent_to("bob"))
-        assert (message["name"], message["text"]) == ("ann", "hello")
-        assert await broker.rows(received_from("ann")) == await broker.rows(sent_to("ann")) == []
-        await broker.updates(set_received(message["message"]))
-        [received] = await broker.rows(received_from("ann"))
-        assert received["message"] == message["message"]
-        assert received["at"] >= message["at"]
-        await broker.updates(remove(message["message"]))
-        assert await broker.rows(sent_to("bob")) == await broker.rows(MESSAGES) == []
-
-    run(broker, test)
+async def test_the_five_operations_as_plain_updates_and_queries(broker: Broker) -> None:
+    await broker.updates(register("ann"), register("bob"), send("ann", "bob", "hello"))
+    [message] = await broker.rows(sent_to("bob"))
+    assert (message["name"], message["text"]) == ("ann", "hello")
+    assert await broker.rows(received_from("ann")) == await broker.rows(sent_to("ann")) == []
+    await broker.updates(set_received(message["message"]))
+    [received] = await broker.rows(received_from("ann"))
+    assert received["message"] == message["message"]
+    assert received["at"] >= message["at"]
+    await broker.updates(remove(message["message"]))
+    assert await broker.rows(sent_to("bob")) == await broker.rows(MESSAGES) == []
 
 
-def test_the_basic_chat(broker: Broker) -> None:
+async def test_the_basic_chat(broker: Broker) -> None:
     users, times = ["ann", "bob", "cleo", "dora"], 3
     of_each = (len(users) - 1) * times
 
@@ -91,25 +88,22 @@ def test_the_basic_chat(broker: Broker) -> None:
             gone += [row["message"] for row in rows(body["removedResults"])]
         return gone
 
-    async def test() -> None:
-        await broker.updates(*map(register, users))
-        texts = [*map(sent_to, users), *map(received_from, users)]
-        async with subscribers(broker, *texts) as found:
-            receivers, removers = found[: len(users)], found[len(users) :]
-            sending = [
-                broker.updates(*[send(one, other, f"{one} {number}") for other in users if other != one])
-                for one in users
-                for number in range(times)
-            ]
-            gone, seen, *_ = await asyncio.gather(
-                asyncio.gather(*[follow(one, set_received) for one in receivers]),
-                asyncio.gather(*[follow(one, remove) for one in removers]),
-                *sending,
-            )
-            told = {message for messages in gone for message in messages}
-            assert told == {message for messages in seen for message in messages}
-            assert len(told) == len(users) * of_each
-            assert await events_in_all(found) == len(found) + 4 * len(told)
-        assert await broker.rows(MESSAGES) == []
-
-    run(broker, test)
+    await broker.updates(*map(register, users))
+    texts = [*map(sent_to, users), *map(received_from, users)]
+    async with subscribers(broker, *texts) as found:
+        receivers, removers = found[: len(users)], found[len(users) :]
+        sending = [
+            broker.updates(*[send(one, other, f"{one} {number}") for other in users if other != one])
+            for one in users
+            for number in range(times)
+        ]
+        gone, seen, *_ = await asyncio.gather(
+            asyncio.gather(*[follow(one, set_received) for one in receivers]),
+            asyncio.gather(*[follow(one, remove) for one in removers]),
+            *sending,
+        )
+        told = {message for messages in gone for message in messages}
+        assert told == {message for messages in seen for message in messages}
+        assert len(told) == len(users) * of_each
+        assert await events_in_all(found) == len(found) + 4 * len(told)
+    assert await broker.rows(MESSAGES) == []

@@ -161,13 +161,3 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str = "the condi
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"{what} did not come true within {TIMEOUT_S} s") from None
-
-
-def go(test: Callable[[], Awaitable[None]]) -> None:
-    """Runs an async test under a limit."""
-
-    async def limited() -> None:
-        async with asyncio.timeout(2 * TIMEOUT_S):
-            await test()
-
-    asyncio.run(limited())

@@ -303,7 +303,7 @@ class StuckRunner:
         return asyncio.get_running_loop().create_future()
 
 
-def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
+async def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lamplighter.gateway.service.supervision.check_answer", lambda place, path: None)
@@ -311,30 +311,26 @@ def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
     nothing: Any = None
     addresses = plain_addresses(Settings(), 8000, 9000)
 
-    async def test() -> bytes:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-            listening.bind(str(tmp_path / "notify"))
-            service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000"})
-            gateway = GatewayService(service, runner, nothing, addresses, Settings(), None, adapters=False)
-            listening.setblocking(False)
-            heard = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000"})
+        gateway = GatewayService(service, runner, nothing, addresses, Settings(), None, adapters=False)
+        listening.setblocking(False)
+        heard = b""
 
-            async def ready() -> bool:
-                nonlocal heard
-                with contextlib.suppress(BlockingIOError):
-                    while True:
-                        heard += listening.recv(1000)
-                return b"READY=1" in heard and runner.asked > 0
+        async def ready() -> bool:
+            nonlocal heard
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    heard += listening.recv(1000)
+            return b"READY=1" in heard and runner.asked > 0
 
-            running = asyncio.ensure_future(gateway.run())
-            await until(ready)
-            await asyncio.sleep(0.3)  # ten times what the watchdog waits
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await ready()
-            return heard
-
-    heard = asyncio.run(test())
+        running = asyncio.ensure_future(gateway.run())
+        await until(ready)
+        await asyncio.sleep(0.3)  # ten times what the watchdog waits
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await ready()
     assert b"READY=1" in heard
     assert runner.asked == 1
     assert b"WATCHDOG" not in heard

@@ -35,7 +35,7 @@ from lamplighter.gateway.log.writer import LogWriter
 from tests.support.brokers import free_port
 from tests.support.held_disk import HeldDisk
 from tests.support.places import ROOT
-from tests.support.running_gateway import TIMEOUT_S, ask, go, health, http, rows, running_gateway, until
+from tests.support.running_gateway import TIMEOUT_S, ask, health, http, rows, running_gateway, until
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 FRESH = "INSERT { ?new <http://p> 1 } WHERE { BIND(UUID() AS ?new) }"
@@ -664,19 +664,16 @@ async def test_who_gets_no_token_is_told_and_not_left_waiting() -> None:
         assert not said
 
 
-def test_a_unix_socket_is_an_address(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_an_address(tmp_path: Path) -> None:
     async def answer(socket: ServerConnection) -> None:
         assert socket.request is not None and socket.request.path == "/subscribe"
         async for text in socket:
             await socket.send(told().replace("ALIAS", json.loads(text)["subscribe"]["alias"]))
 
-    async def test() -> None:
-        async with unix_serve(answer, str(tmp_path / "ws.sock")), EngineClient(f"ws+unix:{tmp_path}/ws.sock") as client:
-            notifications = client.subscribe(ALL)
-            assert (await following(notifications)).sequence == 0
-            await notifications.aclose()
-
-    go(test)
+    async with unix_serve(answer, str(tmp_path / "ws.sock")), EngineClient(f"ws+unix:{tmp_path}/ws.sock") as client:
+        notifications = client.subscribe(ALL)
+        assert (await following(notifications)).sequence == 0
+        await notifications.aclose()
     with pytest.raises(ConfigurationError, match=r"ws\+unix:/absolute/path"):
         EngineClient("ws+unix:ws.sock")
 

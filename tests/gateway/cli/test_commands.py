@@ -18,7 +18,7 @@ from tests.support.gateway_parts import lines
 from tests.support.oracle import parsed_dump
 from tests.support.places import ROOT
 from tests.support.rdf_patch_reader import applied
-from tests.support.running_gateway import go, health, query, running_gateway, update
+from tests.support.running_gateway import health, query, running_gateway, update
 
 SENSOR = "<http://lamplighter.local/post/1>"
 
@@ -156,36 +156,33 @@ async def test_a_backup_is_made_and_restored_by_commands(tmp_path: Path) -> None
         (["restore", "none"], "none: No such file or directory"),
     ],
 )
-def test_a_folder_without_a_log_is_named(tmp_path: Path, arguments: list[str], said: str) -> None:
+async def test_a_folder_without_a_log_is_named(tmp_path: Path, arguments: list[str], said: str) -> None:
     (tmp_path / "lamplighter.toml").write_text("[http]\nport = 9\n")
-    done = asyncio.run(command(tmp_path, *arguments))
+    done = await command(tmp_path, *arguments)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_wrong_use_is_told(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running_gateway(tmp_path) as addresses:
-            configured(tmp_path, addresses.query)
-            await update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
-        for arguments, said in (
-            (["show", "--type", "comit"], "the types are commit, timer"),
-            (["show", "--last", "0"], "it begins with 1"),
-            (["show", "--from", "x"], "'x' is no record"),
-            (["restore", "--at", "7", "-o", tmp_path / "x.nq"], "no record 7 is kept; the log has 1/1 to 1/1"),
-            (["restore", "--at", "1", "-o", tmp_path / "x.ttl"], "its name must end in .nq or .trig"),
-            (["restore", "--at", "9" * 5000, "-o", tmp_path / "x.nq"], "is no record"),
-            (["restore", "--at", "99999-01-01T00:00:00Z", "-o", tmp_path / "x.nq"], "is no day of the years 1 to 9999"),
-            (["restore", "--at", "2026-01-01T00:00:00", "-o", tmp_path / "x.nq"], "names no time zone"),
-            (["restore", "--at", "yesterdayT", "-o", tmp_path / "x.nq"], "is not an xsd:dateTime"),
-            (["restore", "--at", "1", "-o", tmp_path / "data" / "log" / "x.nq"], "it is in the data folder"),
-            (["export", "--format", "ndjson", "-o", tmp_path / "none" / "x"], "name a file that can be written"),
-        ):
-            done = await command(tmp_path, "log", *arguments)
-            assert done.returncode == 2 and said in done.stderr, done
-            assert "Traceback" not in done.stderr
-
-    go(scenario)
+async def test_wrong_use_is_told(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        configured(tmp_path, addresses.query)
+        await update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
+    for arguments, said in (
+        (["show", "--type", "comit"], "the types are commit, timer"),
+        (["show", "--last", "0"], "it begins with 1"),
+        (["show", "--from", "x"], "'x' is no record"),
+        (["restore", "--at", "7", "-o", tmp_path / "x.nq"], "no record 7 is kept; the log has 1/1 to 1/1"),
+        (["restore", "--at", "1", "-o", tmp_path / "x.ttl"], "its name must end in .nq or .trig"),
+        (["restore", "--at", "9" * 5000, "-o", tmp_path / "x.nq"], "is no record"),
+        (["restore", "--at", "99999-01-01T00:00:00Z", "-o", tmp_path / "x.nq"], "is no day of the years 1 to 9999"),
+        (["restore", "--at", "2026-01-01T00:00:00", "-o", tmp_path / "x.nq"], "names no time zone"),
+        (["restore", "--at", "yesterdayT", "-o", tmp_path / "x.nq"], "is not an xsd:dateTime"),
+        (["restore", "--at", "1", "-o", tmp_path / "data" / "log" / "x.nq"], "it is in the data folder"),
+        (["export", "--format", "ndjson", "-o", tmp_path / "none" / "x"], "name a file that can be written"),
+    ):
+        done = await command(tmp_path, "log", *arguments)
+        assert done.returncode == 2 and said in done.stderr, done
+        assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("x*"))
 
 

@@ -20,7 +20,6 @@ from tests.support.held_disk import HeldDisk
 from tests.support.running_gateway import (
     TIMEOUT_S,
     ask,
-    go,
     health,
     hear,
     http,
@@ -69,21 +68,18 @@ async def events_until_unsubscribed(socket: ClientConnection, spuid: str) -> lis
     return found
 
 
-def with_socket(test: Callable[[Addresses, ClientConnection], Awaitable[None]], folder: Path, **tables: Any) -> None:
-    """Runs a test with a gateway and one client of it."""
-
-    async def run() -> None:
-        async with running_gateway(folder, **tables) as at, connect(at.subscribe) as socket:
-            await test(at, socket)
-
-    go(run)
+@asynccontextmanager
+async def running_and_connected(folder: Path, **tables: Any) -> AsyncIterator[tuple[Addresses, ClientConnection]]:
+    """A gateway, and one client of it."""
+    async with running_gateway(folder, **tables) as at, connect(at.subscribe) as socket:
+        yield at, socket
 
 
 # --- notifications ----------------------------------------------------------------------------------
 
 
-def test_the_first_notification_is_the_whole_result_with_the_alias(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_the_first_notification_is_the_whole_result_with_the_alias(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await update(at, insert("a", "x"))
         first = await ask(socket, {"subscribe": {"sparql": ALL, "alias": "lamps"}})
         row = {"s": {"type": "uri", "value": "http://a"}, "o": {"type": "literal", "value": "x"}}
@@ -99,20 +95,16 @@ def test_the_first_notification_is_the_whole_result_with_the_alias(tmp_path: Pat
         }
         assert re.fullmatch(SPUID, spuid)
 
-    with_socket(test, tmp_path)
 
-
-def test_an_empty_first_result_has_its_variables_and_no_alias_stays_none(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_an_empty_first_result_has_its_variables_and_no_alias_stays_none(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (_, socket):
         first = (await ask(socket, {"subscribe": {"sparql": ALL}}))["notification"]
         assert (first["addedResults"], first["removedResults"]) == (EMPTY, EMPTY)
         assert "alias" not in first
 
-    with_socket(test, tmp_path)
 
-
-def test_later_notifications_count_up_and_come_only_on_change(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_later_notifications_count_up_and_come_only_on_change(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         first = await subscribe(socket, ALL)
         await update(at, insert("a", "x"))
         await update(at, insert("a", "x"))  # it is there already
@@ -128,11 +120,9 @@ def test_later_notifications_count_up_and_come_only_on_change(tmp_path: Path) ->
         assert change(two) == ([{"s": "http://a", "o": "y"}], [{"s": "http://a", "o": "x"}])
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
-    with_socket(test, tmp_path)
 
-
-def test_one_request_of_several_operations_is_one_notification(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_one_request_of_several_operations_is_one_notification(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         first = await subscribe(socket, ALL)
         await update(at, " ; ".join([insert("a"), insert("b"), "DELETE DATA { <http://a> <http://p> 1 }", insert("c")]))
         body = await notification(socket)
@@ -141,26 +131,22 @@ def test_one_request_of_several_operations_is_one_notification(tmp_path: Path) -
         assert removed == []
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
-    with_socket(test, tmp_path)
 
-
-def test_changes_of_the_default_graph_are_told_when_nobody_names_a_graph(tmp_path: Path) -> None:
+async def test_changes_of_the_default_graph_are_told_when_nobody_names_a_graph(tmp_path: Path) -> None:
     """SEPA issue #68, and the JavaScript client's test "notification with update"."""
 
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await update(at, "DELETE WHERE { ?s ?p ?o }")
         assert (await subscribe(socket, "SELECT * { ?a ?b ?c }"))["sequence"] == 0
         await update(at, "INSERT DATA { <http://a> <http://b> 'ვაიმეე' }")
         assert change(await notification(socket))[0] == [{"a": "http://a", "b": "http://b", "c": "ვაიმეე"}]
 
-    with_socket(test, tmp_path)
 
-
-def test_an_optional_part_that_appears_replaces_the_row_once(tmp_path: Path) -> None:
+async def test_an_optional_part_that_appears_replaces_the_row_once(tmp_path: Path) -> None:
     """SEPA issue #32."""
     text = "SELECT ?s ?x ?y { ?s a <http://T> OPTIONAL { ?s <http://x> ?x } OPTIONAL { ?s <http://y> ?y } }"
 
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         first = await subscribe(socket, text)
         for operation in (
             "INSERT DATA { <http://a> a <http://T> }",
@@ -175,11 +161,9 @@ def test_an_optional_part_that_appears_replaces_the_row_once(tmp_path: Path) -> 
         assert told == [([bare], []), ([with_x], [bare]), ([both], [with_x]), ([with_y], [both])]
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
-    with_socket(test, tmp_path)
 
-
-def test_duplicates_are_counted(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_duplicates_are_counted(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await subscribe(socket, "SELECT ?o { ?s <http://p> ?o }")
         await update(at, f"{insert('a')} ; {insert('b')}")
         await update(at, insert("c"))
@@ -188,11 +172,9 @@ def test_duplicates_are_counted(tmp_path: Path) -> None:
         one = {"o": "1"}
         assert told == [([one, one], []), ([one], []), ([], [one, one])]
 
-    with_socket(test, tmp_path)
 
-
-def test_several_subscriptions_share_a_socket_and_each_counts_for_itself(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_several_subscriptions_share_a_socket_and_each_counts_for_itself(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         texts = {"first": ALL, "second": "SELECT ?x { ?x <http://q> 1 }", "third": ALL}
         for alias, text in texts.items():
             await tell(socket, {"subscribe": {"sparql": text, "alias": alias}})
@@ -214,8 +196,6 @@ def test_several_subscriptions_share_a_socket_and_each_counts_for_itself(tmp_pat
         body = await notification(socket)
         assert (body["spuid"], body["sequence"]) == (spuids["third"], 2)
 
-    with_socket(test, tmp_path)
-
 
 async def test_a_large_first_result_is_one_message(tmp_path: Path) -> None:
     huge = "x" * 6000
@@ -228,19 +208,17 @@ async def test_a_large_first_result_is_one_message(tmp_path: Path) -> None:
 # --- requests ---------------------------------------------------------------------------------------
 
 
-def test_members_that_nobody_knows_are_ignored(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_members_that_nobody_knows_are_ignored(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (_, socket):
         extra = {"timeout": 5000, "authorization": "Bearer x", "headers": {"a": [1]}, "httpsAgent": None}
         first = await subscribe(socket, ALL, "a", **extra)
         answer = await ask(socket, {"unsubscribe": {"spuid": first["spuid"], "alias": "a", "timeout": 5000}})
         assert answer == {"unsubscribed": {"spuid": first["spuid"]}}
 
-    with_socket(test, tmp_path)
-
 
 @pytest.mark.parametrize("graphs", ["http://g1", ["http://g1"]])
-def test_graph_parameters_are_a_string_or_an_array(tmp_path: Path, graphs: str | list[str]) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_graph_parameters_are_a_string_or_an_array(tmp_path: Path, graphs: str | list[str]) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await update(at, insert("default"))
         in_graph = "SELECT ?s { GRAPH ?g { ?s ?p ?o } }"
         for text, member in ((ALL, "default-graph-uri"), (in_graph, "named-graph-uri")):
@@ -250,8 +228,6 @@ def test_graph_parameters_are_a_string_or_an_array(tmp_path: Path, graphs: str |
         await update(at, "INSERT DATA { GRAPH <http://g1> { <http://yes> <http://p> 1 } }")
         told = [change(await notification(socket)) for _ in range(2)]
         assert [[row["s"] for row in added] for added, _ in told] == [["http://yes"], ["http://yes"]]
-
-    with_socket(test, tmp_path)
 
 
 WRONG: list[tuple[str | bytes, str | None, int]] = [
@@ -282,8 +258,8 @@ WRONG: list[tuple[str | bytes, str | None, int]] = [
 ]
 
 
-def test_a_wrong_message_gets_an_error_with_its_alias_and_the_socket_stays_open(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_wrong_message_gets_an_error_with_its_alias_and_the_socket_stays_open(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         for text, alias, status in WRONG:
             await socket.send(text)
             answer = await hear(socket)
@@ -294,8 +270,6 @@ def test_a_wrong_message_gets_an_error_with_its_alias_and_the_socket_stays_open(
         state = await health(at)
         assert (state["subscriptions"], state["sequence"]) == (0, 0)
         assert (await subscribe(socket, ALL))["sequence"] == 0
-
-    with_socket(test, tmp_path)
 
 
 CODES: list[tuple[str, str, int]] = [
@@ -314,8 +288,8 @@ CODES: list[tuple[str, str, int]] = [
 """Protocol 2.6; what is not SEPA's has the codes of HTTP."""
 
 
-def test_the_codes_are_those_of_the_protocol(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_the_codes_are_those_of_the_protocol(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (_, socket):
         for text, code, status in CODES:
             await socket.send(text)
             answer = await hear(socket)
@@ -327,11 +301,9 @@ def test_the_codes_are_those_of_the_protocol(tmp_path: Path) -> None:
         assert "ASK" in ask_query["error_description"]
         assert "SELECT" in ask_query["error_description"]
 
-    with_socket(test, tmp_path)
 
-
-def test_unsubscribe_is_confirmed_and_final_and_cannot_be_repeated(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_unsubscribe_is_confirmed_and_final_and_cannot_be_repeated(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         gone, stays = await subscribe(socket, ALL, "gone"), await subscribe(socket, ALL, "stays")
         answer = await ask(socket, {"unsubscribe": {"spuid": gone["spuid"]}})
         assert answer == {"unsubscribed": {"spuid": gone["spuid"]}}
@@ -342,19 +314,15 @@ def test_unsubscribe_is_confirmed_and_final_and_cannot_be_repeated(tmp_path: Pat
         assert (again["error"], again["alias"]) == ("sid_not_found", "x")
         assert (await health(at))["subscriptions"] == 0
 
-    with_socket(test, tmp_path)
 
-
-def test_nobody_can_end_the_subscription_of_another_socket(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_nobody_can_end_the_subscription_of_another_socket(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         mine = await subscribe(socket, ALL)
         async with connect(at.subscribe) as stranger:
             answer = await ask(stranger, {"unsubscribe": {"spuid": mine["spuid"]}})
             assert (answer["error"], answer["status_code"]) == ("sid_not_found", 500)
         await update(at, insert("a"))
         assert (await notification(socket))["sequence"] == 1
-
-    with_socket(test, tmp_path)
 
 
 async def test_subscriptions_end_with_their_socket_however_it_ends(tmp_path: Path) -> None:
@@ -426,18 +394,16 @@ async def test_a_wrong_path_is_refused_and_the_right_one_named(tmp_path: Path, p
 # --- updates and queries over the socket ------------------------------------------------------------
 
 
-def test_an_update_is_answered_with_the_sequence_of_its_commit(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_an_update_is_answered_with_the_sequence_of_its_commit(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         answer = await ask(socket, {"update": {"sparql": insert("a"), "alias": "u"}})
         assert answer == {"updated": {"alias": "u", "sequence": 1}}
         assert await ask(socket, {"update": {"sparql": insert("b")}}) == {"updated": {"sequence": 2}}
         assert [row["s"] for row in await rows(at, ALL + " ORDER BY ?s")] == ["http://a", "http://b"]
 
-    with_socket(test, tmp_path)
 
-
-def test_a_batch_has_a_commit_and_an_answer_for_each_update(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_batch_has_a_commit_and_an_answer_for_each_update(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (_, socket):
         first = await subscribe(socket, ALL)
         texts = [insert("a"), "INSERT oops", insert("c")]
         batch: list[Any] = [{"sparql": text, "alias": f"u{number}"} for number, text in enumerate(texts)]
@@ -457,11 +423,9 @@ def test_a_batch_has_a_commit_and_an_answer_for_each_update(tmp_path: Path) -> N
         assert [body.get("alias", "") for body in answers] == ["u0", "u1", "u2", "u3", "", "u4"]
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
-    with_socket(test, tmp_path)
 
-
-def test_a_query_is_answered_with_its_results(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_query_is_answered_with_its_results(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await update(at, insert("a", "x"))
         answer = await ask(socket, {"query": {"sparql": ALL, "alias": "q"}})
         assert set(answer) == {"answer"}
@@ -470,11 +434,9 @@ def test_a_query_is_answered_with_its_results(tmp_path: Path) -> None:
         yes = await ask(socket, {"query": {"sparql": "ASK { <http://a> ?p ?o }"}})
         assert yes == {"answer": {"results": {"head": {}, "boolean": True}}}
 
-    with_socket(test, tmp_path)
 
-
-def test_a_query_sees_what_was_sent_before_it_and_nothing_after(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_query_sees_what_was_sent_before_it_and_nothing_after(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (_, socket):
         for number in range(4):  # in one go, without waiting
             await tell(socket, {"update": {"sparql": insert(str(number))}})
             await tell(socket, {"query": {"sparql": ALL, "alias": str(number)}})
@@ -485,11 +447,9 @@ def test_a_query_sees_what_was_sent_before_it_and_nothing_after(tmp_path: Path) 
                 found[message["answer"]["alias"]] = len(values(message["answer"]["results"]))
         assert found == {"0": 1, "1": 2, "2": 3, "3": 4}
 
-    with_socket(test, tmp_path)
 
-
-def test_an_update_can_be_delayed(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_an_update_can_be_delayed(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         first = await subscribe(socket, ALL)
         asked = {"sparql": insert("later"), "alias": "u", "delay": "PT1H", "missed": "skip"}
         later = await ask(socket, {"update": asked})
@@ -502,26 +462,22 @@ def test_an_update_can_be_delayed(tmp_path: Path) -> None:
         assert (row["id"], row["missed"]) == (later["updated"]["delayed"], "skip")
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
-    with_socket(test, tmp_path)
 
-
-def test_a_retry_under_the_same_request_id_has_one_effect(tmp_path: Path) -> None:
+async def test_a_retry_under_the_same_request_id_has_one_effect(tmp_path: Path) -> None:
     fresh = "INSERT { ?new <http://p> 1 } WHERE { BIND(UUID() AS ?new) }"
 
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         message = {"update": {"sparql": fresh, "alias": "u", "request_id": "r"}}
         answers = [await ask(socket, message) for _ in range(2)]
         assert answers == [{"updated": {"alias": "u", "sequence": 1}}] * 2
         assert len(await rows(at, ALL)) == 1
 
-    with_socket(test, tmp_path)
-
 
 # --- limits -----------------------------------------------------------------------------------------
 
 
-def test_subscriptions_of_one_client_are_limited(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_subscriptions_of_one_client_are_limited(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, websocket={"subscriptions_per_client_max": 2}) as (_, socket):
         for alias in "abcd":  # in one go: those on their way count
             await tell(socket, {"subscribe": {"sparql": ALL, "alias": alias}})
         messages = [await hear(socket) for _ in range(4)]
@@ -535,17 +491,13 @@ def test_subscriptions_of_one_client_are_limited(tmp_path: Path) -> None:
         await ask(socket, {"unsubscribe": {"spuid": bodies[0]["spuid"]}})
         assert (await subscribe(socket, ALL, "e"))["alias"] == "e"
 
-    with_socket(test, tmp_path, websocket={"subscriptions_per_client_max": 2})
 
-
-def test_connections_are_limited(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_connections_are_limited(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, websocket={"connections_max": 1}) as (at, socket):
         with pytest.raises(InvalidStatus) as caught:
             await connect(at.subscribe)
         assert caught.value.response.status_code == 503
         assert (await subscribe(socket, ALL))["sequence"] == 0
-
-    with_socket(test, tmp_path, websocket={"connections_max": 1})
 
 
 @asynccontextmanager
@@ -574,8 +526,8 @@ async def is_disconnected(socket: ClientConnection) -> None:
                 await socket.recv()
 
 
-def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_go_on(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_go_on(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, websocket=SLOW) as (at, socket):
         async with slow_client(at) as slow:
             await subscribe(slow, ALL)
             await subscribe(socket, ALL)
@@ -589,11 +541,9 @@ def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_go_on(t
         await update(at, insert("end"))
         assert change(await notification(socket))[0] == [{"s": "http://end", "o": "1"}]
 
-    with_socket(test, tmp_path, websocket=SLOW)
 
-
-def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, websocket=SLOW) as (at, socket):
         await update(at, insert("a", "x" * 100_000))
         async with slow_client(at) as slow:
             known = values((await subscribe(slow, ALL))["addedResults"])
@@ -613,8 +563,6 @@ def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path:
                 known = added
             assert known == [{"s": "http://a", "o": "end"}]
             assert sequence < 61
-
-    with_socket(test, tmp_path, websocket=SLOW)
 
 
 # --- resuming ---------------------------------------------------------------------------------------
@@ -643,8 +591,8 @@ async def told(socket: ClientConnection, count: int) -> list[tuple[int, str]]:
     return [(body["sequence"], change(body)[0][0]["s"].removeprefix("http://")) for body in bodies]
 
 
-def test_a_resumable_subscription_has_a_spuid_of_its_own_kind_and_says_for_how_long(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_resumable_subscription_has_a_spuid_of_its_own_kind_and_says_for_how_long(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, resume={"keep_s_max": 7200}) as (at, socket):
         first = await subscribe(socket, ALL, resume={"keep": "PT10M"})
         assert (first["sequence"], first["alias"], first["resume"]) == (0, "a", {"keep": "PT10M"})
         assert re.fullmatch(SPUID, first["spuid"])
@@ -659,11 +607,9 @@ def test_a_resumable_subscription_has_a_spuid_of_its_own_kind_and_says_for_how_l
         assert first["spuid"] not in json.dumps(listed)
         assert first["spuid"][:28] + "…" in {row["spuid"] for row in listed["subscriptions"]}
 
-    with_socket(test, tmp_path, resume={"keep_s_max": 7200})
 
-
-def test_whoever_comes_back_is_told_what_it_missed_and_then_what_comes(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_whoever_comes_back_is_told_what_it_missed_and_then_what_comes(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await update(at, insert("0"))
         first = await subscribe(socket, ALL, resume=KEEP)
         await update(at, insert("1"))
@@ -684,8 +630,6 @@ def test_whoever_comes_back_is_told_what_it_missed_and_then_what_comes(tmp_path:
             await update(at, insert("5"))
             assert await told(again, 1) == [(5, "5")]
         assert (await health(at))["counters"]["resumed"] == 4
-
-    with_socket(test, tmp_path)
 
 
 async def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> None:
@@ -710,8 +654,8 @@ async def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> Non
         assert (await health(at))["counters"]["resets"] == 2
 
 
-def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, resume={"outbox_bytes_max": 2000}) as (at, socket):
         first = await subscribe(socket, ALL, resume=KEEP)
         for number in range(20):
             await update(at, insert(str(number)))
@@ -737,11 +681,9 @@ def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> Non
         assert [sequence for sequence, _ in await told(socket, 4)] == [1, 1, 1, 1]
         assert (await health(at))["subscriptions"] == 4
 
-    with_socket(test, tmp_path, resume={"outbox_bytes_max": 2000})
 
-
-def test_a_subscription_is_taken_over_from_another_connection_but_not_from_the_same(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_subscription_is_taken_over_from_another_connection_but_not_from_the_same(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         first = await subscribe(socket, ALL, resume=KEEP)
         async with connect(at.subscribe) as other:
             message = {"subscribe": {"sparql": ALL, "alias": "b", "resume": resuming(first, 0)}}
@@ -760,11 +702,9 @@ def test_a_subscription_is_taken_over_from_another_connection_but_not_from_the_s
         assert answer == {"unsubscribed": {"spuid": first["spuid"]}}
         assert (await health(at))["subscriptions"] == 0
 
-    with_socket(test, tmp_path)
 
-
-def test_a_subscription_whose_client_stays_away_for_too_long_ends(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_subscription_whose_client_stays_away_for_too_long_ends(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
         await subscribe(socket, ALL, resume={"keep": "PT0S"})
         await subscribe(socket, ALL)
         await socket.close()
@@ -775,10 +715,8 @@ def test_a_subscription_whose_client_stays_away_for_too_long_ends(tmp_path: Path
         await until(ended)
         assert (await health(at))["sequence"] == 2  # it is on record
 
-    with_socket(test, tmp_path)
 
-
-def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+async def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     clock = "SELECT ?s (<http://lamplighter.example/ns/gateway#clock>() AS ?t) { ?s ?p ?o }"
     wrong: list[tuple[str, object, str, int]] = [
         (ALL, {}, "Exception", 400),
@@ -791,7 +729,7 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         (clock, KEEP, "unsupported", 400),
     ]
 
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+    async with running_and_connected(tmp_path, resume={"subscriptions_max": 1}) as (at, socket):
         for text, resume, code, status in wrong:
             answer = await ask(socket, {"subscribe": {"sparql": text, "alias": "x", "resume": resume}})
             assert (answer.get("error"), answer.get("status_code"), answer.get("alias")) == (code, status, "x"), resume
@@ -802,11 +740,9 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         state = await health(at)
         assert (state["subscriptions"], state["sequence"]) == (1, 1)
 
-    with_socket(test, tmp_path, resume={"subscriptions_max": 1})
 
-
-def test_a_resumable_client_that_is_too_slow_is_disconnected_with_nothing_composed(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_a_resumable_client_that_is_too_slow_is_disconnected_with_nothing_composed(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, websocket=SLOW) as (at, socket):
         await update(at, insert("a", "x" * 100_000))
         async with slow_client(at) as slow:
             first = await subscribe(slow, ALL, resume=KEEP)
@@ -819,11 +755,9 @@ def test_a_resumable_client_that_is_too_slow_is_disconnected_with_nothing_compos
         assert re.search("no longer retained|no subscription of this client", fresh["reset"])
         assert change(fresh)[0] == [{"s": "http://a", "o": "9" * 100_000}]
 
-    with_socket(test, tmp_path, websocket=SLOW)
 
-
-def test_much_that_was_missed_at_once_is_no_reason_to_be_disconnected(tmp_path: Path) -> None:
-    async def test(at: Addresses, socket: ClientConnection) -> None:
+async def test_much_that_was_missed_at_once_is_no_reason_to_be_disconnected(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, websocket={"outbox_bytes_max": 500_000}) as (at, socket):
         firsts = [await subscribe(socket, ALL, resume=KEEP) for _ in range(4)]
         await socket.close()
         await away(at, 4)
@@ -840,8 +774,6 @@ def test_much_that_was_missed_at_once_is_no_reason_to_be_disconnected(tmp_path: 
                     body = message["notification"]
                     sequences.setdefault(body["spuid"], []).append(body["sequence"])
             assert sequences == {first["spuid"]: list(range(1, 10)) for first in firsts}
-
-    with_socket(test, tmp_path, websocket={"outbox_bytes_max": 500_000})
 
 
 # --- stress: exact counts (SEPA protocol 6.5) -------------------------------------------------------

@@ -268,13 +268,10 @@ async def test_what_is_damaged_too_large_or_newer_is_refused_and_nothing_is_chan
         assert (await health(addresses))["quads"] == 2
 
 
-def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
-            await saved(runner, tmp_path / "b")
-
-    asyncio.run(scenario())
+async def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
+        await saved(runner, tmp_path / "b")
     content = (tmp_path / "b").read_bytes()
     for size in range(len(content)):
         (tmp_path / "b").write_bytes(content[:size])
@@ -295,14 +292,11 @@ def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
         backup.checked(tmp_path / "c")
 
 
-def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            for number in range(300):
-                await update(runner, f"INSERT DATA {{ <urn:a> <urn:p> {number} }}")
-            await saved(runner, tmp_path / "b")
-
-    asyncio.run(scenario())
+async def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "data") as runner:
+        for number in range(300):
+            await update(runner, f"INSERT DATA {{ <urn:a> <urn:p> {number} }}")
+        await saved(runner, tmp_path / "b")
     head, one, two, end = (decode(line) for line in snapshot_lines(tmp_path / "b"))
     assert end.snapshot is not None
     foreign = msgspec.structs.replace(two, seq=two.seq + 1)
@@ -340,32 +334,21 @@ async def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:
         assert len(dump(runner)) == 2
 
 
-def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_as_it_is(tmp_path: Path) -> None:
+async def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_as_it_is(tmp_path: Path) -> None:
     clock = FakeClock()
     data = tmp_path / "data"
 
-    async def first() -> list[bytes]:
-        async with gateway(data, clock, settings=SMALL) as runner:
-            for number in range(25):
-                await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}", request_id="r")
-                await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}")
-                await runner.log_keeper.turn()
-            await update(runner, "CLEAR ALL", delay="PT60S")
-            await update(runner, "CREATE GRAPH <urn:empty>")
-            with pytest.raises(ConfigurationError, match="a gateway is using it"):
-                list(backup.offline(data, clock, print))
-            return dump(runner)
+    async with gateway(data, clock, settings=SMALL) as runner:
+        for number in range(25):
+            await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}", request_id="r")
+            await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}")
+            await runner.log_keeper.turn()
+        await update(runner, "CLEAR ALL", delay="PT60S")
+        await update(runner, "CREATE GRAPH <urn:empty>")
+        with pytest.raises(ConfigurationError, match="a gateway is using it"):
+            list(backup.offline(data, clock, print))
+        expected = dump(runner)
 
-    async def then(expected: list[bytes]) -> None:
-        async with gateway(tmp_path / "other", clock) as runner:
-            await update(runner, "INSERT DATA { <urn:x> <urn:p> 1 . GRAPH <urn:h> { <urn:x> <urn:p> 1 } }")
-            await restored(runner, tmp_path / "b")
-            assert dump(runner) == expected
-            assert graphs(runner) == ["<urn:empty>", "<urn:g>"]
-            [pending] = runner._delayed._pending.values()
-            assert pending.due_us == clock.boottime_us() + 45_000_000
-
-    expected = asyncio.run(first())
     clock.reboot("boot-2", off_s=10, uptime_s=5)
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     told: list[str] = []
@@ -373,19 +356,22 @@ def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_as_it_
     assert (made.quads, made.timers, told) == (25, 1, [])
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
     clock.advance(1000)
-    asyncio.run(then(expected))
+    async with gateway(tmp_path / "other", clock) as runner:
+        await update(runner, "INSERT DATA { <urn:x> <urn:p> 1 . GRAPH <urn:h> { <urn:x> <urn:p> 1 } }")
+        await restored(runner, tmp_path / "b")
+        assert dump(runner) == expected
+        assert graphs(runner) == ["<urn:empty>", "<urn:g>"]
+        [pending] = runner._delayed._pending.values()
+        assert pending.due_us == clock.boottime_us() + 45_000_000
 
 
-def test_from_a_damaged_folder_what_is_left_is_saved_and_the_damage_told(tmp_path: Path) -> None:
+async def test_from_a_damaged_folder_what_is_left_is_saved_and_the_damage_told(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
-    async def scenario() -> None:
-        async with gateway(data, settings=SMALL) as runner:
-            for number in range(8):
-                await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
-                await runner.log_keeper.turn()
-
-    asyncio.run(scenario())
+    async with gateway(data, settings=SMALL) as runner:
+        for number in range(8):
+            await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
+            await runner.log_keeper.turn()
     segments(data / "log")[5].path.write_bytes(b"")
     told: list[str] = []
     made = backup.save(tmp_path / "b", backup.offline(data, FakeClock(), told.append))
@@ -413,8 +399,8 @@ async def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_update
         assert runner._log.sequence == 1
 
 
-def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: Path) -> None:
-    async def scenario(writes: int) -> None:
+async def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: Path) -> None:
+    for writes in range(5):
         data, disk, clock = tmp_path / f"data-{writes}", FullDisk(), FakeClock()
         runner = Runner(Settings(), clock, opened_log(data, clock, disk=disk))
         runner.recover()
@@ -435,9 +421,6 @@ def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: 
             disk.left = None
             await restored(runner, tmp_path / "b")
             assert (dump(runner), len(runner._delayed)) == (wanted, 2)
-
-    for writes in range(5):
-        asyncio.run(scenario(writes))
 
 
 async def test_two_backups_at_once_are_one_too_many_and_the_next_one_goes(

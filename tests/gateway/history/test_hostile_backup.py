@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import re
@@ -282,14 +281,11 @@ async def test_more_delayed_updates_than_may_be_pending_are_not_taken_in(tmp_pat
         assert state(runner) == before
 
 
-def test_a_log_whose_times_are_none_is_told_of(tmp_path: Path) -> None:
+async def test_a_log_whose_times_are_none_is_told_of(tmp_path: Path) -> None:
     """`lamplighter log restore --at` looks for a time in it."""
 
-    async def scenario() -> None:
-        async with gateway(tmp_path / "data") as runner:
-            await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path / "data") as runner:
+        await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
     [line] = lines(segments(tmp_path / "data")[0])
     put_lines(tmp_path / "data", [written_line(json.loads(line) | {"ts": 5}).rstrip(b"\n")])
     with pytest.raises(ChangeLogError, match="not a record: Expected `str`, got `int`"):

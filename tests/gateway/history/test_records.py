@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -47,41 +46,35 @@ async def insert(runner: Runner, first: int, count: int) -> None:
         await runner.log_keeper.turn()
 
 
-def filled(data: Path, count: int, settings: Settings = SMALL) -> None:
+async def filled(data: Path, count: int, settings: Settings = SMALL) -> None:
     """A log of so many commits, each in a segment of its own, with snapshots."""
 
-    async def fill() -> None:
-        async with gateway(data, settings=settings) as runner:
-            await insert(runner, 1, count)
-
-    asyncio.run(fill())
+    async with gateway(data, settings=settings) as runner:
+        await insert(runner, 1, count)
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_the_dataset_as_of_every_record_is_the_one_that_the_oracle_had(tmp_path: Path, part: int) -> None:
+async def test_the_dataset_as_of_every_record_is_the_one_that_the_oracle_had(tmp_path: Path, part: int) -> None:
     seed = Random().randrange(10**9)
     print(f"\nseed {seed}")
     chance = Random(seed)
     oracle = Oracle()
     expected: dict[Place, tuple[set[object], set[object]]] = {}
 
-    async def play() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            script = Script(Writer(chance.choice))
-            script.subscriptions()
-            while len(expected) < 60:
-                step = script.change()
-                if step.kind != "update" or step.graphs is not None:
-                    continue
-                with suppress(GatewayError):
-                    await update(runner, step.text)
-                with suppress(*REFUSALS):
-                    oracle.update(step.text)
-                expected[runner._log.epoch, runner._log.sequence] = (set(oracle.quads()), set(oracle.graphs()))
-                if chance.random() < 0.5:
-                    await runner.log_keeper.turn()
-
-    asyncio.run(play())
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        script = Script(Writer(chance.choice))
+        script.subscriptions()
+        while len(expected) < 60:
+            step = script.change()
+            if step.kind != "update" or step.graphs is not None:
+                continue
+            with suppress(GatewayError):
+                await update(runner, step.text)
+            with suppress(*REFUSALS):
+                oracle.update(step.text)
+            expected[runner._log.epoch, runner._log.sequence] = (set(oracle.quads()), set(oracle.graphs()))
+            if chance.random() < 0.5:
+                await runner.log_keeper.turn()
     expected.pop((1, 0), None)
     assert len(snapshots(tmp_path / "snapshots")) == 2, "otherwise nothing begins with one"
     past = history(tmp_path)
@@ -94,23 +87,20 @@ def test_the_dataset_as_of_every_record_is_the_one_that_the_oracle_had(tmp_path:
     assert [place for place in places(list(past.records())) if place in expected] == sorted(expected)
 
 
-def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> None:
+async def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> None:
     seen: dict[Place, object] = {}
 
-    async def play() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            for number in range(1, 25):
-                pending = await update(runner, "CLEAR ALL", delay="PT1H", request_id=f"d-{number}")
-                if number % 3 == 0:
-                    await runner.cancel(pending.delayed or "", Cause("http", "test"))
-                requests = runner._knowledge.request_ids.state()
-                timers = [record for record, _ in runner._delayed.state().pending]
-                seen[runner._log.epoch, runner._log.sequence] = timers, requests, {"app": "1"}
-                await runner.log_keeper.turn()
-                if number == 1:
-                    runner._knowledge.register.restore({"app": "1"})
-
-    asyncio.run(play())
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        for number in range(1, 25):
+            pending = await update(runner, "CLEAR ALL", delay="PT1H", request_id=f"d-{number}")
+            if number % 3 == 0:
+                await runner.cancel(pending.delayed or "", Cause("http", "test"))
+            requests = runner._knowledge.request_ids.state()
+            timers = [record for record, _ in runner._delayed.state().pending]
+            seen[runner._log.epoch, runner._log.sequence] = timers, requests, {"app": "1"}
+            await runner.log_keeper.turn()
+            if number == 1:
+                runner._knowledge.register.restore({"app": "1"})
     past = history(tmp_path)
     for place, expected in seen.items():
         known = past.replay(place).state()
@@ -118,8 +108,8 @@ def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> None:
         assert ([record for record, _ in known.delayed.pending], known.requests, applications) == expected, place
 
 
-def test_reading_changes_nothing(tmp_path: Path) -> None:
-    filled(tmp_path, 25)
+async def test_reading_changes_nothing(tmp_path: Path) -> None:
+    await filled(tmp_path, 25)
     before = contents(tmp_path)
     past = history(tmp_path)
     list(past.records())
@@ -129,8 +119,8 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_records_from_a_place_to_a_place(tmp_path: Path) -> None:
-    filled(tmp_path, 12)
+async def test_records_from_a_place_to_a_place(tmp_path: Path) -> None:
+    await filled(tmp_path, 12)
     past = history(tmp_path)
     assert places(list(past.records())) == [(1, number) for number in range(1, 13)]
     assert places(list(past.records((1, 3), (1, 7)))) == [(1, number) for number in range(4, 8)]
@@ -153,8 +143,8 @@ async def test_a_log_that_is_sealed_and_goes_on_under_the_reader_s_hands_is_read
         assert len(found) >= 3
 
 
-def test_what_went_to_make_room_is_an_error_that_names_what_is_left(tmp_path: Path) -> None:
-    filled(tmp_path, 35, CRAMPED)
+async def test_what_went_to_make_room_is_an_error_that_names_what_is_left(tmp_path: Path) -> None:
+    await filled(tmp_path, 35, CRAMPED)
     past = history(tmp_path)
     first = past.first()
     assert first is not None and first > (1, 1)
@@ -180,8 +170,8 @@ async def test_eviction_under_the_reader_s_hands_is_no_silent_gap(tmp_path: Path
             list(reading)
 
 
-def test_a_damaged_snapshot_is_told_and_the_one_before_it_taken(tmp_path: Path) -> None:
-    filled(tmp_path, 25)
+async def test_a_damaged_snapshot_is_told_and_the_one_before_it_taken(tmp_path: Path) -> None:
+    await filled(tmp_path, 25)
     older, newer = snapshots(tmp_path / "snapshots")
     told: list[ChangeLogError] = []
 
@@ -199,8 +189,8 @@ def test_a_damaged_snapshot_is_told_and_the_one_before_it_taken(tmp_path: Path) 
     assert quads() == expected, "from the beginning of the log"
 
 
-def test_damage_ends_the_reading_with_its_place(tmp_path: Path) -> None:
-    filled(tmp_path, 12)
+async def test_damage_ends_the_reading_with_its_place(tmp_path: Path) -> None:
+    await filled(tmp_path, 12)
     segment = segments(tmp_path / "log")[5].path
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 4
@@ -213,27 +203,24 @@ def test_damage_ends_the_reading_with_its_place(tmp_path: Path) -> None:
     assert past.replay((1, 11)).place == (1, 11), "a snapshot stands behind the damage"
 
 
-def two_epochs(data: Path) -> None:
+async def two_epochs(data: Path) -> None:
     """Epoch 1 lost what was behind its record 3; epoch 2 has the gap record and one more."""
     sizes: list[int] = []
 
-    async def play() -> None:
-        async with gateway(data) as runner:
-            for number in range(1, 8):
-                await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
-                sizes.append(runner._log.size)
-        [segment] = segments(data / "log")
-        content = bytearray(segment.path.read_bytes())
-        content[(sizes[2] + sizes[3]) // 2] ^= 0xFF
-        segment.path.write_bytes(content)
-        async with gateway(data) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 100 }")
-
-    asyncio.run(play())
+    async with gateway(data) as runner:
+        for number in range(1, 8):
+            await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
+            sizes.append(runner._log.size)
+    [segment] = segments(data / "log")
+    content = bytearray(segment.path.read_bytes())
+    content[(sizes[2] + sizes[3]) // 2] ^= 0xFF
+    segment.path.write_bytes(content)
+    async with gateway(data) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 100 }")
 
 
-def test_a_number_is_that_of_the_newest_epoch_that_has_it(tmp_path: Path) -> None:
-    two_epochs(tmp_path)
+async def test_a_number_is_that_of_the_newest_epoch_that_has_it(tmp_path: Path) -> None:
+    await two_epochs(tmp_path)
     past = history(tmp_path)
     assert places(list(past.records())) == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
     assert [past.place(text) for text in ("1", "1/1", "3", "2/2")] == [(2, 1), (1, 1), (1, 3), (2, 2)]
@@ -249,27 +236,24 @@ def test_a_number_is_that_of_the_newest_epoch_that_has_it(tmp_path: Path) -> Non
             past.place(text)
 
 
-def test_a_time_is_that_of_the_last_record_not_after_it(tmp_path: Path) -> None:
+async def test_a_time_is_that_of_the_last_record_not_after_it(tmp_path: Path) -> None:
     clock = FakeClock()
 
-    async def play() -> None:
-        async with gateway(tmp_path, clock, settings=SMALL) as runner:
-            for number in range(1, 6):
-                await insert(runner, number, 1)
-                clock.advance(10)
-            clock.synchronised = False
-            await insert(runner, 6, 1)
+    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+        for number in range(1, 6):
+            await insert(runner, number, 1)
             clock.advance(10)
-            clock.synchronised = True
-            await insert(runner, 7, 1)
-            runner._log.end_segment()
-            runner.log_keeper._end_segment = lambda: None  # type: ignore[method-assign]
-            clock.step(timedelta(hours=2))
-            await insert(runner, 8, 1)
-            clock.step(timedelta(hours=-2))
-            await insert(runner, 9, 1)
-
-    asyncio.run(play())
+        clock.synchronised = False
+        await insert(runner, 6, 1)
+        clock.advance(10)
+        clock.synchronised = True
+        await insert(runner, 7, 1)
+        runner._log.end_segment()
+        runner.log_keeper._end_segment = lambda: None  # type: ignore[method-assign]
+        clock.step(timedelta(hours=2))
+        await insert(runner, 8, 1)
+        clock.step(timedelta(hours=-2))
+        await insert(runner, 9, 1)
     past = history(tmp_path)
 
     def at(seconds: float) -> Found:
@@ -288,13 +272,10 @@ def test_a_time_is_that_of_the_last_record_not_after_it(tmp_path: Path) -> None:
         at(-1)
 
 
-def test_what_was_cut_short_at_the_end_is_passed_over(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with gateway(tmp_path) as runner:
-            for number in range(5):
-                await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
-
-    asyncio.run(play())
+async def test_what_was_cut_short_at_the_end_is_passed_over(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        for number in range(5):
+            await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
     [segment] = segments(tmp_path / "log")
     content = segment.path.read_bytes()
     for size in range(len(content)):
@@ -318,15 +299,12 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     assert past.replay().place == (1, 0)
 
 
-def test_the_state_at_the_end_is_that_of_the_gateway(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await insert(runner, 1, 24)
-            assert sorted(history(tmp_path).replay().engine.dump().splitlines()) == dump(runner)
-            runner._restore.note_gap(Gap(1, 1, "test", 1))
-            await insert(runner, 25, 1)
-            assert history(tmp_path).replay().place == (1, 26)
-
-    asyncio.run(play())
+async def test_the_state_at_the_end_is_that_of_the_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await insert(runner, 1, 24)
+        assert sorted(history(tmp_path).replay().engine.dump().splitlines()) == dump(runner)
+        runner._restore.note_gap(Gap(1, 1, "test", 1))
+        await insert(runner, 25, 1)
+        assert history(tmp_path).replay().place == (1, 26)
     assert len(records(tmp_path)) == 26
     assert not list((tmp_path / "damaged").iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -41,17 +40,16 @@ async def fill(runner: Runner, first: int, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with sealed segments, two snapshots, and a segment that is being written with some frames."""
+async def whole(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with sealed segments, two snapshots, and a segment that is being written with some frames.
+
+    anyio_backend: coroutine fixtures of tests that are no coroutines name it.
+    """
     data = tmp_path_factory.mktemp("whole")
-
-    async def play() -> None:
-        async with gateway(data, settings=SMALL) as runner:
-            await fill(runner, 1, 25)
-            for number in range(40):
-                await update(runner, f"INSERT DATA {{ <urn:live> <urn:p> {number} , '{number * 7919:x}' }}")
-
-    asyncio.run(play())
+    async with gateway(data, settings=SMALL) as runner:
+        await fill(runner, 1, 25)
+        for number in range(40):
+            await update(runner, f"INSERT DATA {{ <urn:live> <urn:p> {number} , '{number * 7919:x}' }}")
     return data
 
 
@@ -94,12 +92,9 @@ async def test_a_folder_is_good_while_the_gateway_works_and_after_it_was_killed(
     assert good(verified(tmp_path))
 
 
-def test_evicted_beginnings_are_fine_and_gaps_are_listed(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with gateway(tmp_path, settings=CRAMPED) as runner:
-            await fill(runner, 1, 35)
-
-    asyncio.run(play())
+async def test_evicted_beginnings_are_fine_and_gaps_are_listed(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=CRAMPED) as runner:
+        await fill(runner, 1, 35)
     report = verified(tmp_path)
     assert report.problems == []
     assert report.first is not None and report.first > (1, 1)
@@ -290,7 +285,7 @@ def test_delayed_updates_request_ids_and_applications_are_compared_too(data: Pat
     assert good(verified(data))
 
 
-def test_torn_tails_are_told_as_such_and_so_is_what_a_start_made_of_them(data: Path) -> None:
+async def test_torn_tails_are_told_as_such_and_so_is_what_a_start_made_of_them(data: Path) -> None:
     live = segments(data / "log")[-1].path
     live.write_bytes(live.read_bytes()[:-3])
     report = verified(data)
@@ -298,18 +293,15 @@ def test_torn_tails_are_told_as_such_and_so_is_what_a_start_made_of_them(data: P
     [note] = report.notes
     assert live.name in note and "unreadable tail" in note and "behind record 1/69" in note
 
-    async def play() -> None:
-        async with gateway(data, settings=Settings()) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 'again' }")
-
-    asyncio.run(play())
+    async with gateway(data, settings=Settings()) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 'again' }")
     report = verified(data)
     assert report.problems == []
     [note] = report.notes
     assert live.name in note and "goes on behind record 1/69" in note
 
 
-def test_damage_in_the_middle_is_told_before_a_start_and_its_gap_after_it(data: Path) -> None:
+async def test_damage_in_the_middle_is_told_before_a_start_and_its_gap_after_it(data: Path) -> None:
     live = segments(data / "log")[-1].path
     content = bytearray(live.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 3] = b"\x00\xff\x00"
@@ -317,11 +309,8 @@ def test_damage_in_the_middle_is_told_before_a_start_and_its_gap_after_it(data: 
     [problem] = verified(data).problems
     assert problem.path == live and "behind record 1/" in problem.place and "new epoch" in problem.cure
 
-    async def play() -> None:
-        async with gateway(data, settings=Settings()) as runner:
-            await update(runner, "INSERT DATA { <urn:s> <urn:p> 'again' }")
-
-    asyncio.run(play())
+    async with gateway(data, settings=Settings()) as runner:
+        await update(runner, "INSERT DATA { <urn:s> <urn:p> 'again' }")
     report = verified(data)
     assert report.problems == []
     assert report.last == (2, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from pathlib import Path
 
@@ -44,13 +43,10 @@ def folder(data: Path) -> Path:
     return data / "snapshots"
 
 
-def test_sealed_segments_are_whole_and_chained(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path, settings=SMALL) as runner:
-            await turns(runner, 0, 5)
-            await insert(runner, 5, 1)
-
-    asyncio.run(scenario())
+async def test_sealed_segments_are_whole_and_chained(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SMALL) as runner:
+        await turns(runner, 0, 5)
+        await insert(runner, 5, 1)
     found = segments(tmp_path / "log")
     assert [segment.sealed for segment in found] == [True] * 5 + [False]
     previous = None
@@ -151,13 +147,10 @@ def read_all(path: Path) -> tuple[Record, list[tuple[Quad, ...]]]:
     return first, list(quads)
 
 
-def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with gateway(tmp_path) as runner:
-            await insert(runner, 0, 3)
-            await runner.log_keeper.take_snapshot()
-
-    asyncio.run(scenario())
+async def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        await insert(runner, 0, 3)
+        await runner.log_keeper.take_snapshot()
     (snapshot,) = snapshots(folder(tmp_path))
     whole, expected = snapshot.path.read_bytes(), read_all(snapshot.path)
     noticed = 0

@@ -96,31 +96,28 @@ def failing(error: type[BaseException]) -> Callable[..., NoReturn]:
 
 
 @pytest.mark.parametrize("error", [*ERRORS, PanicException])
-def test_a_step_that_raises_fails_its_request_alone(
+async def test_a_step_that_raises_fails_its_request_alone(
     error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            sink = Client()
-            await subscribed(runner, sink)
-            for owner, name in ((runner._log, "append"), (runner._engine, "readable"), (runner._trials, "of_update")):
-                with monkeypatch.context() as patched:
-                    patched.setattr(owner, name, failing(error))
-                    text = "INSERT { <http://s> <http://p> ?o } WHERE { ?s <http://p> ?o }"
-                    asked: list[Any] = [
-                        runner.update(_call(insert(1) if name == "append" else text)),
-                        runner.query(_parsed(), "application/json", None, None),
-                    ]
-                    answers = await asyncio.gather(*asked, return_exceptions=True)
-                    assert any(isinstance(answer, StoreError) for answer in answers)
-                    for answer in answers:
-                        if not isinstance(answer, BaseException):
-                            getattr(answer, "abandon", lambda: None)()
-            await update(runner, insert(2))
-            assert sink.told[-1] == len(sink.told) - 1
-            assert len(records(tmp_path)) == len(sink.told) - 1
-
-    asyncio.run(test())
+    async with gateway(tmp_path) as runner:
+        sink = Client()
+        await subscribed(runner, sink)
+        for owner, name in ((runner._log, "append"), (runner._engine, "readable"), (runner._trials, "of_update")):
+            with monkeypatch.context() as patched:
+                patched.setattr(owner, name, failing(error))
+                text = "INSERT { <http://s> <http://p> ?o } WHERE { ?s <http://p> ?o }"
+                asked: list[Any] = [
+                    runner.update(_call(insert(1) if name == "append" else text)),
+                    runner.query(_parsed(), "application/json", None, None),
+                ]
+                answers = await asyncio.gather(*asked, return_exceptions=True)
+                assert any(isinstance(answer, StoreError) for answer in answers)
+                for answer in answers:
+                    if not isinstance(answer, BaseException):
+                        getattr(answer, "abandon", lambda: None)()
+        await update(runner, insert(2))
+        assert sink.told[-1] == len(sink.told) - 1
+        assert len(records(tmp_path)) == len(sink.told) - 1
     assert "Traceback" in caplog.text
 
 
@@ -337,7 +334,7 @@ UNTOUCHED = ("_take", "_run", "_refuse", "failure", "_fail", "behind_its_log", "
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are closed
-def test_an_update_that_raises_at_any_call_stands_or_does_not_as_it_was_answered(tmp_path: Path) -> None:
+async def test_an_update_that_raises_at_any_call_stands_or_does_not_as_it_was_answered(tmp_path: Path) -> None:
     """With an application that reacts to it, exactly once, also across the restarts that it makes necessary."""
     applications = [copier("one", "p", "q")]
     clock = FakeClock()
@@ -398,4 +395,4 @@ def test_an_update_that_raises_at_any_call_stands_or_does_not_as_it_was_answered
         done = reactions(tmp_path)
         assert len(done) == len(set(done)) == len(there), "each trigger has its reaction once"
 
-    asyncio.run(asyncio.wait_for(test(), 600))
+    await asyncio.wait_for(test(), 600)

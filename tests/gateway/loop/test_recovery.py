@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections import Counter
 from contextlib import suppress
@@ -18,6 +17,7 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.state.request_ids import Accepted
 from tests.properties.sparql_texts import Case, cases
+from tests.support.event_loops import run_in_new_loop
 from tests.support.gateway_parts import (
     CLIENT,
     START,
@@ -279,4 +279,4 @@ def test_a_restart_at_any_point_changes_nothing(case: Case, choices: list[str], 
         assert restarted(folder, clock) == after
 
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(scenario(Path(folder)))
+        run_in_new_loop(scenario(Path(folder)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from tests.support.gateway_parts import (
     time_passes,
     update,
 )
-from tests.support.running_gateway import go, rows, running_gateway
+from tests.support.running_gateway import rows, running_gateway
 
 BAD = "<urn:bad>"
 ON_DISK = Settings(store=StoreSettings(path="store"))
@@ -95,93 +94,81 @@ def values(runner: Runner) -> list[int]:
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("settings", [Settings(), ON_DISK], ids=["memory", "disk"])
 @pytest.mark.parametrize("again", ["boot-1", "boot-2"])
-def test_a_record_that_cannot_be_applied_is_set_aside_and_the_gateway_goes_on(
+async def test_a_record_that_cannot_be_applied_is_set_aside_and_the_gateway_goes_on(
     tmp_path: Path, settings: Settings, again: str, error: Exception, breaks: Breaks
 ) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock, settings))
+    await play(tmp_path, clock, settings)
     breaks(error)
 
-    async def scenario() -> None:
-        report = verify(tmp_path, clock)
-        [problem] = report.problems
-        assert problem.place == "record 1/4"
-        assert "cannot be applied" in problem.what
-        clock.boot = again
+    report = verify(tmp_path, clock)
+    [problem] = report.problems
+    assert problem.place == "record 1/4"
+    assert "cannot be applied" in problem.what
+    clock.boot = again
+    async with gateway(tmp_path, clock, settings=settings) as runner:
+        status = runner.figures.status()
+        assert (status["status"], status["epoch"]) == ("damaged", 2)
+        [told] = status["problems"]
+        assert f"record 1/4 cannot be applied: {error!r}" in told
+        assert "damaged" in told
+        assert values(runner) == [2, 3]
+        await update(runner, insert(7))
+        await time_passes(runner, clock, 86_400)
+        assert values(runner) == [2, 3, 7, 99], "a timer of the old epoch"
+    [aside] = (tmp_path / "damaged").iterdir()
+    assert [json.loads(line)["seq"] for line in lines(aside)] == [1, 2, 3, 4, 5, 6]
+    # What is set aside is so for good, also where it could be applied again.
+    for _ in range(2):
         async with gateway(tmp_path, clock, settings=settings) as runner:
-            status = runner.figures.status()
-            assert (status["status"], status["epoch"]) == ("damaged", 2)
-            [told] = status["problems"]
-            assert f"record 1/4 cannot be applied: {error!r}" in told
-            assert "damaged" in told
-            assert values(runner) == [2, 3]
-            await update(runner, insert(7))
-            await time_passes(runner, clock, 86_400)
-            assert values(runner) == [2, 3, 7, 99], "a timer of the old epoch"
-        [aside] = (tmp_path / "damaged").iterdir()
-        assert [json.loads(line)["seq"] for line in lines(aside)] == [1, 2, 3, 4, 5, 6]
-        # What is set aside is so for good, also where it could be applied again.
-        for _ in range(2):
-            async with gateway(tmp_path, clock, settings=settings) as runner:
-                assert runner.figures.status()["problems"] == []
-                assert runner.figures.status()["epoch"] == 2
-                assert values(runner) == [2, 3, 7, 99]
-                await runner.log_keeper.turn()
-            places = [(record.epoch, record.seq) for record in records(tmp_path)]
-            assert places[:4] == [(1, 1), (1, 2), (1, 3), (2, 1)]
-        assert verify(tmp_path, clock).problems == []
-
-    asyncio.run(scenario())
+            assert runner.figures.status()["problems"] == []
+            assert runner.figures.status()["epoch"] == 2
+            assert values(runner) == [2, 3, 7, 99]
+            await runner.log_keeper.turn()
+        places = [(record.epoch, record.seq) for record in records(tmp_path)]
+        assert places[:4] == [(1, 1), (1, 2), (1, 3), (2, 1)]
+    assert verify(tmp_path, clock).problems == []
 
 
-def test_what_is_set_aside_is_sealed_by_nobody(tmp_path: Path, breaks: Breaks) -> None:
+async def test_what_is_set_aside_is_sealed_by_nobody(tmp_path: Path, breaks: Breaks) -> None:
     clock = FakeClock()
     settings = Settings(log=LogSettings(segment_bytes_max=1))
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     breaks(MemoryError())
 
-    async def scenario() -> None:
-        async with gateway(tmp_path, clock, settings=settings) as runner:
-            await update(runner, insert(7))
-            await runner.log_keeper.turn()
-            await update(runner, insert(8))
-            await runner.log_keeper.turn()
-            assert runner.figures.status()["problems"][1:] == []
-        found = all_segments(tmp_path / "log")
-        assert [segment.name.last for segment in found if segment.name.epoch == 1] == [3]
-        assert ends(found) == {1: 4}
-        assert verify(tmp_path, clock).problems == []
-
-    asyncio.run(scenario())
+    async with gateway(tmp_path, clock, settings=settings) as runner:
+        await update(runner, insert(7))
+        await runner.log_keeper.turn()
+        await update(runner, insert(8))
+        await runner.log_keeper.turn()
+        assert runner.figures.status()["problems"][1:] == []
+    found = all_segments(tmp_path / "log")
+    assert [segment.name.last for segment in found if segment.name.epoch == 1] == [3]
+    assert ends(found) == {1: 4}
+    assert verify(tmp_path, clock).problems == []
 
 
-def test_a_record_that_cannot_be_applied_in_a_sealed_segment(tmp_path: Path, breaks: Breaks) -> None:
+async def test_a_record_that_cannot_be_applied_in_a_sealed_segment(tmp_path: Path, breaks: Breaks) -> None:
     clock = FakeClock()
 
-    async def sealed() -> None:
-        await play(tmp_path, clock)
-        async with gateway(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
-            await runner.log_keeper.turn()
-            await update(runner, insert(7))
-            await runner.log_keeper.turn()
-
-    async def scenario() -> None:
-        async with gateway(tmp_path, clock) as runner:
-            assert values(runner) == [2, 3]
-            await update(runner, insert(8))
-        async with gateway(tmp_path, clock) as runner:
-            assert values(runner) == [2, 3, 8]
-        assert verify(tmp_path, clock).problems == []
-
-    asyncio.run(sealed())
+    await play(tmp_path, clock)
+    async with gateway(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
+        await runner.log_keeper.turn()
+        await update(runner, insert(7))
+        await runner.log_keeper.turn()
     assert [segment.name.last for segment in all_segments(tmp_path / "log")] == [6, 7]
     breaks(MemoryError())
-    asyncio.run(scenario())
+    async with gateway(tmp_path, clock) as runner:
+        assert values(runner) == [2, 3]
+        await update(runner, insert(8))
+    async with gateway(tmp_path, clock) as runner:
+        assert values(runner) == [2, 3, 8]
+    assert verify(tmp_path, clock).problems == []
 
 
-def test_strict_recovery_names_record_and_cure_and_changes_nothing(tmp_path: Path, breaks: Breaks) -> None:
+async def test_strict_recovery_names_record_and_cure_and_changes_nothing(tmp_path: Path, breaks: Breaks) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     breaks(RecursionError())
     for _ in range(2):
         with pytest.raises(ChangeLogError) as caught:
@@ -192,9 +179,9 @@ def test_strict_recovery_names_record_and_cure_and_changes_nothing(tmp_path: Pat
     assert sum(len(lines(path)) for path in segments(tmp_path)) == 6
 
 
-def test_what_fails_once_is_not_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_fails_once_is_not_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     commit, left = Engine.commit, [1]
 
     def fails(self: Engine, delta: QuadDelta, sequence: int | None = None) -> Commit:
@@ -209,10 +196,12 @@ def test_what_fails_once_is_not_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     runner.close()
 
 
-def test_a_record_that_only_the_store_cannot_write_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_record_that_only_the_store_cannot_write_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The store is written behind: the error comes records later."""
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     flush = QuadStore.flush
 
     def fails(self: QuadStore) -> None:
@@ -227,9 +216,9 @@ def test_a_record_that_only_the_store_cannot_write_is_found(tmp_path: Path, monk
     runner.close()
 
 
-def test_a_full_disk_sets_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_sets_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock, ON_DISK))
+    await play(tmp_path, clock, ON_DISK)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -256,11 +245,11 @@ def nested(levels: int) -> Term:
 @pytest.mark.parametrize(
     "term", [f'"{"x" * (17 * 1024 * 1024)}"', nested(720), nested(30_000)], ids=["long", "deep", "very deep"]
 )
-def test_a_log_of_an_earlier_version_does_not_keep_the_gateway_from_starting(
+async def test_a_log_of_an_earlier_version_does_not_keep_the_gateway_from_starting(
     tmp_path: Path, term: Term, boot: str
 ) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     good = records(tmp_path)
     worse = msgspec.structs.replace(good[3], a=(Quad(BAD, "<urn:p>", term),))
     put_lines(tmp_path, [encode(record).rstrip(b"\n") for record in (*good[:3], worse)])
@@ -268,25 +257,22 @@ def test_a_log_of_an_earlier_version_does_not_keep_the_gateway_from_starting(
     [problem] = verify(tmp_path, clock).problems
     assert "behind record 1/3" in problem.place
 
-    async def scenario() -> None:
-        async with gateway(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
-            assert runner.figures.status()["status"] == "damaged"
-            assert values(runner) == [2, 3]
-            await update(runner, insert(7))
-            await runner.log_keeper.turn()
-        for _ in range(2):
-            async with gateway(tmp_path, clock) as runner:
-                assert (runner.figures.status()["problems"], values(runner)) == ([], [2, 3, 7])
-        assert verify(tmp_path, clock).problems == []
-
     with pytest.raises(ChangeLogError, match=r"after sequence 3: damaged: .* the most.*strict"):
         recovered(tmp_path, clock, settings=STRICT)
-    asyncio.run(scenario())
+    async with gateway(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
+        assert runner.figures.status()["status"] == "damaged"
+        assert values(runner) == [2, 3]
+        await update(runner, insert(7))
+        await runner.log_keeper.turn()
+    for _ in range(2):
+        async with gateway(tmp_path, clock) as runner:
+            assert (runner.figures.status()["problems"], values(runner)) == ([], [2, 3, 7])
+    assert verify(tmp_path, clock).problems == []
 
 
-def test_terms_that_earlier_versions_took_are_taken_back(tmp_path: Path) -> None:
+async def test_terms_that_earlier_versions_took_are_taken_back(tmp_path: Path) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     good = records(tmp_path)
     deep = msgspec.structs.replace(good[3], a=(Quad(BAD, "<urn:p>", nested(200)),))
     long = msgspec.structs.replace(good[4], a=(Quad(BAD, "<urn:p>", f'"{"x" * (15 * 1024 * 1024)}"'),))
@@ -301,18 +287,15 @@ def test_terms_that_earlier_versions_took_are_taken_back(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("settings", [Settings(), ON_DISK], ids=["memory", "disk"])
-def test_a_snapshot_that_cannot_be_applied_is_set_aside(
+async def test_a_snapshot_that_cannot_be_applied_is_set_aside(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
 
-    async def snapshots() -> None:
-        async with gateway(tmp_path, clock, settings=settings) as runner:
-            for number in (1, 2):
-                await update(runner, insert(number))
-                await runner.log_keeper.take_snapshot()
-
-    asyncio.run(snapshots())
+    async with gateway(tmp_path, clock, settings=settings) as runner:
+        for number in (1, 2):
+            await update(runner, insert(number))
+            await runner.log_keeper.take_snapshot()
     fill = QuadStore.fill
     monkeypatch.setattr(QuadStore, "fill", _failing(fill, times=2))
     runner = recovered(tmp_path, clock, settings=settings)
@@ -376,9 +359,9 @@ async def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypa
 # --- the past, for people ---
 
 
-def test_the_past_is_told_up_to_the_record_before(tmp_path: Path, breaks: Breaks) -> None:
+async def test_the_past_is_told_up_to_the_record_before(tmp_path: Path, breaks: Breaks) -> None:
     clock = FakeClock()
-    asyncio.run(play(tmp_path, clock))
+    await play(tmp_path, clock)
     breaks(MemoryError())
     history = History(tmp_path, clock)
     with pytest.raises(StoreError, match=r"record 1/4 cannot be applied: MemoryError.*start the gateway"):
@@ -389,12 +372,9 @@ def test_the_past_is_told_up_to_the_record_before(tmp_path: Path, breaks: Breaks
 # --- the service ---
 
 
-def test_the_service_starts_over_such_a_log(tmp_path: Path, breaks: Breaks) -> None:
-    asyncio.run(play(tmp_path / "data", FakeClock()))
+async def test_the_service_starts_over_such_a_log(tmp_path: Path, breaks: Breaks) -> None:
+    await play(tmp_path / "data", FakeClock())
     breaks(MemoryError())
 
-    async def scenario() -> None:
-        async with running_gateway(tmp_path) as at:
-            assert len(await rows(at, "SELECT ?o { ?s ?p ?o FILTER(?o < 99) }")) == 2
-
-    go(scenario)
+    async with running_gateway(tmp_path) as at:
+        assert len(await rows(at, "SELECT ?o { ?s ?p ?o FILTER(?o < 99) }")) == 2

@@ -29,12 +29,12 @@ def authorization(folder: Path, clock: FakeClock | None = None, **settings: obje
     return Authorization(table, clock, registry, Tokens(folder, clock, Disk(), table.token_life_s))
 
 
-def registered(ours: Authorization, name: str = "lamp") -> str:
-    return asyncio.run(ours.register(name, None, HERE)).client_secret
+async def registered(ours: Authorization, name: str = "lamp") -> str:
+    return (await ours.register(name, None, HERE)).client_secret
 
 
-def token(ours: Authorization, name: str = "lamp") -> str:
-    return ours.token(name, registered(ours, name), HERE).token
+async def token(ours: Authorization, name: str = "lamp") -> str:
+    return ours.token(name, await registered(ours, name), HERE).token
 
 
 def code_of(ours: Authorization, authorization: object) -> str:
@@ -45,17 +45,17 @@ def code_of(ours: Authorization, authorization: object) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_scheme_is_compared_without_case(tmp_path: Path, scheme: str) -> None:
+async def test_the_scheme_is_compared_without_case(tmp_path: Path, scheme: str) -> None:
     ours = authorization(tmp_path)
-    caller = ours.caller(f"{scheme} {token(ours)}", HERE)
+    caller = ours.caller(f"{scheme} {await token(ours)}", HERE)
     assert (caller.name, caller.registered, caller.operator) == ("lamp", True, False)
     assert caller.access.read.every
     assert not caller.access.write.every
 
 
-def test_what_is_no_bearer_authorization_is_refused_by_the_table(tmp_path: Path) -> None:
+async def test_what_is_no_bearer_authorization_is_refused_by_the_table(tmp_path: Path) -> None:
     ours = authorization(tmp_path)
-    good = token(ours)
+    good = await token(ours)
     refused = {
         None: "invalid_request",
         5: "invalid_request",
@@ -69,43 +69,43 @@ def test_what_is_no_bearer_authorization_is_refused_by_the_table(tmp_path: Path)
     assert {given: code_of(ours, given) for given in refused} == refused
 
 
-def test_the_token_of_a_removed_client_is_refused_at_once_and_for_ever(tmp_path: Path) -> None:
+async def test_the_token_of_a_removed_client_is_refused_at_once_and_for_ever(tmp_path: Path) -> None:
     ours = authorization(tmp_path)
-    old = f"Bearer {token(ours)}"
+    old = f"Bearer {await token(ours)}"
     assert ours.caller(old, HERE).name == "lamp"
-    asyncio.run(ours.registry.remove("lamp"))
+    await ours.registry.remove("lamp")
     assert code_of(ours, old) == "invalid_grant"
     assert ours.access_of("lamp") is None
-    new = f"Bearer {token(ours)}"
+    new = f"Bearer {await token(ours)}"
     assert ours.caller(new, HERE).name == "lamp"
     assert code_of(ours, old) == "invalid_grant", "it was given to another client of that name"
 
 
-def test_new_permissions_hold_at_once(tmp_path: Path) -> None:
+async def test_new_permissions_hold_at_once(tmp_path: Path) -> None:
     ours = authorization(tmp_path)
-    bearer = f"Bearer {token(ours)}"
+    bearer = f"Bearer {await token(ours)}"
     assert not ours.caller(bearer, HERE).operator
-    asyncio.run(ours.registry.permit("lamp", Permissions(operate=True)))
+    await ours.registry.permit("lamp", Permissions(operate=True))
     assert ours.caller(bearer, HERE).operator
     assert not ours.caller(bearer, HERE).access.read.every
 
 
-def test_by_default_a_new_client_may_do_nothing(tmp_path: Path) -> None:
+async def test_by_default_a_new_client_may_do_nothing(tmp_path: Path) -> None:
     ours = authorization(tmp_path, grant_read=[])
-    access = ours.caller(f"Bearer {token(ours)}", HERE).access
+    access = ours.caller(f"Bearer {await token(ours)}", HERE).access
     assert [access.read.names, access.write.names, access.subscribe.names] == [frozenset()] * 3
 
 
-def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) -> None:
+async def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) -> None:
     plain = authorization(tmp_path, registration="listed")
     with pytest.raises(UnauthorizedError):
-        asyncio.run(plain.register("SEPATest", None, HERE))
+        await plain.register("SEPATest", None, HERE)
     with pytest.raises(UnauthorizedError):
         plain.token("SEPATest", "SEPATest", HERE)
     clock = FakeClock()
     tested = authorization(tmp_path, clock, registration="listed", test_identity=True)
     for _ in range(2):  # it registers again and again
-        assert asyncio.run(tested.register("SEPATest", None, HERE)).client_secret == "SEPATest"
+        assert (await tested.register("SEPATest", None, HERE)).client_secret == "SEPATest"
     given = tested.token("SEPATest", "SEPATest", HERE)
     assert given.life_s == 5
     assert tested.caller(f"Bearer {given.token}", HERE).access.full
@@ -115,16 +115,16 @@ def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) -> Non
     assert code_of(authorization(tmp_path, clock), f"Bearer {fresh}") == "invalid_grant"
 
 
-def test_a_code_may_stand_behind_the_name(tmp_path: Path) -> None:
+async def test_a_code_may_stand_behind_the_name(tmp_path: Path) -> None:
     ours = authorization(tmp_path, registration="code")
-    code = asyncio.run(ours.registry.code("a#b", Permissions(), Permissions()))
-    assert asyncio.run(ours.register(f"a#b#{code}", None, HERE)).client_id == "a#b"
+    code = await ours.registry.code("a#b", Permissions(), Permissions())
+    assert (await ours.register(f"a#b#{code}", None, HERE)).client_id == "a#b"
 
 
-def test_an_address_that_fails_too_often_waits_and_good_credentials_pass(tmp_path: Path) -> None:
+async def test_an_address_that_fails_too_often_waits_and_good_credentials_pass(tmp_path: Path) -> None:
     clock = FakeClock()
     ours = authorization(tmp_path, clock, attempts_per_min=6)
-    secret = registered(ours)
+    secret = await registered(ours)
     good = f"Bearer {ours.token('lamp', secret, HERE).token}"
     outcomes = []
     for _ in range(7):
@@ -137,7 +137,7 @@ def test_an_address_that_fails_too_often_waits_and_good_credentials_pass(tmp_pat
     with pytest.raises(QueueFullError):
         ours.token("lamp", "wrong", HERE)
     with pytest.raises(QueueFullError):
-        asyncio.run(ours.register("another", None, HERE))
+        await ours.register("another", None, HERE)
     assert ours.caller(good, HERE).name == "lamp"
     assert ours.token("lamp", secret, HERE)
     with pytest.raises(UnauthorizedError):
@@ -147,90 +147,86 @@ def test_an_address_that_fails_too_often_waits_and_good_credentials_pass(tmp_pat
         ours.caller("Bearer x", HERE)
 
 
-def coded(ours: Authorization, name: str = "lamp") -> str:
+async def coded(ours: Authorization, name: str = "lamp") -> str:
     """The operator gives a one-time code for a name."""
-    return asyncio.run(ours.registry.code(name, Permissions(), Permissions()))
+    return await ours.registry.code(name, Permissions(), Permissions())
 
 
-def guess(ours: Authorization, address: str, code: str = "0000-0000", name: str = "lamp") -> GatewayError:
+async def guess(ours: Authorization, address: str, code: str = "0000-0000", name: str = "lamp") -> GatewayError:
     with pytest.raises(GatewayError) as caught:
-        asyncio.run(ours.register(name, code, address))
+        await ours.register(name, code, address)
     return caught.value
 
 
-def test_code_is_the_default_and_a_name_alone_registers_nobody(tmp_path: Path) -> None:
+async def test_code_is_the_default_and_a_name_alone_registers_nobody(tmp_path: Path) -> None:
     assert SecuritySettings().registration == "code"
     ours = authorization(tmp_path, registration=SecuritySettings().registration)
-    asyncio.run(ours.registry.add("lamp", Permissions()))
+    await ours.registry.add("lamp", Permissions())
     for _ in range(3):  # somebody asks again and again, to be there before the device
         with pytest.raises(UnauthorizedError):
-            asyncio.run(ours.register("lamp", None, "192.0.2.66"))
-    assert asyncio.run(ours.register("lamp", coded(ours), HERE)).client_id == "lamp"
+            await ours.register("lamp", None, "192.0.2.66")
+    assert (await ours.register("lamp", await coded(ours), HERE)).client_id == "lamp"
 
 
-def test_wrong_codes_lock_who_guesses_and_not_the_code(tmp_path: Path) -> None:
+async def test_wrong_codes_lock_who_guesses_and_not_the_code(tmp_path: Path) -> None:
     clock = FakeClock()
     ours = authorization(tmp_path, clock, registration="code")
-    code, other = coded(ours), coded(ours, "other")
+    code, other = await coded(ours), await coded(ours, "other")
     for guesser in ("192.0.2.66", "2001:db8::1"):
-        statuses = [guess(ours, guesser).status for _ in range(8)]
+        statuses = [(await guess(ours, guesser)).status for _ in range(8)]
         assert statuses == [401] * CODE_TRIES + [429] * 3
-        error = guess(ours, guesser, code)
+        error = await guess(ours, guesser, code)
         assert isinstance(error, QueueFullError), "the right one is not told from a wrong one"
         assert error.retry_after_s == 120
-        assert guess(ours, guesser, name="nobody").status == 429, "whatever name is guessed for"
-    assert guess(ours, "2001:db8::ffff:2").status == 429, "the same network"
+        assert (await guess(ours, guesser, name="nobody")).status == 429, "whatever name is guessed for"
+    assert (await guess(ours, "2001:db8::ffff:2")).status == 429, "the same network"
     for _ in range(100):
         clock.advance(1)
-        guess(ours, "192.0.2.67")
-    assert asyncio.run(ours.register("lamp", code, HERE)).client_id == "lamp"
-    assert asyncio.run(ours.register("other", other, "2001:db8:0:1::1")).client_id == "other"
+        await guess(ours, "192.0.2.67")
+    assert (await ours.register("lamp", code, HERE)).client_id == "lamp"
+    assert (await ours.register("other", other, "2001:db8:0:1::1")).client_id == "other"
 
 
-def test_good_codes_count_against_nobody(tmp_path: Path) -> None:
+async def test_good_codes_count_against_nobody(tmp_path: Path) -> None:
     """An installer registers twenty devices from one address."""
     ours = authorization(tmp_path, registration="code")
     for number in range(20):
         name = f"lamp-{number}"
-        assert asyncio.run(ours.register(name, coded(ours, name), HERE)).client_id == name
-    assert guess(ours, HERE).status == 401
+        assert (await ours.register(name, await coded(ours, name), HERE)).client_id == name
+    assert (await guess(ours, HERE)).status == 401
 
 
-def test_guesses_that_come_at_the_same_time_are_counted_too(tmp_path: Path) -> None:
+async def test_guesses_that_come_at_the_same_time_are_counted_too(tmp_path: Path) -> None:
     ours = authorization(tmp_path, registration="code")
-    coded(ours)
-
-    async def many() -> list[int]:
-        outcomes = await asyncio.gather(
-            *(ours.register("lamp", f"0000-{number:04}", "192.0.2.66") for number in range(50)), return_exceptions=True
-        )
-        return [outcome.status for outcome in outcomes if isinstance(outcome, GatewayError)]
-
-    statuses = asyncio.run(many())
+    await coded(ours)
+    outcomes = await asyncio.gather(
+        *(ours.register("lamp", f"0000-{number:04}", "192.0.2.66") for number in range(50)), return_exceptions=True
+    )
+    statuses = [outcome.status for outcome in outcomes if isinstance(outcome, GatewayError)]
     assert (len(statuses), statuses.count(401)) == (50, CODE_TRIES)
 
 
-def test_codes_cannot_be_guessed_from_many_addresses_either(tmp_path: Path) -> None:
+async def test_codes_cannot_be_guessed_from_many_addresses_either(tmp_path: Path) -> None:
     """2^40 codes at this rate are 700 years; docs/security.md says so."""
     clock = FakeClock()
     ours = authorization(tmp_path, clock, registration="code")
-    coded(ours)
+    await coded(ours)
     answers = []
     for number in range(3000):
         clock.advance(0.005)
-        answers.append(guess(ours, f"10.{number >> 8}.{number & 255}.1").status)
+        answers.append((await guess(ours, f"10.{number >> 8}.{number & 255}.1")).status)
     taken = answers.count(401)
     assert taken + answers.count(429) == 3000
     assert CODES_PER_S * 15 <= taken <= CODES_PER_S * 17
     assert 2**40 / CODES_PER_S / (365 * 86_400) > 600
     clock.advance(1)
-    assert asyncio.run(ours.register("lamp", coded(ours), HERE)).client_id == "lamp"
+    assert (await ours.register("lamp", await coded(ours), HERE)).client_id == "lamp"
 
 
-def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
+async def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
     clock = FakeClock()
     ours = authorization(tmp_path, clock, requests_per_s=3)
-    lamp, other = f"Bearer {token(ours)}", f"Bearer {token(ours, 'other')}"
+    lamp, other = f"Bearer {await token(ours)}", f"Bearer {await token(ours, 'other')}"
     clock.advance(1)
     for _ in range(3):
         ours.caller(lamp, HERE)
@@ -269,10 +265,12 @@ def test_addresses_that_one_machine_can_change_at_will_are_one(address: str, sam
     assert network(address) == same
 
 
-def test_audit_lines_are_one_line_each_and_hold_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_audit_lines_are_one_line_each_and_hold_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "lamplighter.audit")
     ours = authorization(tmp_path)
-    secret = registered(ours)
+    secret = await registered(ours)
     given = ours.token("lamp", secret, HERE).token
     for name in ("a\nforged client=admin", "\x1b[31m", "\x7f", "é", "a" * 5000):
         with pytest.raises(UnauthorizedError):

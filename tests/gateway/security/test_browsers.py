@@ -17,7 +17,7 @@ from lamplighter.engine.errors import ConfigurationError, ForeignRequestError
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.settings import read_settings
 from lamplighter.gateway.settings.security import SecuritySettings
-from tests.support.running_gateway import Answer, ask, go, http, running_gateway
+from tests.support.running_gateway import Answer, ask, http, running_gateway
 from tests.support.secure_gateway import SecureGateway
 
 PAGE = "https://dashboard.example"
@@ -220,16 +220,12 @@ async def test_a_plain_gateway_says_which_setting_a_name_goes_into(tmp_path: Pat
         assert "security.hosts" in answer.json["error_description"]
 
 
-def test_unix_sockets_serve_whatever_the_headers_say(tmp_path: Path) -> None:
+async def test_unix_sockets_serve_whatever_the_headers_say(tmp_path: Path) -> None:
     with SecureGateway(tmp_path) as gateway:
-
-        async def test() -> None:
-            path = gateway.addresses.subscribe_here.partition(":")[2]
-            headers = {"Host": "adapter", "Origin": "null", "Sec-Fetch-Site": "cross-site"}
-            async with unix_connect(path, "ws://localhost/subscribe", additional_headers=headers) as socket:
-                assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
-
-        go(test)
+        path = gateway.addresses.subscribe_here.partition(":")[2]
+        headers = {"Host": "adapter", "Origin": "null", "Sec-Fetch-Site": "cross-site"}
+        async with unix_connect(path, "ws://localhost/subscribe", additional_headers=headers) as socket:
+            assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
         assert gateway.local("GET", "/ready").status == 200
 
 

@@ -119,22 +119,19 @@ async def answer(runner: Runner, text: str, who: Caller) -> bytes:
     return b"".join([chunk async for chunk in found.chunks()])
 
 
-def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_permitted(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway(tmp_path) as runner:
-            await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
-            assert await answer(runner, TEXT, ANNA) == b"o\r\n1\r\n"
-            assert await answer(runner, TEXT, BEN) == b"o\r\n2\r\n"
-            for graph in (B, "<http://e/none>"):
-                with pytest.raises(AccessDeniedError, match=graph):
-                    await answer(runner, f"ASK FROM {graph} {{ }}", ANNA)
-            batch = [update(runner, text, caller=ANNA) for text in (insert(A, 3), insert(B, 4), insert(A, 5))]
-            outcomes = await asyncio.gather(*batch, return_exceptions=True)
-            assert [isinstance(outcome, AccessDeniedError) for outcome in outcomes] == [False, True, False]
-            assert await answer(runner, f"{TEXT} ORDER BY ?o", ANNA) == b"o\r\n1\r\n3\r\n5\r\n"
-            assert await answer(runner, TEXT, BEN) == b"o\r\n2\r\n"
-
-    asyncio.run(test())
+async def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_permitted(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as runner:
+        await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
+        assert await answer(runner, TEXT, ANNA) == b"o\r\n1\r\n"
+        assert await answer(runner, TEXT, BEN) == b"o\r\n2\r\n"
+        for graph in (B, "<http://e/none>"):
+            with pytest.raises(AccessDeniedError, match=graph):
+                await answer(runner, f"ASK FROM {graph} {{ }}", ANNA)
+        batch = [update(runner, text, caller=ANNA) for text in (insert(A, 3), insert(B, 4), insert(A, 5))]
+        outcomes = await asyncio.gather(*batch, return_exceptions=True)
+        assert [isinstance(outcome, AccessDeniedError) for outcome in outcomes] == [False, True, False]
+        assert await answer(runner, f"{TEXT} ORDER BY ?o", ANNA) == b"o\r\n1\r\n3\r\n5\r\n"
+        assert await answer(runner, TEXT, BEN) == b"o\r\n2\r\n"
     assert [record.client for record in records(tmp_path)] == [None, "anna", "anna"]
 
 
@@ -191,33 +188,30 @@ async def test_request_ids_belong_to_their_client_across_starts_and_snapshots(tm
 
 
 @pytest.mark.parametrize("how", ["log", "snapshot"])
-def test_request_ids_end_with_their_client(tmp_path: Path, how: str) -> None:
+async def test_request_ids_end_with_their_client(tmp_path: Path, how: str) -> None:
     """Another client that gets the name later is not told what the one before was answered."""
     clients = Clients(anna=ANNA.access, ben=BEN.access)
 
-    async def test() -> None:
+    async with secured(tmp_path, clients) as runner:
+        await update(runner, insert(A, 1), request_id="r", caller=ANNA)
+        await update(runner, insert(A, 2), request_id="d", delay="PT1H", caller=ANNA)
+        ben = await update(runner, insert(B, 2), request_id="r", caller=BEN)
+        del clients["anna"]
+        ended = runner.permissions_changed("anna")
+        clients["anna"] = ANNA.access
+        new = await update(runner, insert(A, 3), request_id="r", caller=ANNA)
+        await ended
+        assert len(dump(runner)) == 3
+        if how == "snapshot":
+            await runner.log_keeper.take_snapshot()
+    for _ in range(2):
         async with secured(tmp_path, clients) as runner:
-            await update(runner, insert(A, 1), request_id="r", caller=ANNA)
-            await update(runner, insert(A, 2), request_id="d", delay="PT1H", caller=ANNA)
-            ben = await update(runner, insert(B, 2), request_id="r", caller=BEN)
-            del clients["anna"]
-            ended = runner.permissions_changed("anna")
-            clients["anna"] = ANNA.access
-            new = await update(runner, insert(A, 3), request_id="r", caller=ANNA)
-            await ended
+            assert await update(runner, insert(A, 9), request_id="r", caller=ANNA) == new
+            assert await update(runner, insert(B, 9), request_id="r", caller=BEN) == ben
             assert len(dump(runner)) == 3
-            if how == "snapshot":
-                await runner.log_keeper.take_snapshot()
-        for _ in range(2):
-            async with secured(tmp_path, clients) as runner:
-                assert await update(runner, insert(A, 9), request_id="r", caller=ANNA) == new
-                assert await update(runner, insert(B, 9), request_id="r", caller=BEN) == ben
-                assert len(dump(runner)) == 3
-        async with secured(tmp_path, clients) as runner:
-            again = await update(runner, insert(A, 4), request_id="d", delay="PT1H", caller=ANNA)
-            assert again.delayed is not None and runner.delayed_count == 1, "not the answer of the one before"
-
-    asyncio.run(test())
+    async with secured(tmp_path, clients) as runner:
+        again = await update(runner, insert(A, 4), request_id="d", delay="PT1H", caller=ANNA)
+        assert again.delayed is not None and runner.delayed_count == 1, "not the answer of the one before"
     assert verify(tmp_path, FakeClock()).problems == []
 
 
@@ -331,27 +325,24 @@ async def test_request_ids_have_a_length(tmp_path: Path) -> None:
         assert len(dump(runner)) == 1
 
 
-def test_a_delayed_update_has_the_permissions_of_its_client_when_it_is_due(tmp_path: Path) -> None:
+async def test_a_delayed_update_has_the_permissions_of_its_client_when_it_is_due(tmp_path: Path) -> None:
     clients = Clients(anna=of_graphs(A, B), ben=BEN.access, gone=FULL)
 
-    async def test() -> None:
-        clock = FakeClock()
-        async with secured(tmp_path, clients, clock) as runner:
-            for delay in (10, 20):
-                for graph, value in ((A, delay), (B, delay + 1)):
-                    await update(runner, insert(graph, value), delay=f"PT{delay}S", caller=caller("anna", FULL))
-            await update(runner, insert(B, 100), delay="PT20S", caller=BEN)
-            await update(runner, insert(B, 200), delay="PT20S", caller=caller("gone", FULL))
-            await update(runner, insert(B, 300), delay="PT20S")  # the machine's own
-            await time_passes(runner, clock, 10)
-        clients["anna"] = of_graphs(A)
-        del clients["gone"]
-        async with secured(tmp_path, clients, clock) as runner:
-            await time_passes(runner, clock, 10)
-            assert sorted(int(line.split(b'"')[1]) for line in dump(runner)) == [10, 11, 20, 100, 300]
-            assert runner.delayed_count == 0
-
-    asyncio.run(test())
+    clock = FakeClock()
+    async with secured(tmp_path, clients, clock) as runner:
+        for delay in (10, 20):
+            for graph, value in ((A, delay), (B, delay + 1)):
+                await update(runner, insert(graph, value), delay=f"PT{delay}S", caller=caller("anna", FULL))
+        await update(runner, insert(B, 100), delay="PT20S", caller=BEN)
+        await update(runner, insert(B, 200), delay="PT20S", caller=caller("gone", FULL))
+        await update(runner, insert(B, 300), delay="PT20S")  # the machine's own
+        await time_passes(runner, clock, 10)
+    clients["anna"] = of_graphs(A)
+    del clients["gone"]
+    async with secured(tmp_path, clients, clock) as runner:
+        await time_passes(runner, clock, 10)
+        assert sorted(int(line.split(b'"')[1]) for line in dump(runner)) == [10, 11, 20, 100, 300]
+        assert runner.delayed_count == 0
     effects = [record for record in records(tmp_path) if record.cause is not None and record.cause.kind == "timer"]
     assert len(effects) == 7, "one that may not have its effect has happened all the same"
 

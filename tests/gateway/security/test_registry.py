@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from pathlib import Path
@@ -30,30 +29,30 @@ def registry(folder: Path, clock: FakeClock | None = None, *, disk: Disk | None 
     return Registry(folder, clock or FakeClock(), disk or Disk(), most, 600)
 
 
-def register(ours: Registry, name: str, code: str | None = None, mode: str = "listed") -> str:
-    return asyncio.run(ours.register(name, code, mode, NOTHING))[1]  # type: ignore[arg-type]
+async def register(ours: Registry, name: str, code: str | None = None, mode: str = "listed") -> str:
+    return (await ours.register(name, code, mode, NOTHING))[1]  # type: ignore[arg-type]
 
 
-def refused(ours: Registry, name: str, code: str | None = None, mode: str = "listed") -> str:
+async def refused(ours: Registry, name: str, code: str | None = None, mode: str = "listed") -> str:
     with pytest.raises(UnauthorizedError) as caught:
-        register(ours, name, code, mode)
+        await register(ours, name, code, mode)
     assert caught.value.status == 401
     return caught.value.code
 
 
-def test_a_listed_client_registers_once(tmp_path: Path) -> None:
+async def test_a_listed_client_registers_once(tmp_path: Path) -> None:
     ours = registry(tmp_path)
-    assert refused(ours, "lamp") == "not_authorized_identity"
-    asyncio.run(ours.add("lamp", READER))
-    secret = register(ours, "lamp")
-    assert refused(ours, "lamp") == "not_authorized_identity"
+    assert await refused(ours, "lamp") == "not_authorized_identity"
+    await ours.add("lamp", READER)
+    secret = await register(ours, "lamp")
+    assert await refused(ours, "lamp") == "not_authorized_identity"
     assert ours.authenticate("lamp", secret).permissions == READER
     assert registry(tmp_path).authenticate("lamp", secret).name == "lamp"
 
 
-def test_secrets_are_long_never_the_same_and_not_kept(tmp_path: Path) -> None:
+async def test_secrets_are_long_never_the_same_and_not_kept(tmp_path: Path) -> None:
     ours = registry(tmp_path)
-    secrets = {register(ours, name, mode="open") for name in ("a", "b", "c")}
+    secrets = {await register(ours, name, mode="open") for name in ("a", "b", "c")}
     assert len(secrets) == 3
     assert all(len(secret) >= 43 for secret in secrets), "256 bits in base64"
     kept = (tmp_path / CLIENTS).read_text()
@@ -62,81 +61,83 @@ def test_secrets_are_long_never_the_same_and_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "secret"), [("lamp", "wrong"), ("lamp", ""), ("nobody", "wrong"), ("listed", "")])
-def test_wrong_name_and_wrong_secret_are_refused_alike(tmp_path: Path, name: str, secret: str) -> None:
+async def test_wrong_name_and_wrong_secret_are_refused_alike(tmp_path: Path, name: str, secret: str) -> None:
     ours = registry(tmp_path)
-    register(ours, "lamp", mode="open")
-    asyncio.run(ours.add("listed", READER))
+    await register(ours, "lamp", mode="open")
+    await ours.add("listed", READER)
     with pytest.raises(UnauthorizedError, match="client_id and client_secret are not those of a client here") as caught:
         ours.authenticate(name, secret)
     assert (caught.value.code, caught.value.status) == ("unauthorized_client", 400)
 
 
-def test_a_code_is_good_once_for_its_name_and_as_people_type_it(tmp_path: Path) -> None:
+async def test_a_code_is_good_once_for_its_name_and_as_people_type_it(tmp_path: Path) -> None:
     ours = registry(tmp_path)
-    code = asyncio.run(ours.code("lamp", READER, NOTHING))
+    code = await ours.code("lamp", READER, NOTHING)
     for mode in ("code", "listed", "open"):
-        assert refused(ours, "lamp", mode=mode) == "not_authorized_identity", "its code is asked for in every mode"
-    assert refused(ours, "other", code, "code") == "not_authorized_identity"
-    secret = register(ours, "lamp", code.lower().replace("-", " "), "code")
+        assert await refused(ours, "lamp", mode=mode) == "not_authorized_identity", (
+            "its code is asked for in every mode"
+        )
+    assert await refused(ours, "other", code, "code") == "not_authorized_identity"
+    secret = await register(ours, "lamp", code.lower().replace("-", " "), "code")
     assert ours.authenticate("lamp", secret).permissions == READER
-    assert refused(ours, "lamp", code, "code") == "not_authorized_identity"
+    assert await refused(ours, "lamp", code, "code") == "not_authorized_identity"
 
 
-def test_in_mode_code_a_listed_name_is_not_enough(tmp_path: Path) -> None:
+async def test_in_mode_code_a_listed_name_is_not_enough(tmp_path: Path) -> None:
     ours = registry(tmp_path)
-    asyncio.run(ours.add("lamp", READER))
-    assert refused(ours, "lamp", mode="code") == "not_authorized_identity"
+    await ours.add("lamp", READER)
+    assert await refused(ours, "lamp", mode="code") == "not_authorized_identity"
 
 
-def test_a_code_lives_for_a_time_that_nobody_can_step(tmp_path: Path) -> None:
+async def test_a_code_lives_for_a_time_that_nobody_can_step(tmp_path: Path) -> None:
     clock = FakeClock()
     ours = registry(tmp_path, clock)
-    code = asyncio.run(ours.code("lamp", None, READER))
+    code = await ours.code("lamp", None, READER)
     clock.advance(600)
-    assert refused(ours, "lamp", code) == "not_authorized_identity"
-    code = asyncio.run(ours.code("lamp", None, NOTHING))
+    assert await refused(ours, "lamp", code) == "not_authorized_identity"
+    code = await ours.code("lamp", None, NOTHING)
     clock.advance(599)
-    assert register(ours, "lamp", code)
+    assert await register(ours, "lamp", code)
     client = ours.get("lamp")
     assert client is not None and client.permissions == READER, "a new code leaves them as they were"
 
 
-def test_wrong_codes_do_not_end_a_code(tmp_path: Path) -> None:
+async def test_wrong_codes_do_not_end_a_code(tmp_path: Path) -> None:
     """Else anybody could deny a device its registration."""
     ours = registry(tmp_path)
-    code = asyncio.run(ours.code("lamp", READER, NOTHING))
+    code = await ours.code("lamp", READER, NOTHING)
     for _ in range(100):
-        assert refused(ours, "lamp", "0000-0000") == "not_authorized_identity"
-    assert register(ours, "lamp", code)
+        assert await refused(ours, "lamp", "0000-0000") == "not_authorized_identity"
+    assert await register(ours, "lamp", code)
 
 
-def test_a_restart_forgets_codes_but_not_that_one_is_needed(tmp_path: Path) -> None:
-    code = asyncio.run(registry(tmp_path).code("lamp", READER, NOTHING))
+async def test_a_restart_forgets_codes_but_not_that_one_is_needed(tmp_path: Path) -> None:
+    code = await registry(tmp_path).code("lamp", READER, NOTHING)
     again = registry(tmp_path)
-    assert refused(again, "lamp", code) == "not_authorized_identity"
-    assert refused(again, "lamp") == "not_authorized_identity"
+    assert await refused(again, "lamp", code) == "not_authorized_identity"
+    assert await refused(again, "lamp") == "not_authorized_identity"
 
 
-def test_a_removed_client_is_another_one_when_it_comes_back(tmp_path: Path) -> None:
+async def test_a_removed_client_is_another_one_when_it_comes_back(tmp_path: Path) -> None:
     ours = registry(tmp_path)
-    secret = register(ours, "lamp", mode="open")
+    secret = await register(ours, "lamp", mode="open")
     before = ours.authenticate("lamp", secret).registration
     told: list[str] = []
     ours.changed.append(told.append)
-    asyncio.run(ours.remove("lamp"))
+    await ours.remove("lamp")
     assert told == ["lamp"]
     with pytest.raises(UnauthorizedError):
         ours.authenticate("lamp", secret)
-    again = register(ours, "lamp", mode="open")
+    again = await register(ours, "lamp", mode="open")
     assert ours.authenticate("lamp", again).registration != before
 
 
-def test_permissions_change_and_are_kept(tmp_path: Path) -> None:
+async def test_permissions_change_and_are_kept(tmp_path: Path) -> None:
     ours = registry(tmp_path)
     told: list[str] = []
     ours.changed.append(told.append)
-    secret = register(ours, "lamp", mode="open")
-    asyncio.run(ours.permit("lamp", Permissions(write=["http://e/g", "default"], operate=True)))
+    secret = await register(ours, "lamp", mode="open")
+    await ours.permit("lamp", Permissions(write=["http://e/g", "default"], operate=True))
     assert told == ["lamp"]
     client = registry(tmp_path).authenticate("lamp", secret)
     access = client.permissions.access
@@ -145,42 +146,42 @@ def test_permissions_change_and_are_kept(tmp_path: Path) -> None:
     assert client.permissions.operate
 
 
-def test_there_is_an_end_to_clients(tmp_path: Path) -> None:
+async def test_there_is_an_end_to_clients(tmp_path: Path) -> None:
     ours = registry(tmp_path, most=2)
     for name in ("a", "b"):
-        register(ours, name, mode="open")
-    assert refused(ours, "c", mode="open") == "storing_credentials"
-    asyncio.run(ours.remove("a"))
-    assert register(ours, "c", mode="open")
+        await register(ours, name, mode="open")
+    assert await refused(ours, "c", mode="open") == "storing_credentials"
+    await ours.remove("a")
+    assert await register(ours, "c", mode="open")
 
 
-def test_what_cannot_be_stored_is_not_registered(tmp_path: Path) -> None:
+async def test_what_cannot_be_stored_is_not_registered(tmp_path: Path) -> None:
     class Full(Disk):
         def create(self, path: Path) -> int:
             raise OSError(28, "No space left on device")
 
     ours = registry(tmp_path, disk=Full())
-    assert refused(ours, "lamp", mode="open") == "storing_credentials"
+    assert await refused(ours, "lamp", mode="open") == "storing_credentials"
     assert ours.get("lamp") is None
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "\x1b[31m", "a" * 201, "\u202ea"])
-def test_names_are_printable_and_short(tmp_path: Path, name: str) -> None:
+async def test_names_are_printable_and_short(tmp_path: Path, name: str) -> None:
     with pytest.raises(MalformedRequestError, match="printable"):
-        register(registry(tmp_path), name, mode="open")
+        await register(registry(tmp_path), name, mode="open")
 
 
 @pytest.mark.parametrize(
     "change",
     [lambda ours: ours.remove("x"), lambda ours: ours.permit("x", READER), lambda ours: ours.code("a", None, READER)],
 )
-def test_what_is_not_there_or_has_registered_is_told(tmp_path: Path, change: object) -> None:
+async def test_what_is_not_there_or_has_registered_is_told(tmp_path: Path, change: object) -> None:
     ours = registry(tmp_path)
-    register(ours, "a", mode="open")
+    await register(ours, "a", mode="open")
     with pytest.raises(MalformedRequestError, match=r"there is no client x|a has registered"):
-        asyncio.run(change(ours))  # type: ignore[operator]
+        await change(ours)  # type: ignore[operator]
     with pytest.raises(MalformedRequestError, match="already"):
-        asyncio.run(ours.add("a", READER))
+        await ours.add("a", READER)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_damage_stops_the_start_and_says_how_to_go_on(tmp_path: Path, content: s
         registry(tmp_path)
 
 
-def test_a_power_cut_leaves_the_clients_before_or_after(tmp_path: Path) -> None:
+async def test_a_power_cut_leaves_the_clients_before_or_after(tmp_path: Path) -> None:
     seen = set()
     for operation in range(1, 8):
         disk = SimulatedDisk(tmp_path / f"disk{operation}")
@@ -200,11 +201,11 @@ def test_a_power_cut_leaves_the_clients_before_or_after(tmp_path: Path) -> None:
         disk.make_folder(folder)
         disk.sync_folder(disk.root)
         ours = registry(folder, disk=disk)
-        first = register(ours, "first", mode="open")
+        first = await register(ours, "first", mode="open")
         disk.stop_at(operation)
         second = None
         with contextlib.suppress(PowerCut, GatewayError):
-            second = register(ours, "second", mode="open")
+            second = await register(ours, "second", mode="open")
         for seed in range(4):
             after = tmp_path / f"cut{operation}-{seed}"
             disk.cut(random.Random(seed), after)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -165,11 +164,11 @@ def test_a_token_signed_by_us_of_another_shape_is_refused(tmp_path: Path) -> Non
     assert code_of(ours, token) == "invalid_grant"
 
 
-def test_after_a_rotation_the_key_before_verifies_until_its_tokens_are_over(tmp_path: Path) -> None:
+async def test_after_a_rotation_the_key_before_verifies_until_its_tokens_are_over(tmp_path: Path) -> None:
     clock = FakeClock()
     ours = tokens(tmp_path, clock)
     old, old_key = ours.give("c", "r"), ours._private
-    asyncio.run(ours.rotate())
+    await ours.rotate()
     new = ours.give("c", "r")
     assert parts(new)[0]["kid"] != parts(old)[0]["kid"]
     again = tokens(tmp_path, clock)  # both keys are kept
@@ -184,14 +183,14 @@ def test_after_a_rotation_the_key_before_verifies_until_its_tokens_are_over(tmp_
     assert ours.check(newer).client == "c"
 
 
-def test_a_revoking_rotation_refuses_all_tokens_at_once(tmp_path: Path) -> None:
+async def test_a_revoking_rotation_refuses_all_tokens_at_once(tmp_path: Path) -> None:
     ours = tokens(tmp_path)
     old = ours.give("c", "r")
-    asyncio.run(ours.rotate(revoke=True))
+    await ours.rotate(revoke=True)
     assert code_of(ours, old) == "invalid_grant"
 
 
-def test_a_rotation_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+async def test_a_rotation_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     class Full(Disk):
         def rename(self, source: Path, target: Path) -> None:
             raise OSError(28, "No space left on device")
@@ -200,14 +199,14 @@ def test_a_rotation_that_cannot_be_written_changes_nothing(tmp_path: Path) -> No
     token, kept = ours.give("c", "r"), (tmp_path / KEYS).read_bytes()
     ours._disk = Full()
     with pytest.raises(UnauthorizedError, match="No space left") as caught:
-        asyncio.run(ours.rotate())
+        await ours.rotate()
     assert (caught.value.code, caught.value.status) == ("security_error", 500)
     assert ours.check(token).client == "c"
     assert (tmp_path / KEYS).read_bytes() == kept
     assert ours.check(ours.give("d", "r")).client == "d"
 
 
-def test_a_power_cut_in_a_rotation_leaves_one_of_the_keys_whole(tmp_path: Path) -> None:
+async def test_a_power_cut_in_a_rotation_leaves_one_of_the_keys_whole(tmp_path: Path) -> None:
     for operations in range(1, 7):
         disk = SimulatedDisk(tmp_path / f"disk{operations}")
         folder = disk.root / "security"
@@ -218,7 +217,7 @@ def test_a_power_cut_in_a_rotation_leaves_one_of_the_keys_whole(tmp_path: Path) 
         token = ours.give("c", "r")
         disk.stop_at(operations)
         with contextlib.suppress(PowerCut):
-            asyncio.run(ours.rotate())
+            await ours.rotate()
         for seed in range(4):
             after = tmp_path / f"cut{operations}-{seed}"
             disk.cut(random.Random(seed), after)

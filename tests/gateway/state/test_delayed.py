@@ -371,7 +371,7 @@ async def test_one_whose_effect_fails_is_recorded_as_fired_and_said(
 
 
 @pytest.mark.parametrize("failures", [1, 3])
-def test_a_fire_whose_record_cannot_be_written_is_tried_again(
+async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
@@ -387,20 +387,17 @@ def test_a_fire_whose_record_cannot_be_written_is_tried_again(
 
     monkeypatch.setattr(LogWriter, "append", append)
 
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, "INSERT { [] <http://e/p> 1 } WHERE {}", delay="PT1S")
-            clock.advance(1)
-            rearm(runner)
-            await until(lambda: runner.delayed_updates() == [])
-            await time_passes(runner, clock, 60)
-            assert len(dump(runner)) == 1
-            assert [record.type for record in records(tmp_path)] == ["timer", "commit"]
-        async with gateway(tmp_path, clock) as runner:
-            assert len(dump(runner)) == 1
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, "INSERT { [] <http://e/p> 1 } WHERE {}", delay="PT1S")
+        clock.advance(1)
+        rearm(runner)
+        await until(lambda: runner.delayed_updates() == [])
+        await time_passes(runner, clock, 60)
+        assert len(dump(runner)) == 1
+        assert [record.type for record in records(tmp_path)] == ["timer", "commit"]
+    async with gateway(tmp_path, clock) as runner:
+        assert len(dump(runner)) == 1
     assert len(failed) == failures
 
 
@@ -632,7 +629,7 @@ async def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_p
         assert outcomes(tmp_path).count(("cancel", "missed")) == 1
 
 
-def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
+async def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
@@ -647,17 +644,14 @@ def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
 
     monkeypatch.setattr(LogWriter, "append", append)
 
-    async def scenario() -> None:
-        clock = FakeClock()
-        async with gateway(tmp_path, clock) as runner:
-            await update(runner, insert("a"), delay="PT1S", missed="skip")
-        clock.advance(2)
-        async with gateway(tmp_path, clock) as runner:
-            await time_passes(runner, clock)
-            assert there(runner) == []
-            assert [record.type for record in records(tmp_path)] == ["timer", "cancel"]
-
-    asyncio.run(scenario())
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, insert("a"), delay="PT1S", missed="skip")
+    clock.advance(2)
+    async with gateway(tmp_path, clock) as runner:
+        await time_passes(runner, clock)
+        assert there(runner) == []
+        assert [record.type for record in records(tmp_path)] == ["timer", "cancel"]
     assert len(failed) == 3
 
 

@@ -626,7 +626,9 @@ async def test_paths_and_methods_that_nobody_serves_are_errors_like_others(tmp_p
     "text", ["", "<a>", "<urn:a> <", "<urn:a> <a>", "<urn:a><b c>", " " * 50 + "<a>", "<" * 50 + "a>"]
 )
 @pytest.mark.parametrize("searched", [1, 7, 1000])
-def test_relative_iris_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch, text: str, searched: int) -> None:
+async def test_relative_iris_are_found_wherever_they_are(
+    monkeypatch: pytest.MonkeyPatch, text: str, searched: int
+) -> None:
     monkeypatch.setattr(sparql_module, "_SEARCHED", searched)
-    found = asyncio.run(sparql_module._has_relative(text))
+    found = await sparql_module._has_relative(text)
     assert found == (sparql_module._RELATIVE.search(text) is not None)
