@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lamplighter.adapters.mqtt.overlaps import overlaps
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
@@ -179,6 +180,8 @@ def _check(options: argparse.Namespace) -> int:
     print(f"  security      {f'TLS and tokens, registration {security.registration}' if security.enabled else 'plain'}")
     for application in configuration.applications:
         print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
+    for overlap in overlaps(configuration.rules):
+        print(f"  overlap       {overlap}")
     if configuration.unread:
         print(f"not checked, only the gateway's own user can: {configuration.unread}")
     return 0

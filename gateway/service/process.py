@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, supp
 from dataclasses import dataclass
 from pathlib import Path
 
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mqtt.mapping import StreamRule, load_mapping
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
@@ -59,26 +59,30 @@ _COLLECTED_AFTER = 10_000
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that is read before anything starts. folder: where mapping/ and apps/ are; unread: the file that this
-    process may not read and so did not check, empty if there is none."""
+    """Everything that is read before anything starts.
+
+    folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
+    there is none; rules: of mapping/.
+    """
 
     settings: Settings
     folder: Path
     data: Path
     applications: list[Application]
     unread: str = ""
+    rules: tuple[StreamRule, ...] = ()
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
         """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError."""
         settings = read_settings(config)
         folder = config.parent if config else Path()
-        rules = load_mapping(folder / "mapping", settings.gateway.base_iri)
-        if settings.mqtt.host and not rules.filters:
+        rules = load_mapping(folder / "mapping", settings.gateway.base_iri).rules
+        if settings.mqtt.host and not rules:
             raise ConfigurationError(f"mqtt.host is set, but {folder / 'mapping'} has no [[stream]] rule; add one")
         data = data or folder / settings.gateway.data
         applications = load_applications(folder / "apps")
-        return cls(settings, folder, data, applications, check_protection(settings, folder, data))
+        return cls(settings, folder, data, applications, check_protection(settings, folder, data), rules)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""

@@ -530,8 +530,9 @@ def test_bad_rule_is_refused_with_file_number_and_key(tmp_path: Path, keys: dict
     with pytest.raises(ConfigurationError) as raised:
         mapping_of(tmp_path, text)
     message = str(raised.value)
-    assert message.startswith(f"{tmp_path / 'rules.toml'}: stream 2: ")
-    assert named in message.removeprefix(f"{tmp_path / 'rules.toml'}: stream 2: ")
+    place = f"{tmp_path / 'rules.toml'} line {len(GOOD) + 2}: stream 2: "
+    assert message.startswith(place)
+    assert named in message.removeprefix(place)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ _ABSOLUTE = re.compile(
     r"(?:\#(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)?"
 )
 _STARTS_ABSOLUTE = re.compile(r"https?://|urn:")
+_HEADER = re.compile(r"\s*\[\[\s*([\"']?)stream\1\s*\]\]")
 _CAPTURE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -123,18 +124,18 @@ class _FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class StreamRule:
     """A checked rule: the topics that it covers, and what it reads from their messages."""
 
-    def __init__(self, table: RuleTable, *, prefixes: dict[str, str], base_iri: str, name: str) -> None:
-        """name: file and number, for messages. Raises ConfigurationError, which names rule, key and cure."""
-        self.name = name
+    def __init__(self, table: RuleTable, *, prefixes: dict[str, str], base_iri: str, place: str) -> None:
+        """place: file, line and number, for messages. Raises ConfigurationError, which names rule, key and cure."""
+        self.place = place
         self.base_iri = base_iri
-        self._made_of = name, base_iri, table, prefixes
+        self._made_of = base_iri, table, prefixes
         self.payload = table.payload
 
         def checked(key: str, make: Callable[[str], Result], text: str) -> Result:
             try:
                 return make(text)
             except ValueError as error:
-                raise ConfigurationError(f"{name}: {key} = {text!r}: {error}") from error
+                raise ConfigurationError(f"{place}: {key} = {text!r}: {error}") from error
 
         self.levels = checked("topic", _pattern_levels, table.topic)
         self.names = {position: level[1:-1] for position, level in enumerate(self.levels) if level.startswith("{")}
@@ -156,7 +157,7 @@ class StreamRule:
         return isinstance(other, StreamRule) and self._made_of == other._made_of
 
     def __hash__(self) -> int:
-        return hash((self.name, self.base_iri))
+        return hash((self.base_iri, self.filter))
 
     def stream(self, topic: str) -> Stream | None:
         """The stream of a topic, or None if the rule does not cover the topic.
@@ -189,8 +190,23 @@ class StreamRule:
             unit=None if self.unit is None else iri(self.unit),
             topic=topic,
             label=None if self.label is None else _CAPTURE.sub(lambda found: captures[found[1]], self.label),
-            rule=self.name,
+            rule=self.place,
         )
+
+    def template(self, key: str) -> str:
+        """The IRI of a stream's sensor or feature, with ``{2}`` in place of the topic's level at position 2."""
+        positions = {name: position for position, name in self.names.items()}
+        text = self._templates[key]
+        if text is not None:
+            text = _CAPTURE.sub(lambda found: f"{{{positions[found[1]]}}}", text)
+            return text if _STARTS_ABSOLUTE.match(text) else self.base_iri + text
+        levels = [
+            f"{{{position}}}" if level == "+" else _segment(level)
+            for position, level in enumerate(self.filter.split("/"))
+            if level
+        ]
+        path = levels if key == "sensor" else levels[:-1] or levels
+        return f"{self.base_iri}{key}/{'/'.join(path)}"
 
     def value(self, payload: bytes) -> Term:
         """The value of a payload as a typed literal. Raises PayloadError; its reason never quotes the payload."""
@@ -317,7 +333,8 @@ WHERE {{
 
 def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule]:
     try:
-        table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _FileTable)
+        text = path.read_text(encoding="utf-8")
+        table = msgspec.convert(tomllib.loads(text), _FileTable)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it") from error
     except msgspec.ValidationError as error:
@@ -328,14 +345,17 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule]:
         if PREFIXES.get(prefix, address) != address:
             raise ConfigurationError(f"{path}: prefixes: {prefix} already is {PREFIXES[prefix]}; choose another name")
     prefixes = PREFIXES | table.prefixes
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if _HEADER.match(line)]
     for number, entry in enumerate(table.stream, 1):
-        name = f"{path}: stream {number}"
+        # A text of several lines may contain what looks like a header. Then no line is named.
+        line = f" line {lines[number - 1]}" if len(lines) == len(table.stream) else ""
+        place = f"{path}{line}: stream {number}"
         try:
             rule = msgspec.convert(entry, RuleTable)
         except msgspec.ValidationError as error:
             known = ", ".join(RuleTable.__struct_fields__)
-            raise ConfigurationError(f"{name}: {error}; the keys of a rule are {known}") from error
-        yield StreamRule(rule, prefixes=prefixes, base_iri=base_iri, name=name)
+            raise ConfigurationError(f"{place}: {error}; the keys of a rule are {known}") from error
+        yield StreamRule(rule, prefixes=prefixes, base_iri=base_iri, place=place)
 
 
 def _pattern_levels(pattern: str) -> tuple[str, ...]:

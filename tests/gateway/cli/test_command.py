@@ -41,6 +41,17 @@ def test_check_prints_the_configuration_and_starts_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "data").exists()
 
 
+def test_check_names_overlapping_mapping_rules_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "mapping").mkdir()
+    rules = tmp_path / "mapping" / "home.toml"
+    rule = "[[stream]]\ntopic = 'home/{room}/temperature'\nproperty = 'lighting:temperature'\npayload = 'number'\n"
+    rules.write_text(rule + "\n" + rule.replace("{room}", "kitchen"))
+    done = command("check", "--config", config(tmp_path, ""))
+    assert (done.returncode, done.stderr) == (0, "")
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("  overlap ")]
+    assert f"{rules} line 1: stream 1 and {rules} line 6: stream 2: both rules give topic home/kitchen/" in line
+
+
 def test_check_takes_the_data_folder_from_the_command_line(tmp_path: Path) -> None:
     done = command("check", "--config", config(tmp_path, ""), "--data", tmp_path / "elsewhere")
     assert done.returncode == 0

@@ -1,0 +1,115 @@
+"""Pairs of mapping rules that read one value twice, or that give one stream to two topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import combinations
+from urllib.parse import unquote
+
+from lamplighter.adapters.mqtt.mapping import StreamRule
+from lamplighter.engine.errors import PayloadError
+
+_EXAMPLE = "x"
+"""Stands for any text of a captured level."""
+_CURE = "give each rule its own sensor"
+_LEVEL = re.compile(r"\{(\d+)\}")
+
+
+def overlaps(rules: Sequence[StreamRule]) -> list[str]:
+    """One line for each pair that overlaps, with the places of both rules and topics as an example."""
+    return [
+        f"{one.place} and {other.place}: {text}"
+        for one, other in combinations(rules, 2)
+        if one.property == other.property and (text := _overlap(one, other)) is not None
+    ]
+
+
+def _overlap(one: StreamRule, other: StreamRule) -> str | None:
+    first, second = _topics_of_one_stream(one, other) or ("", "")
+    topic = _common_topic(one, other)
+    if topic is not None and one.member == other.member:
+        if _gives_one_stream(one, topic, other, topic):
+            return f"both rules give topic {topic} the same stream; the first rule is used for such topics"
+        return f"both rules read topic {topic}, and each value becomes two readings; narrow one of the topics"
+    if first and first == second:
+        return f"both rules give topic {first} the same stream, and one of two readings is dropped; {_CURE}"
+    if first:
+        return f"topics {first} and {second} have the same stream, and the readings of one are dropped; {_CURE}"
+    return None
+
+
+def _common_topic(one: StreamRule, other: StreamRule) -> str | None:
+    """A topic that both rules cover."""
+    levels = []
+    for mine, theirs in zip(one.filter.split("/"), other.filter.split("/"), strict=False):
+        if mine != theirs and "+" not in (mine, theirs):
+            return None
+        level = theirs if mine == "+" else mine
+        levels.append(_EXAMPLE if level == "+" else level)
+    topic = "/".join(levels)
+    return topic if _stream_iri(one, topic) and _stream_iri(other, topic) else None
+
+
+def _topics_of_one_stream(one: StreamRule, other: StreamRule) -> tuple[str, str] | None:
+    """A topic of each rule, such that both have the same stream."""
+    pairs: list[tuple[str, str]] = []
+    for key in ("sensor", "feature"):
+        segments = one.template(key).split("/"), other.template(key).split("/")
+        if len(segments[0]) != len(segments[1]):
+            return None
+        pairs += zip(*segments, strict=True)
+    levels: tuple[dict[str, str], dict[str, str]] = {}, {}
+    while pairs:
+        # A pair with one segment known determines levels of the other.
+        pairs = [(_filled(mine, levels[0]), _filled(theirs, levels[1])) for mine, theirs in pairs]
+        pairs.sort(key=lambda pair: _is_open(pair[0]) and _is_open(pair[1]))
+        mine, theirs = pairs.pop(0)
+        if _is_open(mine) and _is_open(theirs):
+            levels[0].update(dict.fromkeys(_LEVEL.findall(mine), _EXAMPLE))
+            mine = _filled(mine, levels[0])
+        found = _read(mine, theirs) if _is_open(theirs) else _read(theirs, mine)
+        if found is None:
+            return None
+        levels[1 if _is_open(theirs) else 0].update(found)
+    topics = tuple(
+        "/".join(
+            unquote(known.get(f"{position}", _EXAMPLE)) if level == "+" else level
+            for position, level in enumerate(rule.filter.split("/"))
+        )
+        for rule, known in zip((one, other), levels, strict=True)
+    )
+    return (topics[0], topics[1]) if _gives_one_stream(one, topics[0], other, topics[1]) else None
+
+
+def _is_open(segment: str) -> bool:
+    """Whether it has a level that is not known yet."""
+    return _LEVEL.search(segment) is not None
+
+
+def _filled(template: str, levels: dict[str, str]) -> str:
+    return _LEVEL.sub(lambda found: levels.get(found[1], found[0]), template)
+
+
+def _read(text: str, template: str) -> dict[str, str] | None:
+    """The levels that make a template this text, or None."""
+    parts = _LEVEL.split(template)  # text, level, text, level, ..., text
+    names = parts[1::2]
+    if len(set(names)) < len(names):
+        return None
+    pattern = "".join("(.+)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    found = re.fullmatch(pattern, text)
+    return None if found is None else dict(zip(names, found.groups(), strict=True))
+
+
+def _gives_one_stream(one: StreamRule, topic: str, other: StreamRule, other_topic: str) -> bool:
+    mine = _stream_iri(one, topic)
+    return mine is not None and mine == _stream_iri(other, other_topic)
+
+
+def _stream_iri(rule: StreamRule, topic: str) -> str | None:
+    try:
+        stream = rule.stream(topic)
+    except PayloadError:
+        return None
+    return None if stream is None else stream.iri
