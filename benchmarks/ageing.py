@@ -57,7 +57,7 @@ def fresh_value(post: int, number: int) -> Quad:
     return Quad(f"<{NS}post{post}>", VALUE, f'"{number}.7"^^<{XSD}decimal>')
 
 
-class Values:
+class FreshValues:
     """Deltas that replace the value of a post by one that it never had."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def writing() -> None:
     for store in stores.values():
         store.bulk_load(data, format=NQUADS)
     sizes = (2, 10, 100, 1000, 4000)
-    values = Values()
+    values = FreshValues()
     taken: dict[tuple[str, int], list[float]] = {(name, size): [] for name in ways for size in sizes}
     for size in sizes:
         for start in range(max(10, 4000 // size)):
@@ -190,7 +190,7 @@ def stores() -> None:
 
 
 def _age(kind: str, store: ox.Store, folder: Path | None, before: float) -> None:
-    values, write = Values(), _by_parsing
+    values, write = FreshValues(), _by_parsing
 
     def report(name: str) -> None:
         size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6 if folder else 0.0
@@ -236,7 +236,7 @@ def _run(name: str, posts: Iterator[int], *, reading: bool, windows: int = 8, wi
     store = QuadStore(retire=held.append)
     store.native.bulk_load(dataset(), format=NQUADS)
     store.apply(QuadDelta())  # counts the quads, once
-    values, total = Values(), 0
+    values, total = FreshValues(), 0
     row(f"{name}, values so far", "us each", "median us", "pause ms", "drop ms", "renewals", "dead", "memory MB")
     for _ in range(windows):
         taken, drops = [], [0.0]

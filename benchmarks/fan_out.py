@@ -25,7 +25,7 @@ def _set(value: int) -> str:
     return f"DELETE {{ {_S} {_P} ?v }} INSERT {{ {_S} {_P} {value} }} WHERE {{ {_S} {_P} ?v }}"
 
 
-class Producer:
+class UpdateSender:
     """Updates over one HTTP connection."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -59,7 +59,7 @@ def fan_out(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     for name in ("one query", "own queries"):
         with (
             gateway_process(websocket={"port": 0, "connections_max": count + 1}) as gateway,
-            closing(Producer(gateway)) as producer,
+            closing(UpdateSender(gateway)) as producer,
             closing(Sockets(gateway.websocket, count)) as sockets,
         ):
             producer.update(f"INSERT DATA {{ {_S} {_P} -1 }}")
@@ -81,7 +81,7 @@ def fan_out(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     return result
 
 
-def _latencies(producer: Producer, sockets: Sockets, updates: int) -> dict[str, float]:
+def _latencies(producer: UpdateSender, sockets: Sockets, updates: int) -> dict[str, float]:
     """Of all subscribers and updates but the first ones: from before the update is sent until its notification has
     arrived in the kernel, in ms; last: the same of the last subscriber of each update."""
     found: list[float] = []
@@ -114,7 +114,7 @@ def idle_subscriptions(effort: Effort, out: Path, progress: Progress) -> dict[st
     sockets, each = effort.idle_sockets, effort.idle_each
     with ExitStack() as stack:
         gateways = [stack.enter_context(gateway_process()) for _ in range(2)]
-        producers = [stack.enter_context(closing(Producer(gateway))) for gateway in gateways]
+        producers = [stack.enter_context(closing(UpdateSender(gateway))) for gateway in gateways]
         idle = stack.enter_context(closing(Sockets(gateways[0].websocket, sockets)))
         begun = time.monotonic()
         for number, socket in enumerate(idle.all):

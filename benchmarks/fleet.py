@@ -29,7 +29,7 @@ from lamplighter.cloud_sync.fleet.session import session
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.demo.fleet.simulate import Order, fleet
-from lamplighter.demo.fleet.simulated_gateway import Plan
+from lamplighter.demo.fleet.simulated_gateway import FleetPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(folder: Path, options: argparse.Namespace) -> int:
     base = max(1, round(options.quads / _QUADS_PER_GATEWAY_DAY))
     most = base * max(options.sizes)
-    plan = Plan(1.0, event_share=options.events, states=1)
+    plan = FleetPlan(1.0, event_share=options.events, states=1)
     _say(f"simulating {most} gateways, one day each")
     orders = [Order(number, 1, plan, folder / "fleet", records=10_000) for number in range(1, most + 1)]
     truths = {}

@@ -37,7 +37,7 @@ WRONG = "INSERT DATA { this is not SPARQL"
 _END = "SELECT ?x { <http://sepatest/end> <http://sepatest/of> ?x }"
 
 
-class Connection:
+class KeptConnection:
     """One kept HTTP connection to the gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -108,7 +108,7 @@ def _events(
     events = len(queries)
 
     def publish(texts: Sequence[str]) -> None:
-        with closing(Connection(gateway)) as connection:
+        with closing(KeptConnection(gateway)) as connection:
             for text in texts:
                 status, body = connection.ask("/update", text)
                 assert (status == 200) == (text != WRONG), body
@@ -166,7 +166,7 @@ def chat(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     """The operations of the chat against the same on the raw store, and how soon a client hears of its messages."""
     profile = parse((ROOT / "docs" / "examples" / "chat" / "chat.jsap").read_bytes())
     register = profile.update_text("REGISTER_USER", {}, {"user": _USER, "name": "Ann"})
-    with gateway_process() as gateway, closing(Connection(gateway)) as connection:
+    with gateway_process() as gateway, closing(KeptConnection(gateway)) as connection:
         connection.update(register)
         raw = _RawStore()
         raw.update(register)
@@ -234,7 +234,7 @@ def _operations(profile: Jsap, side: _Side) -> dict[str, list[float]]:
     return taken
 
 
-def _latencies(profile: Jsap, gateway: Gateway, connection: Connection, messages: int) -> list[float]:
+def _latencies(profile: Jsap, gateway: Gateway, connection: KeptConnection, messages: int) -> list[float]:
     """A client sends messages to itself: from before each of its updates until the notification is there, in ms."""
     found = []
     with closing(Sockets(gateway.websocket, 2)) as sockets:

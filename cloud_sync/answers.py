@@ -16,7 +16,7 @@ SEAL = ".json"
 SNAPSHOTS = "snapshots"
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class CollectorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The collector's answer. sha256: of the bytes that it read; at: RFC 3339 time; reason: of a refusal."""
 
     sha256: str

@@ -16,7 +16,7 @@ import msgspec
 
 from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.files import check_owner
-from lamplighter.cloud_sync.pace import Clock
+from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, storage_options
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace, context: Context) -> int:
     if not settings.destination:
         raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
     check_owner(context.data, "`systemctl start lamplighter-sync` ships now")
-    clock = Clock(trusted=context.trusted)
+    clock = PaceClock(trusted=context.trusted)
     with alone(context.data):
         while True:
             try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Clock:
+class PaceClock:
     """wall: seconds since 1970; trusted: whether the wall clock is synchronised; steady, sleep: monotonic seconds."""
 
     wall: Callable[[], float] = time.time
@@ -20,7 +20,7 @@ class Clock:
 class Pace:
     """Limits the average rate of chunks. bytes_per_s_max: 0 for no limit."""
 
-    def __init__(self, bytes_per_s_max: int, clock: Clock) -> None:
+    def __init__(self, bytes_per_s_max: int, clock: PaceClock) -> None:
         self._rate = bytes_per_s_max
         self._clock = clock
         self._due = clock.steady()

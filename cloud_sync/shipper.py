@@ -21,10 +21,10 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
-from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, Answer, SnapshotSeal
+from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, CollectorAnswer, SnapshotSeal
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain
-from lamplighter.cloud_sync.pace import Clock, Pace
+from lamplighter.cloud_sync.pace import Pace, PaceClock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.status import (
     Sealed,
@@ -80,11 +80,11 @@ def alone(data: Path) -> Iterator[None]:
 class Shipper:
     """Ships one data folder while its gateway runs. data: the gateway's data folder."""
 
-    def __init__(self, data: Path, to: Destination, settings: SyncSettings, clock: Clock | None = None) -> None:
+    def __init__(self, data: Path, to: Destination, settings: SyncSettings, clock: PaceClock | None = None) -> None:
         self._data = data
         self._to = to
         self._settings = settings
-        self._clock = clock or Clock()
+        self._clock = clock or PaceClock()
         self._pace = Pace(settings.bytes_per_s_max, self._clock)
         self._gateway = _identity(data)
         self.status = self._known_here(read_status(data))
@@ -245,7 +245,7 @@ class Shipper:
         )
         return Fate.WAITS
 
-    def _is_here(self, segment: Sealed, refused: Answer) -> bool:
+    def _is_here(self, segment: Sealed, refused: CollectorAnswer) -> bool:
         """Whether the refused object has the bytes of this segment, so that sending it again would change nothing."""
         with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             return _sha256(file) == refused.sha256
@@ -260,12 +260,12 @@ class Shipper:
             self._update(snapshot=None)
             self._tell(f"snapshot {snapshot.stem}: the collector keeps it in quarantine: {refused.reason}")
 
-    def _answer(self, name: str) -> Answer | None:
+    def _answer(self, name: str) -> CollectorAnswer | None:
         content = self._to.get(name)
         if content is None:
             return None
         try:
-            return msgspec.json.decode(content, type=Answer)
+            return msgspec.json.decode(content, type=CollectorAnswer)
         except msgspec.MsgspecError as error:
             raise UpstreamError(f"{self._to.url}/{name}: not a collector's answer: {error}; remove it") from error
 

@@ -35,21 +35,27 @@ class End(NamedTuple):
     reason: str
 
 
-class Listener(Protocol):
+class ConnectionListener(Protocol):
     """Is called with the events of a connection, on the thread of the loop."""
 
-    def on_connected(self, connection: Connection, session_present: bool) -> None: ...
+    def on_connected(self, connection: BrokerConnection, session_present: bool) -> None: ...
 
     def on_subscribed(self, refused: Sequence[str]) -> None: ...
 
-    def on_message(self, connection: Connection, message: mqtt.MQTTMessage) -> None: ...
+    def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None: ...
 
 
-class Connection:
+class BrokerConnection:
     """number: identifies the connection; a packet identifier is valid on one connection only."""
 
     def __init__(
-        self, settings: MqttSettings, listener: Listener, *, number: int, password: str, tls: ssl.SSLContext | None
+        self,
+        settings: MqttSettings,
+        listener: ConnectionListener,
+        *,
+        number: int,
+        password: str,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.number = number
         self._settings = settings

@@ -5,9 +5,9 @@
     socket ─▶ paho ─▶ queue (bounded: when full, the socket is not read) ─▶ batch
     broker ◀─ PUBACKs, in order ◀──────────── acknowledge ◀──────────────────┘
 
-A `Connection` is one paho client. The session outlives it; the broker keeps it (fixed client id, not clean). The broker
-sends unacknowledged messages again on the next connection. The inbox recognises those that it still holds and does not
-give them out twice.
+A `BrokerConnection` is one paho client. The session outlives it; the broker keeps it (fixed client id, not clean). The
+broker sends unacknowledged messages again on the next connection. The inbox recognises those that it still holds and
+does not give them out twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import paho.mqtt.client as mqtt
 
-from lamplighter.adapters.mqtt.connection import Connection, End
+from lamplighter.adapters.mqtt.connection import BrokerConnection, End
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.errors import ConfigurationError
@@ -96,7 +96,7 @@ class Inbox:
         self._arrived = asyncio.Event()
         self._space = asyncio.Event()
         self._space.set()
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._filters_granted = False
         self._unacknowledged: dict[int, Message] = {}
         """By packet identifier, for the life of the broker's session."""
@@ -168,7 +168,7 @@ class Inbox:
 
     async def _connect_once(self) -> End:
         self.counters.attempts += 1
-        connection = Connection(
+        connection = BrokerConnection(
             self._settings, self, number=self.counters.attempts, password=self._password, tls=self._tls
         )
         try:
@@ -186,7 +186,7 @@ class Inbox:
 
     # What a connection reports
 
-    def on_connected(self, connection: Connection, session_present: bool) -> None:
+    def on_connected(self, connection: BrokerConnection, session_present: bool) -> None:
         """Subscribes, unless the broker's session certainly has the filters."""
         self.counters.connections += 1
         settings = self._settings
@@ -213,7 +213,7 @@ class Inbox:
         self.subscribed.set()
         self.tried.set()
 
-    def on_message(self, connection: Connection, message: mqtt.MQTTMessage) -> None:
+    def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""
         self.counters.received += 1
         try:

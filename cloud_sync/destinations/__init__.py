@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lamplighter.cloud_sync.destinations.base import Destination, Entry, shown
+from lamplighter.cloud_sync.destinations.base import Destination, StoredObject, shown
 from lamplighter.cloud_sync.destinations.folder import LocalFolder
 from lamplighter.engine.errors import ConfigurationError
 
-__all__ = ["Destination", "Entry", "LocalFolder", "destination"]
+__all__ = ["Destination", "LocalFolder", "StoredObject", "destination"]
 
 
 def destination(url: str, options: dict[str, Any]) -> Destination:

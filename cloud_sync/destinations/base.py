@@ -19,7 +19,7 @@ CHUNK = 64 * 1024
 MAKE_SURE = "check that it exists and can be reached, and that the options file is complete"
 
 
-class Entry(NamedTuple):
+class StoredObject(NamedTuple):
     """An object in a listing. version: changes when the object is written again."""
 
     name: str
@@ -55,7 +55,7 @@ class Destination(Protocol):
         """Whether there is an object of that name."""
         ...
 
-    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         """The objects directly in a folder whose names are greater than ``after``, sorted by name, at most ``most``."""
         ...
 
@@ -80,7 +80,7 @@ def checked(name: str) -> str:
     return name
 
 
-def readable(entries: Iterable[Entry], after: str, most: int | None) -> list[Entry]:
+def readable(entries: Iterable[StoredObject], after: str, most: int | None) -> list[StoredObject]:
     """The result of `Destination.entries` for a listing in any order. Keeps at most ``most`` entries in memory."""
     found = (entry for entry in entries if entry.name > after and not entry.name.endswith(PART))
     return sorted(found) if most is None else heapq.nsmallest(most, found)

@@ -12,7 +12,7 @@ from lamplighter.cloud_sync.destinations.base import (
     CHUNK,
     PART,
     SMALL_BYTES_MAX,
-    Entry,
+    StoredObject,
     absent,
     checked,
     errors,
@@ -76,7 +76,7 @@ class LocalFolder:
             return _is_there(last, folder)
         return False
 
-    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         with (
             errors(f"{self.url}/{folder}"),
             absent(),
@@ -143,11 +143,11 @@ def _is_there(name: str, folder: int) -> bool:
     return False
 
 
-def _entries(listing: Iterable[os.DirEntry[str]], after: str) -> Iterator[Entry]:
+def _entries(listing: Iterable[os.DirEntry[str]], after: str) -> Iterator[StoredObject]:
     """Entries that are not folders. Links are included: opening one reports the error."""
     for file in listing:
         # An object's name is always UTF-8.
         if file.name > after and file.name.isprintable() and not file.is_dir(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):  # it was removed after the listing
                 status = file.stat(follow_symlinks=False)
-                yield Entry(file.name, status.st_size, str(status.st_mtime_ns))
+                yield StoredObject(file.name, status.st_size, str(status.st_mtime_ns))

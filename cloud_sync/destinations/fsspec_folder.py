@@ -10,7 +10,7 @@ from lamplighter.cloud_sync.destinations.base import (
     CHUNK,
     PART,
     SMALL_BYTES_MAX,
-    Entry,
+    StoredObject,
     absent,
     checked,
     errors,
@@ -73,7 +73,7 @@ class FsspecFolder:
         with errors(f"{self.url}/{name}"):
             return bool(self._fs.exists(self._path(name)))
 
-    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         with errors(f"{self.url}/{folder}"), absent():
             self._fs.invalidate_cache()  # a cached listing hides new objects
             return readable(map(_entry, self._listed(folder)), after, most)
@@ -107,5 +107,5 @@ class FsspecFolder:
         self._fs.mv(path + PART, path)
 
 
-def _entry(info: dict[str, Any]) -> Entry:
-    return Entry(info["name"].rpartition("/")[2], info["size"], str(info.get("mtime") or info.get("created")))
+def _entry(info: dict[str, Any]) -> StoredObject:
+    return StoredObject(info["name"].rpartition("/")[2], info["size"], str(info.get("mtime") or info.get("created")))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from lamplighter.cloud_sync.destinations.base import Entry, absent, checked, errors, shown
+from lamplighter.cloud_sync.destinations.base import StoredObject, absent, checked, errors, shown
 from lamplighter.cloud_sync.destinations.fsspec_folder import filesystem
 
 PART_BYTES = 5 * 1024 * 1024
@@ -66,10 +66,10 @@ class S3Bucket:
             return True
         return False
 
-    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         return list(itertools.islice(self._entries(folder, after), most))
 
-    def _entries(self, folder: str, after: str) -> Iterator[Entry]:
+    def _entries(self, folder: str, after: str) -> Iterator[StoredObject]:
         prefix = f"{self._prefix}{checked(folder)}/"
         more: dict[str, str] = {"StartAfter": prefix + after} if after else {}
         while True:
@@ -77,7 +77,7 @@ class S3Bucket:
                 page = self._list(prefix, more)
             for item in page.get("Contents", ()):
                 if name := item["Key"].removeprefix(prefix):
-                    yield Entry(name, item["Size"], item["ETag"].strip('"'))
+                    yield StoredObject(name, item["Size"], item["ETag"].strip('"'))
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}

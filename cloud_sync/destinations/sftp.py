@@ -40,7 +40,7 @@ def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
     except ImportError as error:
         raise ConfigurationError(f"{shown(url)}: {error}; pip install 'lamplighter[sync-sftp]'") from error
 
-    class Known(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
             try:
                 keys = paramiko.HostKeys(str(known))
@@ -55,4 +55,4 @@ def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
                 )
 
     options.setdefault("timeout", 30)
-    return {"host_key_policy": Known(), "allow_agent": False, "look_for_keys": False, **options}
+    return {"host_key_policy": KnownHosts(), "allow_agent": False, "look_for_keys": False, **options}

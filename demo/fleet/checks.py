@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, nquads
 from lamplighter.demo.fleet.gateways import RealGateway
@@ -65,7 +65,7 @@ def missing(truth: Truth) -> list[tuple[str, int, int, int]]:
     return found
 
 
-def gaps(truths: Iterable[Truth], reported: Iterable[Gap]) -> Check:
+def gaps(truths: Iterable[Truth], reported: Iterable[MissingRecords]) -> Check:
     """Compares gaps. The last missing records of an epoch cannot be detected."""
     expected = []
     for truth in truths:

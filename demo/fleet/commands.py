@@ -23,7 +23,7 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.demo.fleet.gateways import RealGateway, running
 from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
-from lamplighter.demo.fleet.simulated_gateway import Plan
+from lamplighter.demo.fleet.simulated_gateway import FleetPlan
 from lamplighter.demo.fleet.store import Store, store
 from lamplighter.demo.fleet.truth import Truth, read_truth
 from lamplighter.engine.errors import ConfigurationError
@@ -53,7 +53,7 @@ def add_commands(commands: Any) -> None:
     parser.set_defaults(run=_run)
 
 
-class Story:
+class NumberedSteps:
     """Prints the steps with their durations."""
 
     def __init__(self, steps: int) -> None:
@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for package in ("pyspark", "s3fs", "jinja2", "matplotlib"):  # a missing one is reported before anything starts
         import_module(package)
     arguments.master = arguments.master or "local[2]"
-    story = Story(9)
+    story = NumberedSteps(9)
     story.tell(f"everything is in {folder}", indent=0)
     with contextlib.ExitStack() as open_:
         # Spark takes seconds to start. The other steps run meanwhile.
@@ -109,10 +109,10 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _live(story: Story, arguments: argparse.Namespace, folder: Path, real: list[RealGateway]) -> list[Truth]:
+def _live(story: NumberedSteps, arguments: argparse.Namespace, folder: Path, real: list[RealGateway]) -> list[Truth]:
     """Simulates days of gateways, while the real ones receive readings."""
     with story.step(f"{arguments.gateways} simulated gateways, {arguments.days:g} days of their lives"):
-        plan = Plan(arguments.days, posts=4, interval_s=60)
+        plan = FleetPlan(arguments.days, posts=4, interval_s=60)
         orders = [
             Order(number, arguments.seed, plan, folder, records=400, mishaps=_MISHAPS)
             for number in range(1, arguments.gateways + 1)
@@ -156,7 +156,7 @@ def _read(gateway: RealGateway, seed: int, done: threading.Event) -> None:
         number += 1
 
 
-def _ship(story: Story, bucket: Store, folder: Path, real: list[RealGateway]) -> None:
+def _ship(story: NumberedSteps, bucket: Store, folder: Path, real: list[RealGateway]) -> None:
     with story.step("shipping into S3"):
         count, size = _put(bucket, folder / "shipped")
         story.tell(f"simulated gateways: {count} objects, {size / 1e6:.1f} MB")
@@ -192,7 +192,7 @@ def _put(bucket: Store, folder: Path, again: frozenset[str] = frozenset()) -> tu
     return sum(count for count, _ in done), sum(size for _, size in done)
 
 
-def _collect(story: Story, bucket: Store, lake: Path, real: list[RealGateway]) -> int:
+def _collect(story: NumberedSteps, bucket: Store, lake: Path, real: list[RealGateway]) -> int:
     """Returns the number of objects in quarantine."""
     with story.step("the collector checks and lands the objects in S3"):
         quarantined = _collect_round(story, bucket, lake)
@@ -201,7 +201,7 @@ def _collect(story: Story, bucket: Store, lake: Path, real: list[RealGateway]) -
     return quarantined
 
 
-def _collect_round(story: Story, bucket: Store, lake: Path) -> int:
+def _collect_round(story: NumberedSteps, bucket: Store, lake: Path) -> int:
     with Collector(bucket.open(), lake) as collector:
         while True:
             tally = collector.collect(full=True)
@@ -218,7 +218,7 @@ def _collect_round(story: Story, bucket: Store, lake: Path) -> int:
 
 
 def _tables(
-    story: Story,
+    story: NumberedSteps,
     spark: Any,
     lake: Lake,
     bucket: Store,

@@ -28,7 +28,7 @@ import zstandard
 
 from lamplighter.cloud_sync.answers import SnapshotSeal
 from lamplighter.cloud_sync.fleet.subcommands import add_command
-from lamplighter.demo.fleet.simulated_gateway import Plan, SimulatedGateway
+from lamplighter.demo.fleet.simulated_gateway import FleetPlan, SimulatedGateway
 from lamplighter.demo.fleet.truth import Fate, SegmentTruth, Truth
 from lamplighter.engine.change_log import (
     VERSION,
@@ -63,7 +63,7 @@ class Order:
 
     number: int
     seed: int
-    plan: Plan
+    plan: FleetPlan
     destination: Path
     records: int = 2000
     snapshots: int = 10
@@ -269,18 +269,18 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--gateways", type=int, required=True, metavar="N", help="number of gateways")
     parser.add_argument("--days", type=float, required=True, metavar="D", help="simulated days")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same fleet")
-    parser.add_argument("--posts", type=int, default=Plan.posts, help="posts per gateway (default %(default)s)")
+    parser.add_argument("--posts", type=int, default=FleetPlan.posts, help="posts per gateway (default %(default)s)")
     parser.add_argument(
         "--interval",
         type=float,
-        default=Plan.interval_s,
+        default=FleetPlan.interval_s,
         metavar="SECONDS",
         help="interval of temperature readings (default %(default)s)",
     )
     parser.add_argument(
         "--events",
         type=float,
-        default=Plan.event_share,
+        default=FleetPlan.event_share,
         metavar="SHARE",
         help="share of gateways with model event (default %(default)s)",
     )
@@ -309,7 +309,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("shares (--late, --duplicated, --damaged, --missing, --events) must be from 0 to 1")
     if min(arguments.gateways, arguments.days, arguments.posts, arguments.interval, arguments.records) <= 0:
         raise ConfigurationError("--gateways, --days, --posts, --interval and --records must be greater than 0")
-    plan = Plan(arguments.days, posts=arguments.posts, interval_s=arguments.interval, event_share=arguments.events)
+    plan = FleetPlan(arguments.days, posts=arguments.posts, interval_s=arguments.interval, event_share=arguments.events)
     orders = [
         Order(number, arguments.seed, plan, destination, records=arguments.records, mishaps=Mishaps(**shares))
         for number in range(1, arguments.gateways + 1)

@@ -37,7 +37,7 @@ _OFF_UPDATE = "DELETE { ?lamp lighting:hasStatus ?before } INSERT { ?lamp lighti
 
 
 @dataclass(frozen=True)
-class Plan:
+class FleetPlan:
     """Parameters of all gateways. interval_s: of temperatures; gap_share: share of gateways that lose an epoch."""
 
     days: float
@@ -70,7 +70,7 @@ class _Stream:
 class SimulatedGateway:
     """Iterate over `records()` once; then `truth` is complete."""
 
-    def __init__(self, number: int, seed: int, plan: Plan) -> None:
+    def __init__(self, number: int, seed: int, plan: FleetPlan) -> None:
         self._random = random.Random(f"{seed}/{number}")
         self._plan = plan
         self.name = f"gw-{number:06d}"

@@ -25,7 +25,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
-from lamplighter.gateway.gates.http.oauth import OAuth
+from lamplighter.gateway.gates.http.oauth import OAuthHandlers
 from lamplighter.gateway.gates.http.places import Place
 from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.security.browsers import Browsers
@@ -272,7 +272,7 @@ def _places(
     security: SecuritySettings, authorization: Authorization | None, authority: bytes | None
 ) -> Iterator[Place]:
     """The paths for clients and their tokens."""
-    yield from OAuth(authorization, authority).places()
+    yield from OAuthHandlers(authorization, authority).places()
     yield from Clients(authorization, _grant(security), security.code_life_s).places()
 
 
@@ -291,7 +291,7 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
     # Not above: they load cryptography, 9 MB that plain mode does not need.
     from lamplighter.gateway.security.authorization import Authorization
     from lamplighter.gateway.security.certificates import own_identity, users_identity
-    from lamplighter.gateway.security.tokens import Tokens
+    from lamplighter.gateway.security.tokens import TokenIssuer
 
     security, keys = settings.security, data / FOLDER
     try:
@@ -305,7 +305,7 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
     else:
         identity = own_identity(keys, security.names, disk)
     registry = Registry(keys, clock, disk, security.clients_max, security.code_life_s)
-    tokens = Tokens(keys, clock, disk, security.token_life_s)
+    tokens = TokenIssuer(keys, clock, disk, security.token_life_s)
     return identity, Authorization(security, clock, registry, tokens)
 
 

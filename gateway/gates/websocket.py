@@ -467,7 +467,7 @@ async def websocket_gate(
     usage = runner.figures.websocket_connections
     paths = {settings.path, prefix + settings.path}
 
-    class Socket(BoundedSocket):
+    class CountedSocket(BoundedSocket):
         """Counted from the first byte on."""
 
         unread = Unread(settings.unread_bytes_max)
@@ -495,7 +495,7 @@ async def websocket_gate(
 
     async def handle(listener: Listener, socket: ServerConnection) -> None:
         nonlocal connections
-        assert isinstance(socket, Socket)
+        assert isinstance(socket, CountedSocket)
         trusted = partial(listener.trust, socket.transport.get_extra_info("socket").fileno())
         if socket.trusted:
             trusted()
@@ -508,7 +508,7 @@ async def websocket_gate(
             runner.figures.sockets(connections)
 
     def check(socket: ServerConnection, request: Request) -> Response | None:
-        assert isinstance(socket, Socket)
+        assert isinstance(socket, CountedSocket)
         if not socket.local:
             try:
                 browsers.origin(_raw(request), "1.1", link=False)
@@ -539,7 +539,7 @@ async def websocket_gate(
                 ssl=listener.tls,
                 ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
                 process_request=check,
-                create_connection=Socket,
+                create_connection=CountedSocket,
                 compression="deflate" if settings.compression else None,
                 max_size=MESSAGE_BYTES_MAX,
                 max_queue=QUEUED_MESSAGES_MAX,

@@ -28,7 +28,7 @@ from lamplighter.gateway.loop.dataset import StepTime
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, not_registered
 from lamplighter.gateway.loop.journal import Journal
-from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
@@ -50,7 +50,7 @@ class Commits:
     _evaluations: Evaluations
     _aggregators: Aggregators
     _subscribers: Subscribers
-    _slices: Slices
+    _slices: LoopSlices
     _clock: Clock
     _timings: Timings
     _counters: Counters

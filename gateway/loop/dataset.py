@@ -14,7 +14,7 @@ from lamplighter.gateway.log.persistent_store import PersistentStore
 from lamplighter.gateway.log.snapshots import newest
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.doubt import Doubt
-from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.settings import Settings
 
 logger = EventLogger(__name__)
@@ -31,14 +31,14 @@ class StepTime:
         return self.now or self._clock.wall()
 
 
-class Dataset:
+class LiveDataset:
     """Owns the engine. A store that is damaged, or that the log does not vouch for, is emptied and filled anew.
 
     base: the snapshot that a start begins with. way_back: the delta from the store on disk to that snapshot, None for
     a dataset that has to be filled.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, log: LogWriter, slices: Slices, doubt: Doubt) -> None:
+    def __init__(self, settings: Settings, clock: Clock, log: LogWriter, slices: LoopSlices, doubt: Doubt) -> None:
         self._log = log
         self.time = StepTime(clock)
         self.base = newest(log.data / "snapshots", doubt.snapshots)
@@ -48,7 +48,7 @@ class Dataset:
         self.path = None if self._store is None else self._store.path
         self.engine = self._new_engine(settings, slices)
 
-    def _new_engine(self, settings: Settings, slices: Slices) -> Engine:
+    def _new_engine(self, settings: Settings, slices: LoopSlices) -> Engine:
         limits = settings.limits
         new_engine = partial(
             Engine,

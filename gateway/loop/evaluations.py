@@ -23,7 +23,7 @@ from lamplighter.engine.store.quad_store import SelectRun
 from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
 from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.trials import Trials
 
@@ -85,7 +85,7 @@ class Evaluations:
     evaluated_s: the same by the clock, since the last commit.
     """
 
-    def __init__(self, engine: Engine, reader: Reader, trials: Trials, slices: Slices, current: Current) -> None:
+    def __init__(self, engine: Engine, reader: Reader, trials: Trials, slices: LoopSlices, current: Current) -> None:
         self._engine = engine
         self._reader = reader
         self._trials = trials

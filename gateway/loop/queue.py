@@ -66,11 +66,11 @@ class _Tried(NamedTuple):
     error: GatewayError | None
 
 
-Entry = Step | _Tried
+QueueEntry = Step | _Tried
 
 
 @dataclass
-class Group:
+class ReleaseGroup:
     """What is released together. begun: when the steps arrived that are timed."""
 
     releases: list[Callable[[], None]] = field(default_factory=list)
@@ -84,9 +84,9 @@ class Queue:
         self._current = current
         self._counters = counters
         self._peaks = peaks
-        self._entries: asyncio.Queue[Entry] = asyncio.Queue()
+        self._entries: asyncio.Queue[QueueEntry] = asyncio.Queue()
         self._in_lanes = 0
-        self._group = Group()
+        self._group = ReleaseGroup()
         self.taken = 0
 
     # --- in ---
@@ -145,7 +145,7 @@ class Queue:
 
     # --- out ---
 
-    async def next(self) -> list[Entry]:
+    async def next(self) -> list[QueueEntry]:
         """What is taken next, in order. Waits until there is something."""
         entries = [await self._entries.get()]
         while len(entries) < GROUP_MAX and not self._entries.empty():
@@ -153,7 +153,7 @@ class Queue:
         self.taken += len(entries)
         return entries
 
-    def in_turn(self, entries: Sequence[Entry]) -> Iterator[Step]:
+    def in_turn(self, entries: Sequence[QueueEntry]) -> Iterator[Step]:
         """The steps of a group whose turn it is. To be read step by step: `hold` for one makes those of its lane
         wait."""
         for entry in entries:
@@ -209,7 +209,7 @@ class Queue:
         """Has the time of a step noted, from its arrival to its release."""
         self._group.begun.append(begun)
 
-    def end_group(self) -> Group:
+    def end_group(self) -> ReleaseGroup:
         """What has gathered since the last group."""
-        group, self._group = self._group, Group()
+        group, self._group = self._group, ReleaseGroup()
         return group

@@ -23,7 +23,7 @@ from lamplighter.gateway.log.snapshots import Place, place_of, read_snapshot
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
-from lamplighter.gateway.loop.dataset import Dataset
+from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.doubt import Doubt, NotApplied
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.subscribers import Sink
@@ -52,7 +52,7 @@ class Recovering:
     """
 
     _log: LogWriter
-    _dataset: Dataset
+    _dataset: LiveDataset
     _knowledge: Knowledge
     _resuming: Resuming[Sink]
     _aggregators: Aggregators

@@ -9,7 +9,7 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import AccessOf
 from lamplighter.gateway.loop.delays import Delays
-from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.request_ids import REMOVED
 
@@ -21,7 +21,7 @@ class Removals:
     """Owns the removals that are not recorded yet. Their records go before all others: what another client of that
     name asks for stands behind them."""
 
-    def __init__(self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: Slices) -> None:
+    def __init__(self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: LoopSlices) -> None:
         self._request_ids = knowledge.request_ids
         self._delayed = knowledge.delayed
         self._commits = commits

@@ -33,7 +33,7 @@ from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 
 logger = EventLogger(__name__)
@@ -50,7 +50,7 @@ class Restore:
     _reactions: Reactions
     _delays: Delays
     _queue: Queue
-    _slices: Slices
+    _slices: LoopSlices
     _current: Current
     _clock: Clock
 

@@ -35,19 +35,19 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import AccessOf, Current
-from lamplighter.gateway.loop.dataset import Dataset
+from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queries import Queries
-from lamplighter.gateway.loop.queue import Group, Lane, Queue
+from lamplighter.gateway.loop.queue import Lane, Queue, ReleaseGroup
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.recovery import Recovering
 from lamplighter.gateway.loop.removals import Removals
 from lamplighter.gateway.loop.restore import Restore
 from lamplighter.gateway.loop.resuming import Resuming
-from lamplighter.gateway.loop.slices import SLICE_S, Slices
+from lamplighter.gateway.loop.slices import SLICE_S, LoopSlices
 from lamplighter.gateway.loop.steps import Steps
 from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscribers
 from lamplighter.gateway.loop.timers import Timers
@@ -99,9 +99,9 @@ class Runner:
         self._applications = applications
         self._current = current = Current(settings)
         self.timings, self.counters, self.peaks, self.health = Timings(), Counters(), Peaks(), Health()
-        self._slices = slices = Slices(self.timings.loop_held)
+        self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
-        self._dataset = Dataset(settings, clock, log, slices, doubt)
+        self._dataset = LiveDataset(settings, clock, log, slices, doubt)
         self._engine = engine = self._dataset.engine
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
         self._reader.steady = slices.steady
@@ -269,7 +269,7 @@ class Runner:
             await self._steps.run(entries, tasks)
             await self._finish(self._queue.end_group(), appended=self._log.sequence != before)
 
-    async def _finish(self, group: Group, *, appended: bool) -> None:
+    async def _finish(self, group: ReleaseGroup, *, appended: bool) -> None:
         """Syncs what a group wrote, and releases what came of it."""
         if self._log.broken is not None:
             raise self._log.broken

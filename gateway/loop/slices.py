@@ -57,7 +57,7 @@ class LongError(BaseException):
     """A step that is run in the loop is too long for that. Not an Exception: nobody but the runner deals with it."""
 
 
-class Slices(slices.Slices):
+class LoopSlices(slices.Slices):
     """held: is told how long the loop was held by each slice, and by what is run `at_once`."""
 
     def __init__(self, held: Holds) -> None:

@@ -18,9 +18,9 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, failure
-from lamplighter.gateway.loop.queue import Entry, Queue, Step
+from lamplighter.gateway.loop.queue import Queue, QueueEntry, Step
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.slices import SLICE_S, LongError, Slices
+from lamplighter.gateway.loop.slices import SLICE_S, LongError, LoopSlices
 from lamplighter.gateway.loop.upkeep import Upkeep
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Holds
@@ -38,7 +38,7 @@ class Steps:
     _commits: Commits
     _reactions: Reactions
     _evaluations: Evaluations
-    _slices: Slices
+    _slices: LoopSlices
     _upkeep: Upkeep
     _held_by: Holds
     _counters: Counters
@@ -47,7 +47,7 @@ class Steps:
     def __post_init__(self) -> None:
         self._held_since = self._held_by.now()
 
-    async def run(self, entries: Sequence[Entry], tasks: asyncio.TaskGroup) -> None:
+    async def run(self, entries: Sequence[QueueEntry], tasks: asyncio.TaskGroup) -> None:
         """Runs the steps of a group whose turn it is. tasks: where trials run.
 
         Raises BrokenEngineError, and nothing else that a step may raise.

@@ -20,7 +20,7 @@ from lamplighter.gateway.loop.failures import not_registered
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.slices import Slices
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -80,7 +80,7 @@ class Updates:
         trials: Trials,
         large_updates: LargeUpdates,
         queue: Queue,
-        slices: Slices,
+        slices: LoopSlices,
         timings: Timings,
         counters: Counters,
     ) -> None:

@@ -113,7 +113,7 @@ class Audited(Protocol):
     def rounds(self) -> int: ...
 
 
-class Waiting(Protocol):
+class QueueFigures(Protocol):
     """The queue of the loop. waiting: requests that wait; room: how many may."""
 
     @property
@@ -166,7 +166,7 @@ class Parts(Generic[S]):
     subscribers: Subscribed[S]
     applications: Applied
     evaluations: Timed
-    queue: Waiting
+    queue: QueueFigures
 
 
 class Figures(Generic[S]):

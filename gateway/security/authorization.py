@@ -14,7 +14,7 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
 from lamplighter.gateway.security.rates import Buckets, network, too_many
 from lamplighter.gateway.security.registry import Client, Registry, check_name
-from lamplighter.gateway.security.tokens import Tokens
+from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
 
 CODE_TRIES = 5
@@ -33,7 +33,7 @@ _TEST_CLIENT = Client(
 
 
 @dataclass(frozen=True)
-class Credentials:
+class IssuedCredentials:
     """The credentials of a client after its registration."""
 
     client_id: str
@@ -51,7 +51,7 @@ class Given:
 class Authorization:
     """Authorization for both gates. An address that is refused too often has to wait; valid credentials still pass."""
 
-    def __init__(self, settings: SecuritySettings, clock: Clock, registry: Registry, tokens: Tokens) -> None:
+    def __init__(self, settings: SecuritySettings, clock: Clock, registry: Registry, tokens: TokenIssuer) -> None:
         self.registry = registry
         self.tokens = tokens
         self._clock = clock
@@ -73,12 +73,12 @@ class Authorization:
     def _now_s(self) -> float:
         return self._clock.boottime_us() / 1e6
 
-    async def register(self, identity: str, code: str | None, address: str) -> Credentials:
+    async def register(self, identity: str, code: str | None, address: str) -> IssuedCredentials:
         """code: a one-time code; it may also follow the identity, ``name#CODE``, for clients that can send nothing
         else. Raises UnauthorizedError, MalformedRequestError, QueueFullError."""
         if self._settings.test_identity and identity == TEST_IDENTITY:
             audit("registered", client=identity, address=address, test=True)
-            return Credentials(TEST_IDENTITY, TEST_IDENTITY)
+            return IssuedCredentials(TEST_IDENTITY, TEST_IDENTITY)
         name = identity
         if code is None and "#" in identity and self.registry.get(identity) is None:
             name, _, code = identity.rpartition("#")
@@ -96,7 +96,7 @@ class Authorization:
             self._guesses.give(network(address))
             self._all_guesses.give("")
         audit("registered", client=client.name, address=address, mode=self._settings.registration)
-        return Credentials(client.name, secret)
+        return IssuedCredentials(client.name, secret)
 
     def token(self, client_id: str, secret: str, address: str) -> Given:
         """Raises UnauthorizedError, QueueFullError."""

@@ -12,7 +12,7 @@ from lamplighter.engine.errors import GatewayError, UnauthorizedError
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import refused
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
-from lamplighter.gateway.security.peers import Socket, peer
+from lamplighter.gateway.security.peers import PeerSocket, peer
 from lamplighter.gateway.security.rates import Buckets, network, too_many
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
@@ -118,7 +118,7 @@ class TokenGatekeeper:
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         refused("denied", client=caller.name, operation=operation, why=str(error))
 
-    def _local(self, socket: Socket) -> Caller | None:
+    def _local(self, socket: PeerSocket) -> Caller | None:
         """The caller if it is a local process on a Unix socket, None if it came by the network.
 
         Raises UnauthorizedError for a user who may not.

@@ -15,7 +15,7 @@ from lamplighter.engine.errors import ConfigurationError
 _UCRED = struct.Struct("3i")  # pid, uid, gid
 
 
-class Socket(Protocol):
+class PeerSocket(Protocol):
     """The part of a socket that is used; the socket of a transport has no more."""
 
     @property
@@ -32,7 +32,7 @@ class Peer:
     user: int
 
 
-def peer(connected: Socket) -> Peer | None:
+def peer(connected: PeerSocket) -> Peer | None:
     """None unless it is a Unix socket."""
     if connected.family != socket.AF_UNIX:
         return None

@@ -70,7 +70,7 @@ class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     life_us: int
 
 
-class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _KeptKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file. private: in PEM."""
 
     private: str
@@ -89,7 +89,7 @@ class _Key:
         self.jwk = {**required, "kid": self.id, "use": "sig", "alg": ALGORITHM}
 
 
-class Tokens:
+class TokenIssuer:
     """Issues and checks tokens, with the keys in a folder. Raises ConfigurationError when the keys cannot be read or
     stored."""
 
@@ -105,7 +105,7 @@ class Tokens:
         kept = self._read()
         try:
             if kept is None:
-                kept = _Kept(_private_pem(ec.generate_private_key(ec.SECP256R1())))
+                kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())))
                 disk.write_file(self._path, [msgspec.json.encode(kept)])
         except OSError as error:
             raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are kept there") from error
@@ -148,7 +148,7 @@ class Tokens:
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             )
             previous = None if revoke else _Previous(public.decode(), self._now(), self.life_s * 1_000_000)
-            kept = _Kept(_private_pem(ec.generate_private_key(ec.SECP256R1())), previous)
+            kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())), previous)
             try:
                 await asyncio.to_thread(self._disk.write_file, self._path, [msgspec.json.encode(kept)])
             except OSError as error:
@@ -195,7 +195,7 @@ class Tokens:
         clock = self._clock
         return _Moment(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
 
-    def _use(self, kept: _Kept) -> None:
+    def _use(self, kept: _KeptKeys) -> None:
         try:
             private = serialization.load_pem_private_key(kept.private.encode(), None)
             previous = kept.previous
@@ -211,9 +211,9 @@ class Tokens:
         self._previous = None if previous is None or before is None else (previous, _Key(before))
         self._verified.clear()
 
-    def _read(self) -> _Kept | None:
+    def _read(self) -> _KeptKeys | None:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+            return msgspec.json.decode(self._path.read_bytes(), type=_KeptKeys)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:

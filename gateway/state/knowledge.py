@@ -39,7 +39,7 @@ def known(head: Record) -> Known:
     return found
 
 
-class Subscriptions(Protocol):
+class ResumableFollower(Protocol):
     """The resumable subscriptions. They need an engine, so each kind of follower has its own class."""
 
     def follow(self, record: Record) -> None:
@@ -58,7 +58,7 @@ class Subscriptions(Protocol):
 class Knowledge:
     """The state at a record. Use: `restore` a snapshot, then `follow` the records behind it in order."""
 
-    def __init__(self, clock: Clock, subscriptions: Subscriptions) -> None:
+    def __init__(self, clock: Clock, subscriptions: ResumableFollower) -> None:
         self.delayed = DelayedUpdates(clock)
         self.register = Register()
         self.request_ids = RequestIds()

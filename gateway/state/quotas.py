@@ -14,7 +14,7 @@ from socket import AF_UNIX
 from lamplighter.engine.client.addresses import is_loopback
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.security.peers import Socket, peer
+from lamplighter.gateway.security.peers import PeerSocket, peer
 from lamplighter.gateway.security.rates import network
 from lamplighter.gateway.settings import QuotaSettings
 
@@ -78,7 +78,7 @@ class Held:
         if caller.registered:
             self.by(("client", caller.name))
 
-    def by_origin(self, connected: Socket, address: str, *, plain: bool) -> None:
+    def by_origin(self, connected: PeerSocket, address: str, *, plain: bool) -> None:
         """Counts it for its origin. plain: without TLS, and so without authentication. Raises LimitExceededError."""
         if connected.family == AF_UNIX:
             process = peer(connected)

@@ -10,13 +10,13 @@ import zstandard
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
-from lamplighter.demo.fleet.simulated_gateway import Plan
+from lamplighter.demo.fleet.simulated_gateway import FleetPlan
 from lamplighter.demo.fleet.truth import Truth
 from lamplighter.engine.change_log import Record, SegmentName, decode, encode
 from tests.cloud_sync import odd_gateway
 
 SEED = 6
-PLAN = Plan(0.1, posts=2, interval_s=60, visits_per_day=200, event_share=0.5, gap_share=1.0, states=2)
+PLAN = FleetPlan(0.1, posts=2, interval_s=60, visits_per_day=200, event_share=0.5, gap_share=1.0, states=2)
 MISHAPS = Mishaps(late=0.35, damaged=0.1, duplicated=0.2)
 
 
@@ -71,7 +71,7 @@ class SmallFleet:
 
 
 def small_fleet(
-    folder: Path, gateways: int = 4, plan: Plan = PLAN, mishaps: Mishaps = MISHAPS, seed: int = SEED
+    folder: Path, gateways: int = 4, plan: FleetPlan = PLAN, mishaps: Mishaps = MISHAPS, seed: int = SEED
 ) -> SmallFleet:
     orders = [Order(number, seed, plan, folder, 100, 3, mishaps) for number in range(1, gateways + 1)]
     return SmallFleet(folder, {truth.gw: truth for truth in fleet(orders, 1)})

@@ -15,14 +15,13 @@ import msgspec
 import pytest
 import zstandard
 
-from lamplighter.cloud_sync.destinations import Entry, LocalFolder
+from lamplighter.cloud_sync.destinations import LocalFolder, StoredObject
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import FULL_S, Collector, Tally
 from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Arrivals, Manifest
-from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
-from lamplighter.engine.change_log import SUFFIX, encode
-from lamplighter.engine.change_log import Gap as Lost
+from lamplighter.engine.change_log import SUFFIX, Gap, encode
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
 from tests.support.shipped_logs import (
     Written,
@@ -62,7 +61,7 @@ class Fleet:
     def answer(self, name: str) -> dict[str, str]:
         return json.loads((self.source / name).read_text())  # type: ignore[no-any-return]
 
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[MissingRecords]:
         with contextlib.closing(Manifest(self.lake)) as manifest:
             return manifest.gaps()
 
@@ -275,7 +274,7 @@ def test_a_bad_segment_that_is_sent_again_lands(fleet: Fleet) -> None:
     LOG[0].put(folder)
     (folder / f"{LOG[0].stem}{SUFFIX}").write_bytes(LOG[0].data[:-5])
     fleet.collect()
-    assert fleet.gaps() == [Gap("gw-1", 1, 1, 3, False, "in quarantine")]
+    assert fleet.gaps() == [MissingRecords("gw-1", 1, 1, 3, False, "in quarantine")]
     LOG[0].put(folder, f"{LOG[0].stem}.r1")
     assert fleet.collect()["landed"] == 1
     assert landed_records(fleet.lake) == records_of(LOG[:1])
@@ -395,16 +394,16 @@ def test_gaps_are_told_exactly_and_why(fleet: Fleet) -> None:
     log[1].put(folder)
     log[3].put(folder)
     reason = "the log was over its size before these records were shipped"
-    gap = record("gw-1", 1, 11, gap=Lost(1, 1, reason, 3))
+    gap = record("gw-1", 1, 11, gap=Gap(1, 1, reason, 3))
     written([encode(gap)], gap, log[3].seal.sha256).put(folder)
-    restart = record("gw-1", 3, 1, gap=Lost(2, 5, "the card was damaged"))
+    restart = record("gw-1", 3, 1, gap=Gap(2, 5, "the card was damaged"))
     written([encode(restart)], restart, None).put(folder)
     fleet.collect()
     assert fleet.gaps() == [
-        Gap("gw-1", 1, 1, 3, True, reason),
-        Gap("gw-1", 1, 6, 9, False, "not here yet"),
-        Gap("gw-1", 2, 1, 4, False, "not here yet"),
-        Gap("gw-1", 2, 5, None, True, "the card was damaged"),
+        MissingRecords("gw-1", 1, 1, 3, True, reason),
+        MissingRecords("gw-1", 1, 6, 9, False, "not here yet"),
+        MissingRecords("gw-1", 2, 1, 4, False, "not here yet"),
+        MissingRecords("gw-1", 2, 5, None, True, "the card was damaged"),
     ]
     (found,) = fleet.arrivals()
     assert (found.records, found.epoch, found.last, found.missing, found.lost) == (5, 3, 1, 8, 3)
@@ -426,7 +425,7 @@ class Bucket(LocalFolder):
         super().__init__(path)
         self.listed: dict[str, str] = {}
 
-    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[Entry]:
+    def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         self.listed[folder] = after
         return super().entries(folder, after, most)
 
@@ -479,7 +478,7 @@ def test_the_tenth_epoch_is_found_though_its_names_come_before_the_ninths(fleet:
 def test_epochs_of_two_lengths_are_all_listed(fleet: Fleet, bucket: Bucket) -> None:
     for epoch in range(1, 9):
         segments("gw-1", epoch, [2])[0].put(fleet.source / "gw-1")
-    gap = record("gw-1", 10, 1, gap=Lost(9, 1, "the card was damaged"))
+    gap = record("gw-1", 10, 1, gap=Gap(9, 1, "the card was damaged"))
     written([encode(gap)], gap, None).put(fleet.source / "gw-1")
     assert fleet.collect()["landed"] == 9
     segments("gw-1", 10, [2], begin=2)[0].put(fleet.source / "gw-1")

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.fleet import line_fit
-from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.demo.fleet.checks import Check, gaps, missing, same, silent_sensors, table
 from lamplighter.demo.fleet.truth import SegmentTruth, StreamTruth, Truth
 
@@ -26,11 +26,11 @@ def test_missing_segments_in_a_row_are_one_gap(truth: Truth) -> None:
 
 
 def test_gaps_are_those_behind_which_something_has_come(truth: Truth) -> None:
-    known = Gap("gw-1", 1, 11, 30, False, "not here yet")
-    lost = Gap("gw-1", 1, 60, None, True, "the disk was full")
+    known = MissingRecords("gw-1", 1, 11, 30, False, "not here yet")
+    lost = MissingRecords("gw-1", 1, 60, None, True, "the disk was full")
     assert gaps([truth], [known, lost]).ok
     assert not gaps([truth], []).ok
-    assert not gaps([truth], [known, Gap("gw-1", 1, 3, 4, False, "not here yet")]).ok
+    assert not gaps([truth], [known, MissingRecords("gw-1", 1, 3, 4, False, "not here yet")]).ok
 
 
 def test_a_difference_is_named() -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, Options
+from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
@@ -45,7 +45,7 @@ class Computed:
         return self.folder / RESULTS[name].job / f"{name}{suffix}"
 
 
-def analysis_of(spark: SparkSession, folder: Path, options: Options | None = None) -> Analysis:
+def analysis_of(spark: SparkSession, folder: Path, options: AnalysisOptions | None = None) -> Analysis:
     return Analysis(
         *(spark.read.schema(tables.SCHEMAS[name]).parquet(str(folder / f"{name}.parquet")) for name in COLUMNS),
         options=options,
@@ -82,7 +82,7 @@ def assert_same(found: Rows, expected: Rows, keys: Sequence[str]) -> None:
 def computed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Computed]:
     folder = tmp_path_factory.mktemp("small-fleet")
     small_fleet().write(folder)
-    with analysis_of(spark, folder, Options(watts_of={f"{BASE}lamp/9": 150.0})) as found:
+    with analysis_of(spark, folder, AnalysisOptions(watts_of={f"{BASE}lamp/9": 150.0})) as found:
         write_results(found, tuple(RESULTS), Lake(str(folder / "results")))
     with fleet_oracle.connect(folder) as oracle:
         yield Computed(folder / "results", oracle)

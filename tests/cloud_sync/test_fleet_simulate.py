@@ -10,7 +10,7 @@ import pytest
 from lamplighter.adapters.mqtt.mapping import Reading, Stream, description_update, reading_update
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.demo.fleet.simulate import Mishaps
-from lamplighter.demo.fleet.simulated_gateway import BASE, Plan
+from lamplighter.demo.fleet.simulated_gateway import BASE, FleetPlan
 from lamplighter.demo.fleet.truth import read_truth
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, segment_name
@@ -108,7 +108,7 @@ def test_segments_are_sealed_in_a_chain_and_say_what_became_of_them(fleet: Small
 
 
 def test_the_same_seed_gives_the_same_fleet_and_another_one_does_not(tmp_path: Path) -> None:
-    plan = Plan(0.02, posts=1)
+    plan = FleetPlan(0.02, posts=1)
     hashes = [
         [path.read_bytes() for path in sorted((tmp_path / name).rglob("*")) if path.is_file()]
         for name, seed in (("one", 1), ("same", 1), ("other", 2))
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_fleet_and_another_one_does_not(tmp_path: P
 
 
 def test_missing_segments_are_nowhere_and_a_snapshot_follows(tmp_path: Path) -> None:
-    fleet = small_fleet(tmp_path, 1, Plan(0.2, posts=2), Mishaps(missing=0.5))
+    fleet = small_fleet(tmp_path, 1, FleetPlan(0.2, posts=2), Mishaps(missing=0.5))
     [truth] = fleet.truths.values()
     missing = [segment for segment in truth.segments[:-1] if segment.fate == "missing"]
     assert missing

@@ -26,8 +26,7 @@ from lamplighter.cloud_sync.fleet.collection import landing
 from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally, Turn
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import gaps_of_epoch
-from lamplighter.engine.change_log import SUFFIX, GraphChanges, encode
-from lamplighter.engine.change_log import Gap as Lost
+from lamplighter.engine.change_log import SUFFIX, Gap, GraphChanges, encode
 from lamplighter.engine.errors import UpstreamError
 from tests.cloud_sync import odd_gateway
 from tests.cloud_sync.hostile_objects import Hostile, good, line, noise, of_segments, of_snapshots, sealed
@@ -143,7 +142,7 @@ def test_gaps_are_ranges_however_large_the_numbers(
     gateway = folder / "source/hostile"
     segments("hostile", 1, [2])[0].put(gateway)
     segments("hostile", epoch, [2], begin=8_000_000_000)[0].put(gateway)
-    lost = record("hostile", epoch, 8_000_000_005, gap=Lost(1, 3, "gone", 999_999_999_999))
+    lost = record("hostile", epoch, 8_000_000_005, gap=Gap(1, 3, "gone", 999_999_999_999))
     written([encode(lost)], lost, None).put(gateway)
     a_round(folder)
     with contextlib.closing(Manifest(folder / "lake")) as manifest:

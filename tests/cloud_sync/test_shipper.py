@@ -21,7 +21,7 @@ from lamplighter.cloud_sync import shipper
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.files import open_plain
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
-from lamplighter.cloud_sync.pace import Clock
+from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.shipper import NAMES_MAX, Shipper
 from lamplighter.cloud_sync.status import Status, read_status
@@ -46,7 +46,7 @@ class Time:
         self.wall = datetime(2026, 11, 21, 12).timestamp()
         self.steady = 0.0
         self.trusted = True
-        self.clock = Clock(
+        self.clock = PaceClock(
             wall=lambda: self.wall, trusted=lambda: self.trusted, steady=lambda: self.steady, sleep=self._sleep
         )
 

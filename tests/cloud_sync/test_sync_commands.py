@@ -19,7 +19,7 @@ import lamplighter.gateway.__main__
 from lamplighter.cloud_sync.__main__ import main
 from lamplighter.cloud_sync.commands import clock_is_synchronised
 from lamplighter.cloud_sync.fleet.__main__ import main as fleet
-from lamplighter.cloud_sync.pace import Clock
+from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.shipper import alone
 from lamplighter.engine.errors import ConfigurationError
@@ -320,7 +320,7 @@ def test_it_goes_on_when_the_destination_comes_back(
             raise KeyboardInterrupt
         mount.mkdir()
 
-    monkeypatch.setattr(lamplighter.cloud_sync.commands, "Clock", partial(Clock, sleep=sleep))
+    monkeypatch.setattr(lamplighter.cloud_sync.commands, "PaceClock", partial(PaceClock, sleep=sleep))
     assert site.sync("run") == 130
     assert waits == [7, 7]
     assert "create it, or mount it" in capsys.readouterr().err

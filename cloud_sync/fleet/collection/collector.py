@@ -29,8 +29,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from lamplighter.cloud_sync.answers import LANDED as LANDED_ANSWER
-from lamplighter.cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, Answer, stem_of_seal
-from lamplighter.cloud_sync.destinations import Destination, Entry, destination
+from lamplighter.cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, CollectorAnswer, stem_of_seal
+from lamplighter.cloud_sync.destinations import Destination, StoredObject, destination
 from lamplighter.cloud_sync.destinations.base import SMALL_BYTES_MAX
 from lamplighter.cloud_sync.fleet.collection.landing import Landing
 from lamplighter.cloud_sync.fleet.collection.manifest import (
@@ -43,7 +43,7 @@ from lamplighter.cloud_sync.fleet.collection.manifest import (
     Object,
     Quarantined,
 )
-from lamplighter.cloud_sync.fleet.collection.missing import Gap
+from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.settings import storage_options
@@ -280,10 +280,10 @@ class Collector:
     def _collect_object(
         self,
         path: str,
-        seal: Entry,
-        data: Entry,
+        seal: StoredObject,
+        data: StoredObject,
         known: Object | None,
-        entries: dict[str, Entry],
+        entries: dict[str, StoredObject],
         spent: _Spent,
     ) -> None:
         tally = spent.tally
@@ -312,7 +312,7 @@ class Collector:
         return len(released)
 
     def _answer(self, path: str, found: Object) -> None:
-        answer = Answer(found.sha256, found.at, found.reason)
+        answer = CollectorAnswer(found.sha256, found.at, found.reason)
         self._source.put(path + _ANSWERS[found.outcome], msgspec.json.encode(answer) + b"\n")
         self._answered.append(path)
         if len(self._answered) >= SETTLE_OBJECTS:
@@ -473,11 +473,11 @@ def _gaps(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _epochs(gap: Gap) -> str:
+def _epochs(gap: MissingRecords) -> str:
     return str(gap.epoch) if gap.last_epoch is None else f"{gap.epoch}-{gap.last_epoch}"
 
 
-def _records(gap: Gap) -> int | None:
+def _records(gap: MissingRecords) -> int | None:
     return None if gap.last is None else gap.last - gap.first + 1
 
 
@@ -485,7 +485,7 @@ def _shown(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def _why(gap: Gap) -> str:
+def _why(gap: MissingRecords) -> str:
     return f"the gateway says: {printable(gap.reason)}" if gap.said else gap.reason
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from lamplighter.cloud_sync.fleet.collection.missing import Gap, Said, gaps_of_gateway
+from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords, Said, gaps_of_gateway
 from lamplighter.cloud_sync.fleet.collection.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
 from lamplighter.engine.errors import ConfigurationError
 
@@ -380,18 +380,18 @@ class Manifest:
 
     # --- gaps ---
 
-    def gaps(self, gw: str | None = None) -> list[Gap]:
+    def gaps(self, gw: str | None = None) -> list[MissingRecords]:
         """Records that have not landed, of one gateway or of all.
 
         They are before and between landed records, or after them if the gateway or a quarantined seal names the end of
         the epoch.
         """
-        found: list[Gap] = []
+        found: list[MissingRecords] = []
         for gateway in self.gateways() if gw is None else [gw]:
             found += self._gaps(gateway)
         return found
 
-    def _gaps(self, gw: str) -> Iterator[Gap]:
+    def _gaps(self, gw: str) -> Iterator[MissingRecords]:
         lost: dict[int, list[Said]] = {}
         for epoch, first, last, reason in self._db.execute(
             "SELECT epoch, first, last, reason FROM lost WHERE gw = ? ORDER BY epoch, first", (gw,)

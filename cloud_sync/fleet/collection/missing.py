@@ -12,7 +12,7 @@ Said = tuple[int, int | None, str]
 
 
 @dataclass(frozen=True)
-class Gap:
+class MissingRecords:
     """Records first to last of an epoch have not landed. last None: all from first on, an unknown number.
 
     said: the gateway reports them as lost, with its reason; otherwise they may still arrive. last_epoch: the gap covers
@@ -30,20 +30,22 @@ class Gap:
 
 def gaps_of_gateway(
     gw: str, landed: dict[int, list[Range]], lost: dict[int, list[Said]], kept: dict[int, list[Range]]
-) -> Iterator[Gap]:
+) -> Iterator[MissingRecords]:
     """The gaps of a gateway, sorted. By epoch: landed ranges, ascending; reported losses; ranges in quarantine."""
     expected = 1
     for epoch in sorted({*landed, *lost, *kept}):
         if epoch > expected:
             last_epoch = epoch - 1 if epoch - 1 > expected else None
             told = "nothing of these epochs has landed" if last_epoch else "nothing of this epoch has landed"
-            yield Gap(gw, expected, 1, None, False, told, last_epoch)
+            yield MissingRecords(gw, expected, 1, None, False, told, last_epoch)
         found = gaps_of_epoch(gw, epoch, landed.get(epoch, []), lost.get(epoch, []), kept.get(epoch, []))
         yield from sorted(found, key=lambda gap: gap.first)
         expected = epoch + 1
 
 
-def gaps_of_epoch(gw: str, epoch: int, landed: list[Range], lost: list[Said], kept: list[Range]) -> Iterator[Gap]:
+def gaps_of_epoch(
+    gw: str, epoch: int, landed: list[Range], lost: list[Said], kept: list[Range]
+) -> Iterator[MissingRecords]:
     """The gaps of an epoch. landed: ascending; lost: reported by the gateway; kept: in quarantine.
 
     Each missing record is in one gap. If several reports of a loss cover it, the one that begins first counts.
@@ -57,16 +59,16 @@ def gaps_of_epoch(gw: str, epoch: int, landed: list[Range], lost: list[Said], ke
         if begin <= (end if last is None else last):
             said.append((begin, end if last is None else last, reason))
     for (low, high), (_, _, reason) in common(missing, said):
-        yield Gap(gw, epoch, low, high, True, reason)
+        yield MissingRecords(gw, epoch, low, high, True, reason)
     silent = difference(missing, [(low, high) for low, high, _ in said])
     quarantined = merged(kept)
     for low, high in difference(silent, quarantined):
-        yield Gap(gw, epoch, low, high, False, "not here yet")
+        yield MissingRecords(gw, epoch, low, high, False, "not here yet")
     for (low, high), _ in common(silent, [(low, high, "") for low, high in quarantined]):
-        yield Gap(gw, epoch, low, high, False, "in quarantine")
+        yield MissingRecords(gw, epoch, low, high, False, "in quarantine")
     for first, last, reason in lost:
         if last is None:
-            yield Gap(gw, epoch, max(first, end + 1), None, True, reason)
+            yield MissingRecords(gw, epoch, max(first, end + 1), None, True, reason)
 
 
 # --- ascending ranges without overlaps, in one pass -------------------------------------------------------------

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class AnalysisOptions:
     """since, until, as_of: with a time zone. None: no bound, and the last known time of any gateway."""
 
     since: datetime | None = None
@@ -54,13 +54,13 @@ class Analysis:
         observations: DataFrame,
         actuations: DataFrame,
         gateway_health: DataFrame,
-        options: Options | None = None,
+        options: AnalysisOptions | None = None,
     ) -> None:
         self.streams = streams
         self.observations = observations
         self.actuations = actuations
         self.gateway_health = gateway_health
-        self.options = options or Options()
+        self.options = options or AnalysisOptions()
         self._kept: list[DataFrame] = []
 
     def __enter__(self) -> Analysis:
@@ -160,7 +160,7 @@ class Analysis:
 
     @cached_property
     def as_of(self) -> datetime:
-        """The time up to which silence is measured: `Options.as_of`, or the last known time of any gateway, or 1970."""
+        """The time up to which silence is measured: `options.as_of`, or the last known time of any gateway, or 1970."""
         known = self.options.as_of or self.options.until
         if known is not None:
             return known

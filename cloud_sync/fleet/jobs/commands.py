@@ -115,11 +115,11 @@ def lamp_watts(text: str) -> tuple[str, float]:
 def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
     """The jobs over the tables of a lake, with the options of the arguments."""
     spark = session.of_arguments(arguments, arguments.command)
-    from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, Options
+    from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 
     if not tables.table(lake, "observations").live():
         raise ConfigurationError(f"lake {lake.url!r}: no observations yet; run `lamplighter-fleet silver` first")
-    options = Options(
+    options = AnalysisOptions(
         since=arguments.since,
         until=arguments.until,
         as_of=arguments.as_of,

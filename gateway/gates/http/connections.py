@@ -28,7 +28,7 @@ RATE_BYTES_S = 1024
 """Lowest rate of a body."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection that is closed when its client makes no progress.
 
     A head has to be complete `http.idle_s` after its first byte or after the connection was opened. A body may take as

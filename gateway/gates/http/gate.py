@@ -12,12 +12,12 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from lamplighter.gateway.gates.http.calls import Bodies
-from lamplighter.gateway.gates.http.connections import Connection
+from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.cors import VARY, Cors
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
-from lamplighter.gateway.gates.http.places import Application, Need, Place, by_path
+from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
 from lamplighter.gateway.gates.http.sparql import Sparql
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
@@ -83,7 +83,7 @@ async def http_gate(
     """
     counters = runner.figures.http
     served = [*_places(runner, settings, about, subscribe_at), *places]
-    application = Application(served, gatekeeper, prefix, counters, runner.timings.http)
+    application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http)
     app = Cors(application, browsers, _links(settings, prefix), counters)
     config = uvicorn.Config(
         app,
@@ -120,7 +120,7 @@ async def _server(
     listener: Listener, config: uvicorn.Config, state: ServerState, settings: HttpSettings, held: Callable[[], Held]
 ) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(
-        lambda: Connection(config, state, settings, listener, held()),
+        lambda: HttpConnection(config, state, settings, listener, held()),
         sock=listener.socket,
         backlog=BACKLOG,
         ssl=listener.tls,
@@ -134,7 +134,7 @@ async def _watch(state: ServerState) -> None:
     while True:
         state.default_headers = [(b"date", formatdate(usegmt=True).encode()), VARY]
         for connection in list(state.connections):
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, HttpConnection)
             connection.check(loop.time())
         await asyncio.sleep(_WATCH_S)
 

@@ -32,19 +32,19 @@ class NotAcceptableError(RequestError):
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AnswerFormat:
     """The format of the answer, and the Content-Type that the client asked for."""
 
     format: str
     media_type: str
 
 
-def for_query(request: Request, query: QueryOutline) -> Accepted:
+def for_query(request: Request, query: QueryOutline) -> AnswerFormat:
     """The format for the answer to a query. Raises NotAcceptableError."""
     return accepted(request, SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS)
 
 
-def accepted(request: Request, offered: Collection[str]) -> Accepted:
+def accepted(request: Request, offered: Collection[str]) -> AnswerFormat:
     """The best of the offered types: by quality, then by exactness, then by the order in Accept.
 
     offered: in order of preference where the client has none. Raises NotAcceptableError.
@@ -58,7 +58,7 @@ def accepted(request: Request, offered: Collection[str]) -> Accepted:
             if other in ranges and _rank(other, ranges) > rank:
                 rank, called = _rank(other, ranges), name if own[0] > 0 else other
         if rank[0] > 0 and rank > best:
-            best, found = rank, Accepted(name, called)
+            best, found = rank, AnswerFormat(name, called)
     if found is None:
         raise NotAcceptableError(f"nothing that is accepted can be given; accept one of {', '.join(offered)}")
     return found

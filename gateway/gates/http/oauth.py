@@ -28,7 +28,7 @@ _POST = frozenset({"POST"})
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, 5.1
 
 
-class OAuth:
+class OAuthHandlers:
     """The handlers. authorization: None in plain mode. authority: the certificate to publish, if there is one."""
 
     def __init__(self, authorization: Authorization | None, authority: bytes | None) -> None:

@@ -74,7 +74,7 @@ def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dic
     return exact, below
 
 
-class Application:
+class HttpApplication:
     """The ASGI application: finds the place, authenticates the caller, calls the handler. Errors have the three
     members.
 

@@ -23,7 +23,7 @@ from lamplighter.engine.terms import Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.loop import slices
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.loop.slices import LongError, Slices
+from lamplighter.gateway.loop.slices import LongError, LoopSlices
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.settings import LimitSettings, Settings
@@ -40,8 +40,8 @@ def thin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sliced() -> Iterator[Slices]:
-    found = Slices(Holds())
+def sliced() -> Iterator[LoopSlices]:
+    found = LoopSlices(Holds())
     yield found
     found.close()
 
@@ -88,7 +88,7 @@ async def subscribed(runner: Runner, text: str) -> Listener:
 # --- the mechanism ----------------------------------------------------------------------------------
 
 
-async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Slices) -> None:
+async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: LoopSlices) -> None:
     log: list[str] = []
 
     def work() -> int:
@@ -111,7 +111,7 @@ async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Sli
     assert all("loop" in pair for pair in pairwise(log))
 
 
-async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: Slices) -> None:
+async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: LoopSlices) -> None:
     went_on = threading.Event()
 
     def work() -> bool:
@@ -125,7 +125,7 @@ async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: Slices) -> None
     assert await running
 
 
-async def test_errors_come_out_and_the_next_work_is_done(sliced: Slices) -> None:
+async def test_errors_come_out_and_the_next_work_is_done(sliced: LoopSlices) -> None:
     def fails() -> None:
         sliced.pause()
         with sliced.beside():
@@ -137,7 +137,7 @@ async def test_errors_come_out_and_the_next_work_is_done(sliced: Slices) -> None
         assert await sliced.run(lambda: 7) == 7
 
 
-async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: Slices) -> None:
+async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: LoopSlices) -> None:
     done: list[int] = []
 
     def work() -> None:
@@ -158,7 +158,7 @@ async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: Slices) -
     assert await sliced.run(lambda: 7) == 7
 
 
-async def test_the_garbage_collector_is_as_it_was(sliced: Slices, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_garbage_collector_is_as_it_was(sliced: LoopSlices, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "LONG_S", 0.0)
     seen: list[bool] = []
 
@@ -173,7 +173,7 @@ async def test_the_garbage_collector_is_as_it_was(sliced: Slices, monkeypatch: p
     gc.unfreeze()
 
 
-def test_a_step_in_the_loop_is_told_that_it_is_too_long(sliced: Slices) -> None:
+def test_a_step_in_the_loop_is_told_that_it_is_too_long(sliced: LoopSlices) -> None:
     with pytest.raises(LongError):
         sliced.at_once(lambda: sliced.begin(LONG + 1))
     sliced.begin(LONG + 1)

@@ -15,7 +15,7 @@ from lamplighter.gateway.security.authorization import CODE_TRIES, CODES_PER_S, 
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.rates import Buckets, network
 from lamplighter.gateway.security.registry import Registry
-from lamplighter.gateway.security.tokens import Tokens
+from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.gateway_parts import FakeClock
 
@@ -26,7 +26,7 @@ def authorization(folder: Path, clock: FakeClock | None = None, **settings: obje
     clock = clock or FakeClock()
     table = msgspec.convert({"registration": "open", "grant_read": ["*"], **settings}, SecuritySettings)
     registry = Registry(folder, clock, Disk(), table.clients_max, table.code_life_s)
-    return Authorization(table, clock, registry, Tokens(folder, clock, Disk(), table.token_life_s))
+    return Authorization(table, clock, registry, TokenIssuer(folder, clock, Disk(), table.token_life_s))
 
 
 async def registered(ours: Authorization, name: str = "lamp") -> str:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.tokens import KEYS, Claims, Tokens
+from lamplighter.gateway.security.tokens import KEYS, Claims, TokenIssuer
 from tests.support.gateway_parts import FakeClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -25,11 +25,11 @@ LIFE_S = 3600
 YEARS = timedelta(days=3650)
 
 
-def tokens(folder: Path, clock: FakeClock | None = None) -> Tokens:
-    return Tokens(folder, clock or FakeClock(), Disk(), LIFE_S)
+def tokens(folder: Path, clock: FakeClock | None = None) -> TokenIssuer:
+    return TokenIssuer(folder, clock or FakeClock(), Disk(), LIFE_S)
 
 
-def code_of(ours: Tokens, token: str) -> str:
+def code_of(ours: TokenIssuer, token: str) -> str:
     """The error's code when a token is refused."""
     with pytest.raises(UnauthorizedError) as caught:
         ours.check(token)
@@ -120,7 +120,9 @@ def test_a_token_of_another_device_is_refused(tmp_path: Path) -> None:
     assert code_of(ours, others.give("c", "r")) == "invalid_grant"
 
 
-def forged(ours: Tokens, header: dict[str, Any], payload: dict[str, Any] | None = None, signature: str = "AAAA") -> str:
+def forged(
+    ours: TokenIssuer, header: dict[str, Any], payload: dict[str, Any] | None = None, signature: str = "AAAA"
+) -> str:
     good_header, good_payload = parts(ours.give("c", "r"))
     return f"{encoded({**good_header, **header})}.{encoded(payload or good_payload)}.{signature}"
 
@@ -213,7 +215,7 @@ async def test_a_power_cut_in_a_rotation_leaves_one_of_the_keys_whole(tmp_path: 
         disk.make_folder(folder)
         disk.sync_folder(disk.root)
         clock = FakeClock()
-        ours = Tokens(folder, clock, disk, LIFE_S)
+        ours = TokenIssuer(folder, clock, disk, LIFE_S)
         token = ours.give("c", "r")
         disk.stop_at(operations)
         with contextlib.suppress(PowerCut):

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.http.places import Application, Need, Place
+from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
@@ -20,9 +20,9 @@ async def nothing(request: Request, caller: Caller) -> Response:
 
 @pytest.mark.parametrize("path", ["/health", "/secure/health", "/graphs/"])
 def test_two_things_are_not_served_at_one_path(path: str) -> None:
-    def served(*paths: str) -> Application:
+    def served(*paths: str) -> HttpApplication:
         places = [Place(one, nothing, Need.NOTHING) for one in paths]
-        return Application(places, OpenGatekeeper(), "/secure", HttpCounters(), Timing())
+        return HttpApplication(places, OpenGatekeeper(), "/secure", HttpCounters(), Timing())
 
     served("/health", "/graphs", "/graphs/", "/")
     with pytest.raises(ConfigurationError, match=f"two things are to be served at (/secure)?{path}"):
