@@ -10,7 +10,8 @@ from pathlib import Path
 import duckdb
 
 from benchmarks.measuring import Cost, cost_of
-from tests.cloud_sync import fleet_oracle, silver_oracle
+from tests.cloud_sync.fleet.jobs import jobs_oracle
+from tests.cloud_sync.fleet.tables import silver_oracle
 
 MEMORY = "8GB"
 _TIMES = {
@@ -41,8 +42,8 @@ def peer_costs(segments: Sequence[Path], streams: Sequence[Path]) -> dict[str, C
             connection.execute(f"COPY streams TO '{folder}/streams.parquet'")
 
         def jobs() -> None:
-            with fleet_oracle.connect(folder) as oracle:
-                for name, sql in fleet_oracle.RESULTS.items():
+            with jobs_oracle.connect(folder) as oracle:
+                for name, sql in jobs_oracle.RESULTS.items():
                     oracle.execute(f"COPY ({sql}) TO '{folder / name}.result' (FORMAT parquet, CODEC zstd)")
 
         return {

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from tests.cloud_sync.small_lake import SmallFleet, small_fleet
 from tests.support.components import require_command, require_module
 from tests.support.destinations import s3 as s3
+from tests.support.small_lake import SmallFleet, small_fleet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,13 +8,11 @@ import pytest
 
 from lamplighter.cloud_sync.fleet import __main__ as command
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.lake import Batch, Lake
-from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.session import session
 from lamplighter.engine.errors import ConfigurationError
-from tests.cloud_sync import odd_gateway
-from tests.cloud_sync.small_lake import write_segment
+from tests.support import odd_gateway
 from tests.support.components import require_module
+from tests.support.small_lake import write_segment
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -87,24 +85,6 @@ def test_spark_that_is_not_installed_is_said(
 def test_a_setting_without_a_value_is_said(landed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", str(landed), "--conf", "spark.driver.memory"]) == 2
     assert "write KEY=VALUE, such as spark.driver.memory=4g" in said(capsys)
-
-
-def test_a_url_that_spark_cannot_read_is_said() -> None:
-    with pytest.raises(ConfigurationError, match="Spark reads"):
-        Lake("memory://lake").spark("segments")
-    with pytest.raises(ConfigurationError, match="use a folder, or install the package that the URL needs"):
-        Lake("nowhere://lake").path("segments")
-    assert Lake("file:///tmp/lake").spark("bronze") == "file:///tmp/lake/bronze"
-
-
-def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
-    lake = Lake(str(tmp_path))
-    bronze = table(lake, "bronze")
-    bronze.commit(Batch(id="one", files=["batch=one/a.parquet"], rows=3))
-    assert [batch.rows for batch in bronze.live()] == [3]
-    (tmp_path / "bronze" / "_batches" / "two.json").write_text("{")
-    with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it, and write"):
-        bronze.all()
 
 
 def test_what_spark_says_is_told_without_its_stack(

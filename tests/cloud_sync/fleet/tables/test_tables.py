@@ -23,10 +23,10 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.terms import iri, lexical, literal
-from tests.cloud_sync import odd_gateway
-from tests.cloud_sync.silver_oracle import Replay, Rows, bronze_row, differences, of_duckdb, of_lake
-from tests.cloud_sync.small_lake import SmallFleet, renamed, write_segment
+from tests.cloud_sync.fleet.tables.silver_oracle import Replay, Rows, bronze_row, differences, of_duckdb, of_lake
+from tests.support import odd_gateway
 from tests.support.places import ROOT
+from tests.support.small_lake import SmallFleet, renamed, write_segment
 
 Built = tuple[SmallFleet, Lake]
 SILVER = ("streams", "observations", "actuations", "gateway_health")

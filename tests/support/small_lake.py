@@ -13,7 +13,7 @@ from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
 from lamplighter.demo.fleet.simulated_gateway import FleetPlan
 from lamplighter.demo.fleet.truth import Truth
 from lamplighter.engine.change_log import Record, SegmentName, decode, encode
-from tests.cloud_sync import odd_gateway
+from tests.support import odd_gateway
 
 SEED = 6
 PLAN = FleetPlan(0.1, posts=2, interval_s=60, visits_per_day=200, event_share=0.5, gap_share=1.0, states=2)

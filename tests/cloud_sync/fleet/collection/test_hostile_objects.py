@@ -28,9 +28,16 @@ from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import gaps_of_epoch
 from lamplighter.engine.change_log import SUFFIX, Gap, GraphChanges, encode
 from lamplighter.engine.errors import UpstreamError
-from tests.cloud_sync import odd_gateway
-from tests.cloud_sync.hostile_objects import Hostile, good, line, noise, of_segments, of_snapshots, sealed
-from tests.cloud_sync.small_lake import renamed
+from tests.cloud_sync.fleet.collection.hostile_objects import (
+    Hostile,
+    good,
+    line,
+    noise,
+    of_segments,
+    of_snapshots,
+    sealed,
+)
+from tests.support import odd_gateway
 from tests.support.shipped_logs import (
     Written,
     landed_records,
@@ -41,6 +48,7 @@ from tests.support.shipped_logs import (
     segments,
     written,
 )
+from tests.support.small_lake import renamed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

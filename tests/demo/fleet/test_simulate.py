@@ -16,7 +16,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, segment_name
 from lamplighter.engine.terms import iri, literal
 from lamplighter.ontology import vocabulary as v
-from tests.cloud_sync.small_lake import SmallFleet, records_of, small_fleet
+from tests.support.small_lake import SmallFleet, records_of, small_fleet
 
 
 @pytest.fixture(scope="module")

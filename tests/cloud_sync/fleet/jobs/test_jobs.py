@@ -19,8 +19,8 @@ from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
-from tests.cloud_sync import fleet_oracle
-from tests.cloud_sync.fleet_tables import (
+from tests.cloud_sync.fleet.jobs import jobs_oracle
+from tests.cloud_sync.fleet.jobs.made_up_tables import (
     BASE,
     CELSIUS,
     COLUMNS,
@@ -29,7 +29,7 @@ from tests.cloud_sync.fleet_tables import (
     START,
     small_fleet,
 )
-from tests.cloud_sync.small_lake import PLAN, SmallFleet
+from tests.support.small_lake import PLAN, SmallFleet
 
 Rows = list[dict[str, Any]]
 
@@ -56,7 +56,7 @@ def of_parquet(path: Path) -> Rows:
     """The rows of a written file, by DuckDB."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        return fleet_oracle.rows(connection, f"FROM '{path}'")
+        return jobs_oracle.rows(connection, f"FROM '{path}'")
 
 
 def assert_same(found: Rows, expected: Rows, keys: Sequence[str]) -> None:
@@ -84,13 +84,13 @@ def computed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     small_fleet().write(folder)
     with analysis_of(spark, folder, AnalysisOptions(watts_of={f"{BASE}lamp/9": 150.0})) as found:
         write_results(found, tuple(RESULTS), Lake(str(folder / "results")))
-    with fleet_oracle.connect(folder) as oracle:
+    with jobs_oracle.connect(folder) as oracle:
         yield Computed(folder / "results", oracle)
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_result_is_that_of_another_engine(computed: Computed, name: str) -> None:
-    expected = fleet_oracle.rows(computed.oracle, fleet_oracle.RESULTS[name])
+    expected = jobs_oracle.rows(computed.oracle, jobs_oracle.RESULTS[name])
     assert expected
     assert_same(of_parquet(computed.file(name, ".parquet")), expected, RESULTS[name].keys)
 

@@ -1,0 +1,27 @@
+"""The lake's places, and the manifests of its batches."""
+
+from pathlib import Path
+
+import pytest
+
+from lamplighter.cloud_sync.fleet.lake import Batch, Lake
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.engine.errors import ConfigurationError
+
+
+def test_a_url_that_spark_cannot_read_is_said() -> None:
+    with pytest.raises(ConfigurationError, match="Spark reads"):
+        Lake("memory://lake").spark("segments")
+    with pytest.raises(ConfigurationError, match="use a folder, or install the package that the URL needs"):
+        Lake("nowhere://lake").path("segments")
+    assert Lake("file:///tmp/lake").spark("bronze") == "file:///tmp/lake/bronze"
+
+
+def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    bronze = table(lake, "bronze")
+    bronze.commit(Batch(id="one", files=["batch=one/a.parquet"], rows=3))
+    assert [batch.rows for batch in bronze.live()] == [3]
+    (tmp_path / "bronze" / "_batches" / "two.json").write_text("{")
+    with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it, and write"):
+        bronze.all()
