@@ -1,8 +1,8 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
 security: the table ``[security]``; ``[mqtt]``, ``[coap]`` and ``[sync]`` belong to their packages; the other tables
-are here. An unknown key or a bad value stops the start; the error names file and key. No store is loaded, so that the
-adapters' processes read the same model.
+are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store is
+loaded, so that the adapters' processes read the same model.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
+from lamplighter.gateway.settings.refusals import located, refusal
 from lamplighter.gateway.settings.security import SecuritySettings
 
 Durability = Literal["fsync", "interval", "off"]
@@ -198,6 +199,10 @@ class Settings(_Table, frozen=True):
     sync: SyncSettings = SyncSettings()
 
 
+_KEYS = {field.name: tuple(field.type.__struct_fields__) for field in msgspec.structs.fields(Settings)}
+"""The tables and their keys."""
+
+
 def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
     """The settings in a file, or the defaults where none is named. Raises ConfigurationError.
 
@@ -206,7 +211,8 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     if path is None:
         return Settings()
     try:
-        document = tomllib.loads(path.read_text())
+        text = path.read_text()
+        document = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; name another file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -215,14 +221,11 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
         read = document if tables is None else {name: document[name] for name in tables if name in document}
         settings = msgspec.convert(read, Settings)
     except msgspec.ValidationError as error:
-        # msgspec writes the place as `$.table.key`.
-        raise ConfigurationError(
-            f"{path}: {str(error).replace('$.', '')}; the lamplighter.toml that came with the gateway has every key"
-        ) from error
+        raise ConfigurationError(refusal(path, text, error, _KEYS)) from error
     try:
         iri(settings.gateway.base_iri)
         if not urlsplit(settings.gateway.base_iri).scheme:
             raise ValueError(f"{settings.gateway.base_iri!r} is not an absolute IRI such as http://gateway.example/")
     except ValueError as error:
-        raise ConfigurationError(f"{path}: gateway.base_iri: {error}") from error
+        raise ConfigurationError(f"{located(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}") from error
     return settings

@@ -86,6 +86,33 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(tmp_path: Path, text: s
     assert str(tmp_path / "lamplighter.toml") in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# mine\n\n[http]\nhost = 'a'\nprot = 8000\n", " line 5: unknown key http.prot; did you mean port?"),
+        ("[store]\nzzz = 1\n", " line 2: unknown key store.zzz; use one of path"),
+        ("[http]\nport = 0\n\n[gatway]\n", " line 4: unknown table [gatway]; did you mean gateway?"),
+        ("\nrows_max = 5\n", " line 2: key rows_max is outside of a table; write it below [query]"),
+        ("http = { prot = 1 }\n", " line 1: unknown key http.prot; did you mean port?"),
+        ("http.port = 1\nhttp.prot = 1\n", " line 2: unknown key http.prot; did you mean port?"),
+        ('[http]\nhost = """\nprot = 1\n"""\nprot = 1\n', " line 5: unknown key http.prot; did you mean port?"),
+        ("[http]\nport = 65536\n", " line 2: http.port: Expected `int` <= 65535"),
+        ("[http]\nport = 1\n[query]\n'rows_max' = '5'\n", " line 4: query.rows_max: Expected `int`, got `str`"),
+        ("[security]\nhosts = [\n  'a',\n  1,\n]\n", " line 2: security.hosts: Expected `str`, got `int`"),
+        (
+            "[coap]\nretry_min_s = 9.0\nretry_max_s = 1.0",
+            " line 1: coap: retry_max_s (1.0) is less than retry_min_s (9.0)",
+        ),
+        ("[http]\n[gateway]\nbase_iri = ''\n", " line 3: gateway.base_iri: '' is not an absolute IRI"),
+        ("http = 5", " line 1: http: Expected `object`, got `int`"),
+    ],
+)
+def test_an_error_names_the_line_and_the_nearest_key(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'lamplighter.toml'}{told}")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(str(tmp_path / "none.toml"))):
         read_settings(tmp_path / "none.toml")
