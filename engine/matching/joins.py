@@ -9,7 +9,7 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, Source, key_text
 from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
-from lamplighter.engine.sparql.grammar import RDF_TYPE
+from lamplighter.engine.sparql.triples import RDF_TYPE
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
 

@@ -27,7 +27,8 @@ from lamplighter.engine.sparql.algebra import (
     walk,
 )
 from lamplighter.engine.sparql.clock_function import without_clock
-from lamplighter.engine.sparql.grammar import UnknownSyntaxError, constant_spans, read_select
+from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
+from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import Token, joined
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable

@@ -8,8 +8,7 @@ constant, without which a shape could not be lifted out of its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
@@ -27,7 +26,6 @@ from lamplighter.engine.sparql.algebra import (
     LeftJoin,
     Minus,
     Node,
-    OpaquePath,
     Part,
     Pattern,
     Project,
@@ -40,45 +38,12 @@ from lamplighter.engine.sparql.algebra import (
     visible,
     walk,
 )
+from lamplighter.engine.sparql.cursor import CLOSING, Resolve, UnknownSyntaxError
 from lamplighter.engine.sparql.lexer import Token
-from lamplighter.engine.terms import Term
-
-RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-RDF_TYPE, RDF_FIRST, RDF_REST, RDF_NIL = (f"<{RDF}{name}>" for name in ("type", "first", "rest", "nil"))
+from lamplighter.engine.sparql.triples import TripleParser, joined
 
 _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _MODIFIERS = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
-_CLOSING = {"(": ")", "{": "}", "[": "]"}
-
-
-class UnknownSyntaxError(Exception):
-    """Syntax that only the store's parser knows, such as triple terms. The text is then taken as a whole."""
-
-
-def constant_spans(found: Sequence[Token]) -> list[tuple[int, int]]:
-    """(first token, end token) of each constant: an IRI, a name, an unsigned number, or a literal with its suffix."""
-    spans = []
-    position = 0
-    while position < len(found):
-        start = position
-        token = found[position]
-        position += 1
-        if token.kind == "string":
-            if position < len(found) and found[position].kind == "language":
-                position += 1
-            elif position < len(found) and found[position].text == "^^":
-                position += 2
-        elif token.kind == "number":
-            if start and found[start - 1].text in ("+", "-") and found[start - 1].end == token.start:
-                continue
-        elif token.kind not in ("iri", "name"):
-            continue
-        spans.append((start, position))
-    return spans
-
-
-Resolve = Callable[[str], Term]
-"""Literal as written -> canonical term."""
 
 
 def read_select(found: Sequence[Token], resolve: Resolve) -> Select:
@@ -87,82 +52,6 @@ def read_select(found: Sequence[Token], resolve: Resolve) -> Select:
         return _Parser(found, resolve).query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
-
-
-# --- property paths ---
-
-
-@dataclass(frozen=True)
-class _PathStep:
-    part: Part
-
-
-@dataclass(frozen=True)
-class _Inverse:
-    path: _Path
-
-
-@dataclass(frozen=True)
-class _Sequence:
-    parts: tuple[_Path, ...]
-
-
-@dataclass(frozen=True)
-class _Alternative:
-    parts: tuple[_Path, ...]
-
-
-@dataclass(frozen=True)
-class _Repeated:
-    path: _Path
-    zero_length: bool
-
-
-@dataclass(frozen=True)
-class _Negated:
-    pass
-
-
-_Path = _PathStep | _Inverse | _Sequence | _Alternative | _Repeated | _Negated
-
-
-def _steps(path: _Path) -> Iterator[Part | None]:
-    match path:
-        case _PathStep(step):
-            yield step
-        case _Inverse(inner) | _Repeated(inner, _):
-            yield from _steps(inner)
-        case _Sequence(parts) | _Alternative(parts):
-            for part in parts:
-                yield from _steps(part)
-        case _Negated():
-            yield None
-
-
-def _zero_length(path: _Path) -> bool:
-    match path:
-        case _Repeated(inner, zero_length):
-            return zero_length or _zero_length(inner)
-        case _Inverse(inner):
-            return _zero_length(inner)
-        case _Sequence(parts):
-            return all(_zero_length(part) for part in parts)
-        case _Alternative(parts):
-            return any(_zero_length(part) for part in parts)
-    return False
-
-
-def _joined(left: Node, right: Node) -> Node:
-    """The join of two nodes. Patterns are merged into one group; an empty group is dropped."""
-    if isinstance(left, Bgp) and isinstance(right, Bgp):
-        return Bgp(left.patterns + right.patterns)
-    if isinstance(right, Bgp) and not right.patterns:
-        return left
-    if isinstance(left, Bgp) and not left.patterns:
-        return right
-    if isinstance(left, Join) and isinstance(left.right, Bgp) and isinstance(right, Bgp):
-        return Join(left.left, Bgp(left.right.patterns + right.patterns))
-    return Join(left, right)
 
 
 def _needs_its_graph(node: Node, name: Part) -> bool:
@@ -192,9 +81,6 @@ def _certain_pattern(node: Node) -> bool:
     return False
 
 
-# --- entry points ---
-
-
 class UpdateReader:
     """Reads the parts of an update request. Constants are numbered across the whole request."""
 
@@ -220,56 +106,13 @@ class UpdateReader:
         return self._reader.term()
 
 
-class _Parser:
-    """A recursive-descent parser over tokens. position: the index of the next token.
-
-    It is one class because its methods follow the productions of the grammar and share position and graph.
-    """
+class _Parser(TripleParser):
+    """A recursive-descent parser of queries and groups. Its methods follow the productions of the grammar."""
 
     def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
-        self.found = found
-        self._resolve = resolve
-        self.position = 0
-        self._constants = {start: (number, end) for number, (start, end) in enumerate(constant_spans(found))}
-        self._fresh = 0
-        self.paths = True  # whether a plus belongs to a path rather than to a number
+        super().__init__(found, resolve)
         self._graph: Part | None = None  # the graph of the enclosing GRAPH
         self._aggregates: list[tuple[Variable, Aggregate]] = []
-
-    # --- tokens ---
-
-    @property
-    def _text(self) -> str:
-        return self.found[self.position].text if self.position < len(self.found) else ""
-
-    def _word(self, *words: str) -> bool:
-        return self.position < len(self.found) and self.found[self.position].is_word(*words)
-
-    def _take(self, *words: str) -> bool:
-        """Consumes the next token if it is one of these words or signs; returns whether it was."""
-        if self._word(*words) or (self._text in words and self.found[self.position].kind == "sign"):
-            self.position += 1
-            return True
-        return False
-
-    def _expect(self, text: str) -> None:
-        if not self._take(text):
-            raise UnknownSyntaxError(f"{self._text!r} instead of {text!r}")
-
-    def _new(self, name: str) -> Variable:
-        self._fresh += 1
-        return Variable(f"_:{name} {self._fresh}")  # the space keeps it different from all labels
-
-    def _closing(self) -> int:
-        """The position of the bracket that closes the next token."""
-        depth = 0
-        for position in range(self.position, len(self.found)):
-            text = self.found[position].text
-            if self.found[position].kind == "sign":
-                depth += (text in _CLOSING) - (text in _CLOSING.values())
-            if depth == 0:
-                return position
-        raise UnknownSyntaxError("brackets that do not balance")
 
     # --- queries ---
 
@@ -354,7 +197,7 @@ class _Parser:
         for condition in having:
             node = Filter(node, condition)
         if values is not None:
-            node = _joined(node, values)
+            node = joined(node, values)
         for variable, expression in projected:
             node = Extend(node, variable, expression)
         return node, sliced, ordered
@@ -368,7 +211,7 @@ class _Parser:
             start, depth = self.position, 0
             variable = self._new("key")
             while self.position < end and (depth or not self._word("AS")):
-                depth += (self._text in _CLOSING) - (self._text in _CLOSING.values())
+                depth += (self._text in CLOSING) - (self._text in CLOSING.values())
                 self.position += 1
             expression = self._parts(start, self.position)
             if self._take("AS"):
@@ -418,7 +261,7 @@ class _Parser:
             elif self._take("GRAPH"):
                 name = self.term()
                 inner = self.group(name)
-                node = _joined(node, inner if _needs_its_graph(inner, name) else Graph(name, inner))
+                node = joined(node, inner if _needs_its_graph(inner, name) else Graph(name, inner))
             elif self._take("FILTER"):
                 filters += self._conjuncts()
             elif self._take("BIND"):
@@ -428,12 +271,12 @@ class _Parser:
                 self._expect(")")
                 node = Extend(node, variable, expression)
             elif self._take("VALUES"):
-                node = _joined(node, self._values())
+                node = joined(node, self._values())
             elif self._text == "{":
                 inner = self.group(graph)
                 while self._take("UNION"):
                     inner = Union(inner, self.group(graph))
-                node = _joined(node, inner)
+                node = joined(node, inner)
             else:
                 node = self._triples(node, graph)
         return node, filters
@@ -462,214 +305,6 @@ class _Parser:
     def _value(self) -> Part | None:
         return None if self._take("UNDEF") else self.term()
 
-    # --- triples ---
-
-    def _triples(self, node: Node, graph: Part | None) -> Node:
-        """The node joined with the triples of one subject."""
-        patterns, paths = self._same_subject(graph)
-        for more in [Bgp(tuple(patterns)), *paths]:
-            node = _joined(node, more)
-        return node
-
-    def quads(self) -> Iterator[Pattern]:
-        """The quads of a template or data block."""
-        self._expect("{")
-        while not self._take("}"):
-            if self._take("."):
-                continue
-            if self._take("GRAPH"):
-                name = self.term()
-                self._expect("{")
-                while not self._take("}"):
-                    if not self._take("."):
-                        yield from self._same_subject(name)[0]
-            else:
-                yield from self._same_subject(None)[0]
-
-    def _same_subject(self, graph: Part | None) -> tuple[list[Pattern], list[Node]]:
-        """The patterns of a subject with its properties, and the nodes of paths that are no patterns."""
-        patterns: list[Pattern] = []
-        nodes: list[Node] = []
-
-        def emit(s: Part, p: Part, o: Part) -> None:
-            patterns.append(Pattern(s, p, o, graph))
-
-        subject = self._node(emit, nodes, graph)
-        if self._text not in (".", "}", "]") and not self._word(
-            "OPTIONAL", "MINUS", "GRAPH", "FILTER", "BIND", "VALUES"
-        ):
-            self._properties(subject, emit, nodes, graph)
-        return patterns, nodes
-
-    def _properties(
-        self, subject: Part, emit: Callable[[Part, Part, Part], None], nodes: list[Node], graph: Part | None
-    ) -> None:
-        while True:
-            if self._text in ("]", ".", "}") or self.position >= len(self.found):
-                return
-            if self._take(";"):
-                continue
-            if self._word("OPTIONAL", "MINUS", "GRAPH", "FILTER", "BIND", "VALUES") or self._text == "{":
-                return
-            verb = self._verb()
-            while True:
-                object_ = self._node(emit, nodes, graph)
-                self._follow(subject, verb, object_, emit, nodes, graph)
-                if not self._take(","):
-                    break
-            if not self._take(";"):
-                return
-
-    def _node(self, emit: Callable[[Part, Part, Part], None], nodes: list[Node], graph: Part | None) -> Part:
-        """A term; for a blank node with properties or a list, its triples are emitted."""
-        if self._take("["):
-            subject = self._new("anonymous")
-            self._properties(subject, emit, nodes, graph)
-            self._expect("]")
-            return subject
-        if self._text == "(" and self.found[self.position].kind == "sign":
-            self.position += 1
-            members = []
-            while not self._take(")"):
-                members.append(self._node(emit, nodes, graph))
-            rest: Part = RDF_NIL
-            for member in reversed(members):
-                cell = self._new("list")
-                emit(cell, RDF_FIRST, member)
-                emit(cell, RDF_REST, rest)
-                rest = cell
-            return rest
-        return self.term()
-
-    def term(self) -> Part:
-        """A variable or constant."""
-        if self.position in self._constants:
-            number, self.position = self._constants[self.position]
-            return Constant(number)
-        token = self.found[self.position]
-        self.position += 1
-        if token.kind == "variable":
-            return Variable(token.text[1:])
-        if token.kind == "blank":
-            return Variable(token.text)
-        if token.is_word("TRUE", "FALSE"):
-            return self._resolve(token.text)
-        if token.text in ("+", "-") and self.found[self.position].kind == "number":
-            self.position += 1
-            return self._resolve(token.text + self.found[self.position - 1].text)
-        raise UnknownSyntaxError(token.text)
-
-    def _variable(self) -> Variable:
-        token = self.found[self.position]
-        self.position += 1
-        if token.kind != "variable":
-            raise UnknownSyntaxError(token.text)
-        return Variable(token.text[1:])
-
-    # --- paths ---
-
-    def _verb(self) -> _Path:
-        if not self.paths:
-            if self._text == "a":
-                self.position += 1
-                return _PathStep(RDF_TYPE)
-            return _PathStep(self.term())
-        if self.found[self.position].kind == "variable":
-            return _PathStep(self._variable())
-        return self._alternative()
-
-    def _alternative(self) -> _Path:
-        parts = [self._sequence()]
-        while self._take("|"):
-            parts.append(self._sequence())
-        return parts[0] if len(parts) == 1 else _Alternative(tuple(parts))
-
-    def _sequence(self) -> _Path:
-        parts = [self._element()]
-        while self._take("/"):
-            parts.append(self._element())
-        return parts[0] if len(parts) == 1 else _Sequence(tuple(parts))
-
-    def _element(self) -> _Path:
-        if self._take("^"):
-            return _Inverse(self._element_without_inverse())
-        return self._element_without_inverse()
-
-    def _element_without_inverse(self) -> _Path:
-        path = self._primary()
-        if self._take("*", "?"):
-            return _Repeated(path, zero_length=True)
-        if self._take("+"):
-            return _Repeated(path, zero_length=False)
-        return path
-
-    def _primary(self) -> _Path:
-        if self._take("("):
-            path = self._alternative()
-            self._expect(")")
-            return path
-        if self._take("!"):
-            if self._text == "(":
-                self.position = self._closing() + 1
-            else:
-                self._take("^")
-                self.position += 1
-            return _Negated()
-        if self._text == "a":
-            self.position += 1
-            return _PathStep(RDF_TYPE)
-        return _PathStep(self.term())
-
-    def _follow(
-        self,
-        s: Part,
-        path: _Path,
-        o: Part,
-        emit: Callable[[Part, Part, Part], None],
-        nodes: list[Node],
-        graph: Part | None,
-        anchored: bool = False,
-    ) -> None:
-        """The path from s to o: patterns for a fixed length, else nodes.
-
-        anchored: another step of the same path follows a predicate, so that no node is joined to itself alone.
-        """
-        match path:
-            case _PathStep(step):
-                emit(s, step, o)
-            case _Inverse(inverse):
-                self._follow(o, inverse, s, emit, nodes, graph, anchored)
-            case _Sequence(parts):
-                anchored = anchored or not _zero_length(path)
-                for part in parts[:-1]:
-                    middle = self._new("path")
-                    self._follow(s, part, middle, emit, nodes, graph, anchored)
-                    s = middle
-                self._follow(s, parts[-1], o, emit, nodes, graph, anchored)
-            case _Alternative(parts):
-                branches = []
-                for part in parts:
-                    branch: list[Pattern] = []
-                    rest: list[Node] = []
-
-                    def emit_branch(s: Part, p: Part, o: Part, branch: list[Pattern] = branch) -> None:
-                        branch.append(Pattern(s, p, o, graph))
-
-                    self._follow(s, part, o, emit_branch, rest, graph, anchored)
-                    node: Node = Bgp(tuple(branch))
-                    for more in rest:
-                        node = _joined(node, more)
-                    branches.append(node)
-                union = branches[0]
-                for branch_node in branches[1:]:
-                    union = Union(union, branch_node)
-                # The store returns each pair of nodes once, even if several alternatives join it.
-                ends = dict.fromkeys(part for part in (s, o, graph) if isinstance(part, Variable))
-                nodes.append(Distinct(Project(union, tuple(ends))))
-            case _:
-                steps = tuple(dict.fromkeys(_steps(path)))
-                nodes.append(OpaquePath(s, steps, o, graph, _zero_length(path) and not anchored))
-
     # --- expressions ---
 
     def _conjuncts(self) -> list[Expression]:
@@ -689,7 +324,7 @@ class _Parser:
         for position in range(start, end):
             token = self.found[position]
             if token.kind == "sign":
-                depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
+                depth += (token.text in CLOSING) - (token.text in CLOSING.values())
                 disjunction = disjunction or (depth == 0 and token.text == "||")
                 if depth == 0 and token.text == "&&":
                     cuts.append(position + 1)
@@ -703,7 +338,7 @@ class _Parser:
         start, depth = self.position, 0
         while depth or not self._word(word):
             if self.found[self.position].kind == "sign":
-                depth += (self._text in _CLOSING) - (self._text in _CLOSING.values())
+                depth += (self._text in CLOSING) - (self._text in CLOSING.values())
             self.position += 1
         expression = self._parts(start, self.position)
         self.position += 1

@@ -34,7 +34,8 @@ from lamplighter.engine.sparql.algebra import (
     walk,
 )
 from lamplighter.engine.sparql.clock_function import CLOCK
-from lamplighter.engine.sparql.grammar import Resolve, UnknownSyntaxError, UpdateReader, constant_spans
+from lamplighter.engine.sparql.cursor import Resolve, UnknownSyntaxError, constant_spans
+from lamplighter.engine.sparql.grammar import UpdateReader
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.sparql.skeletons import IRI, kind_of
 from lamplighter.engine.store.quad_store import QuadStore

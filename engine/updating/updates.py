@@ -12,7 +12,7 @@ from lamplighter.engine.errors import LimitExceededError, RequestError
 from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.slices import LONG, Slices
-from lamplighter.engine.sparql.grammar import constant_spans
+from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX, canonical
 from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifted, Lifter, Recogniser, recogniser, skeleton_of

@@ -1,5 +1,6 @@
 """The change log on disk.
 
-entries: what a record says; writer: append and sync; reader: every good record in order, torn tails, damage; keeper:
-background work; sealing, snapshots, retention: its parts; persistent_store: a dataset on disk beside the log.
+data_folder: its lock and the gateway's name; entries: what a record says; writer: append and sync; reader: every good
+record in order, torn tails, damage; keeper: background work; sealing, snapshots, retention: its parts;
+persistent_store: a dataset on disk beside the log.
 """

@@ -2,8 +2,7 @@
 
 ::
 
-    <data>/lock                             held by the running gateway
-    <data>/identity                         gw-xxxxxxxx, made at the first start
+    <data>/lock, identity                   see `gateway.log.data_folder`
     <data>/log/1-000000000001.ndjson.zst    <epoch>-<first sequence>, a segment that is or was being written
     <data>/log/1-000000000001-000000000999.ndjson.zst, .json    the same, sealed (`gateway.log.sealing`)
     <data>/snapshots/1-000000000999.ndjson.zst    what was known at that record (`gateway.log.snapshots`)
@@ -18,11 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import secrets
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,20 +37,18 @@ from lamplighter.engine.change_log import (
     encode,
 )
 from lamplighter.engine.change_log.frames import CLOSED, FrameWriter
-from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
+from lamplighter.engine.errors import ChangeLogError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import Slices
 from lamplighter.gateway.clock import Clock, iso
-from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
+from lamplighter.gateway.log.data_folder import DataFolder
 from lamplighter.gateway.log.entries import Entry
 from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
 from lamplighter.gateway.settings import Durability
 
 logger = EventLogger(__name__)
-
-LOCK_WAIT_S = 3.0
-"""How long a start waits for the data folder."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +73,9 @@ class LogWriter:
         self.data = data
         self.path = data / "log"
         self.disk = disk or Disk()
+        self._folder = DataFolder(data, self.disk)
         self._clock = clock
         self._durability = durability
-        self._lock: int | None = None
         self._file: int | None = None
         self._frames = FrameWriter()
         self._files = threading.Lock()  # held while files are synced, opened or closed
@@ -117,33 +111,8 @@ class LogWriter:
 
     def open(self) -> None:
         """Locks the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
-        try:
-            for folder in (self.data, self.path, self.data / "snapshots", self.data / "damaged"):
-                self.disk.make_folder(folder)
-            self._lock = _lock_file(self.data / "lock")
-        except OSError as error:
-            raise ConfigurationError(
-                f"data folder {self.data}: {error.strerror}; name a folder that can be written with --data"
-            ) from error
-        if not _locked(self._lock):
-            self.close()
-            raise ConfigurationError(
-                f"data folder {self.data}: another gateway is using it; stop that one or name another with --data"
-            )
-        self.gateway = self._identity()
-        for folder in (self.path, self.data / "snapshots"):
-            for path in folder.glob(f"*{TEMPORARY}"):
-                with contextlib.suppress(OSError):
-                    self.disk.remove(path)
-
-    def _identity(self) -> str:
-        path = self.data / "identity"
-        try:
-            if not path.exists():
-                self.disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
-            return path.read_text().strip()
-        except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
+        self._folder.open()
+        self.gateway = self._folder.gateway
 
     def replay(
         self,
@@ -398,9 +367,7 @@ class LogWriter:
                 if descriptor is not None:
                     self.disk.close(descriptor)
             self._file, self._behind = None, []
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._folder.close()
 
 
 def _check_size(line: bytes, record: Record) -> None:
@@ -416,24 +383,3 @@ def _check_size(line: bytes, record: Record) -> None:
             f"the change-log record of this request has {rest} bytes besides its quads, and {RECORD_REST_BYTES_MAX} is "
             "the most; send a shorter text, or create and drop fewer graphs at once"
         )
-
-
-def _locked(file: int) -> bool:
-    """Takes the lock. A killed gateway may have left a fork that is about to release it."""
-    end = time.monotonic() + LOCK_WAIT_S
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-
-
-def _lock_file(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        if error.errno not in (errno.EROFS, errno.ENOSPC):
-            raise
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a gateway on a broken card still answers

@@ -48,7 +48,8 @@ from lamplighter.engine.sparql.algebra import (
     Variable,
     walk,
 )
-from lamplighter.engine.sparql.grammar import UnknownSyntaxError, constant_spans, read_select
+from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
+from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import joined, tokens
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of

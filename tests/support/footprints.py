@@ -5,7 +5,7 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import Footprint
 from lamplighter.engine.matching.shapes import Shape
 from lamplighter.engine.matching.spellings import read_spelling
-from lamplighter.engine.sparql.grammar import constant_spans
+from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
 from lamplighter.engine.work import Work
 

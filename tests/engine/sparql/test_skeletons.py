@@ -7,7 +7,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.matching.spellings import SPELLINGS_MAX
-from lamplighter.engine.sparql.grammar import constant_spans
+from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import (
     CONSTANTS_MAX,

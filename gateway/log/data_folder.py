@@ -1,0 +1,91 @@
+"""The data folder of a gateway: one gateway at a time uses it, and it has the gateway's name.
+
+::
+
+    <data>/lock        held by the running gateway
+    <data>/identity    gw-xxxxxxxx, made at the first start
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.disk import TEMPORARY, Disk
+
+LOCK_WAIT_S = 3.0
+"""How long a start waits for the data folder."""
+
+
+class DataFolder:
+    """gateway: the gateway's name, once the folder is open."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self.gateway = ""
+        self._disk = disk
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Makes and locks the folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
+        log, snapshots = self.path / "log", self.path / "snapshots"
+        try:
+            for folder in (self.path, log, snapshots, self.path / "damaged"):
+                self._disk.make_folder(folder)
+            self._lock = _lock_file(self.path / "lock")
+        except OSError as error:
+            raise ConfigurationError(
+                f"data folder {self.path}: {error.strerror}; name a folder that can be written with --data"
+            ) from error
+        if not _locked(self._lock):
+            self.close()
+            raise ConfigurationError(
+                f"data folder {self.path}: another gateway is using it; stop that one or name another with --data"
+            )
+        self.gateway = self._identity()
+        for folder in (log, snapshots):
+            for path in folder.glob(f"*{TEMPORARY}"):
+                with contextlib.suppress(OSError):
+                    self._disk.remove(path)
+
+    def _identity(self) -> str:
+        path = self.path / "identity"
+        try:
+            if not path.exists():
+                self._disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
+            return path.read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
+
+    def close(self) -> None:
+        """Releases the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _locked(file: int) -> bool:
+    """Takes the lock. A killed gateway may have left a fork that is about to release it."""
+    end = time.monotonic() + LOCK_WAIT_S
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+
+
+def _lock_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.ENOSPC):
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a gateway on a broken card still answers
