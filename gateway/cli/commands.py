@@ -149,7 +149,11 @@ def _status(options: argparse.Namespace) -> int:
     rows = [
         ("up-time", _up_time(engine["up_time_s"])),
         ("processed requests", f"{found['scheduler']['requests']:,}"),
-        ("subscriptions", f"{subscriptions['subscribers']:,}, at most {subscriptions['max_subscribers']:,}"),
+        (
+            "subscriptions",
+            f"{subscriptions['subscribers']:,} of clients (at most {subscriptions['max_subscribers']:,}), "
+            f"{subscriptions['application_subscriptions']:,} of applications",
+        ),
         ("store query", _average(found["queries"]["store_ms"])),
         ("store update", _average(found["updates"]["store_ms"])),
         ("update processing", _average(found["updates"]["processing_ms"])),

@@ -209,7 +209,8 @@ class Figures(Generic[S]):
                 "evicted": keeper.evicted,
             },
             "quads": parts.engine.quad_count,
-            "subscriptions": len(parts.subscribers.sinks) + len(parts.subscribers.resumables),
+            "subscriptions": self._of_clients(),
+            "application_subscriptions": len(parts.applications.subscriptions),
             "resumable": parts.subscribers.resumables.totals(),
             "subscription_classes": parts.engine.subscription_classes,
             "delayed": len(parts.delayed),
@@ -276,8 +277,9 @@ class Figures(Generic[S]):
             "queries": {"store_ms": timings.store_query.members()},
             "spu_manager": {
                 "spus": parts.engine.unit_count,
-                "subscribers": len(parts.subscribers.sinks) + len(parts.subscribers.resumables),
+                "subscribers": self._of_clients(),
                 "max_subscribers": peaks.subscriptions,
+                "application_subscriptions": len(parts.applications.subscriptions),
                 "subscribes": counters.subscribes,
                 "unsubscribes": counters.unsubscribes,
                 "ended": counters.ended,
@@ -336,8 +338,13 @@ class Figures(Generic[S]):
             }
             for info, client, since in found
         ]
-        total = len(parts.applications.subscriptions) + len(parts.subscribers.sinks) + len(parts.subscribers.resumables)
+        total = len(parts.applications.subscriptions) + self._of_clients()
         return {"total": total, "subscriptions": listed}
+
+    def _of_clients(self) -> int:
+        """The number of clients' subscriptions, those of absent clients too."""
+        subscribers = self._parts.subscribers
+        return len(subscribers.sinks) + len(subscribers.resumables)
 
     def _evaluation_ms(self, text: str) -> float | None:
         ms = self._parts.evaluations.ms(text)

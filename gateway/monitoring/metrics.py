@@ -15,72 +15,81 @@ from lamplighter.gateway.monitoring.figures import Figures
 from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
 
 CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")
-"""Always exported, so that a graph of them has no holes."""
+"""Always exported, so that their graphs have no gaps."""
 
 _GAUGES = {
     "quads": "Quads in the dataset.",
     "subscriptions": "Subscriptions of clients.",
-    "delayed": "Delayed updates that are pending.",
-    "queue": "Requests that wait.",
+    "application_subscriptions": "Subscriptions of applications in the gateway.",
+    "delayed": "Pending delayed updates.",
+    "queue": "Requests in the queue.",
 }
 _COUNTERS = {
-    "trials": "Requests whose evaluation was tried beside the engine first.",
-    "renewals": "How often the store was built anew.",
-    "audit_rounds": "How often index and store were compared as a whole.",
+    "trials": "Trial evaluations of requests in a worker process.",
+    "renewals": "Rebuilds of the store to free memory.",
+    "audit_rounds": "Complete audits of the index against the store.",
 }
 _COUNTED = {
-    "updates": "Updates asked for.",
-    "queries": "Queries asked for.",
-    "subscribes": "Subscriptions begun.",
-    "unsubscribes": "Subscriptions ended by their clients.",
-    "ended": "Subscriptions ended by the gateway for their cost.",
-    "resumed": "Subscriptions that went on after their client had been away.",
-    "resets": "Subscriptions that began anew because they could not go on.",
-    "compositions": "How often the notifications that waited for a slow client were composed.",
-    "refused": "Requests refused.",
+    "updates": "Update requests.",
+    "queries": "Query requests.",
+    "subscribes": "Subscriptions that began.",
+    "unsubscribes": "Subscriptions that their clients ended.",
+    "ended": "Subscriptions that the gateway ended because of their cost.",
+    "resumed": "Subscriptions resumed after a disconnection.",
+    "resets": "Resume requests that were answered with a new first result.",
+    "compositions": "Times that queued notifications for a slow client were merged.",
+    "refused": "Refused requests.",
     "queue_full": "Requests refused because the queue was full.",
     "commits": "Commits.",
     "notifications": "Notifications to clients.",
     "reactions": "Reactions of applications.",
-    "delayed_fired": "Delayed updates executed.",
-    "syncs": "Times that the change log was synced to the disk.",
+    "delayed_fired": "Delayed updates that were run.",
+    "syncs": "Syncs of the change log to disk.",
 }
 _MONITORED = {
-    ("engine", "up_time_s"): ("up_time_seconds", "gauge", "Since the gateway was started."),
+    ("engine", "up_time_s"): ("up_time_seconds", "gauge", "Time since the start of the gateway."),
     ("engine", "resident_bytes"): ("resident_bytes", "gauge", "Resident memory of the gateway."),
-    ("engine", "open_files"): ("open_files", "gauge", "Files and sockets that the gateway has open."),
-    ("scheduler", "max_pending"): ("queue_most", "gauge", "The most requests that waited at once."),
-    ("scheduler", "queue_size"): ("queue_size", "gauge", "How many requests may wait."),
-    ("spu_manager", "spus"): ("spus", "gauge", "Different queries that are subscribed to."),
-    ("spu_manager", "max_subscribers"): ("subscriptions_most", "gauge", "The most subscriptions there were at once."),
+    ("engine", "open_files"): ("open_files", "gauge", "Open files and sockets of the gateway."),
+    ("scheduler", "max_pending"): ("queue_most", "gauge", "Peak number of requests in the queue."),
+    ("scheduler", "queue_size"): ("queue_size", "gauge", "Capacity of the request queue."),
+    ("spu_manager", "spus"): ("spus", "gauge", "Distinct subscribed queries."),
+    ("spu_manager", "max_subscribers"): ("subscriptions_most", "gauge", "Peak number of clients' subscriptions."),
     ("http", "requests"): ("http_requests_total", "counter", "HTTP requests."),
-    ("websocket", "sockets"): ("websocket_sockets", "gauge", "WebSocket connections."),
-    ("websocket", "max_sockets"): ("websocket_sockets_most", "gauge", "The most of them at once."),
-    ("websocket", "messages"): ("websocket_messages_total", "counter", "Messages that came over WebSocket."),
-    ("websocket", "subscribed"): ("websocket_subscribed_total", "counter", "Subscriptions confirmed."),
-    ("websocket", "unsubscribed"): ("websocket_unsubscribed_total", "counter", "Ends of subscriptions confirmed."),
-    ("websocket", "disconnected"): ("websocket_disconnected_total", "counter", "Clients that read too slowly."),
+    ("websocket", "sockets"): ("websocket_sockets", "gauge", "Open WebSocket connections."),
+    ("websocket", "max_sockets"): ("websocket_sockets_most", "gauge", "Peak number of open WebSocket connections."),
+    ("websocket", "messages"): ("websocket_messages_total", "counter", "Messages received over WebSocket."),
+    ("websocket", "subscribed"): ("websocket_subscribed_total", "counter", "Confirmed subscriptions."),
+    ("websocket", "unsubscribed"): ("websocket_unsubscribed_total", "counter", "Confirmed ends of subscriptions."),
+    ("websocket", "disconnected"): (
+        "websocket_disconnected_total",
+        "counter",
+        "Clients disconnected because they read too slowly.",
+    ),
 }
 _SYNC = {
-    "lag_segments": ("shipping_lag_segments", "gauge", "Sealed segments whose landing in the cloud is not confirmed."),
-    "lag_records": ("shipping_lag_records", "gauge", "Records in them."),
-    "lag_bytes": ("shipping_lag_bytes", "gauge", "Bytes of them."),
-    "oldest_at": ("shipping_oldest_timestamp_seconds", "gauge", "When the oldest of them was sealed."),
-    "sent_segments": ("shipping_sent_segments_total", "counter", "Segments that were sent."),
-    "sent_bytes": ("shipping_sent_bytes_total", "counter", "Bytes of them."),
-    "refused": ("shipping_refused_segments_total", "counter", "Segments that the collector keeps in its quarantine."),
-    "at": ("shipping_timestamp_seconds", "gauge", "When the shipper said this."),
-    "last_success": ("shipping_success_timestamp_seconds", "gauge", "When it could send what there was."),
+    "lag_segments": ("shipping_lag_segments", "gauge", "Sealed segments that the collector has not confirmed."),
+    "lag_records": ("shipping_lag_records", "gauge", "Records in segments that are not confirmed."),
+    "lag_bytes": ("shipping_lag_bytes", "gauge", "Bytes in segments that are not confirmed."),
+    "oldest_at": (
+        "shipping_oldest_timestamp_seconds",
+        "gauge",
+        "Sealing time of the oldest segment that is not confirmed.",
+    ),
+    "sent_segments": ("shipping_sent_segments_total", "counter", "Sent segments."),
+    "sent_bytes": ("shipping_sent_bytes_total", "counter", "Sent bytes."),
+    "refused": ("shipping_refused_segments_total", "counter", "Segments in the collector's quarantine."),
+    "at": ("shipping_timestamp_seconds", "gauge", "Time of the last report by the shipper."),
+    "last_success": ("shipping_success_timestamp_seconds", "gauge", "Time of the last complete run of the shipper."),
 }
-"""What the shipper says of itself; nothing is told where nothing is shipped."""
+"""Figures of the shipper; absent if it never ran."""
 _TIMINGS = {
-    "store_query": "Ad-hoc queries, from their turn until the first byte of the result.",
-    "store_update": "Evaluation of an update and the append of its record.",
-    "spu_manager": "Matching a commit with the subscriptions.",
-    "sync": "Syncs of the change log to the disk.",
-    "update_processing": "Updates, from their arrival until their answers may leave.",
-    "loop_held": "How long the gateway kept everything else waiting at a time.",
-    "http": "HTTP requests, from their headers until their answers were handed over.",
+    "store_query": "Ad-hoc queries, from start of evaluation to first byte of the result.",
+    "store_update": "Updates: evaluation and append to the change log.",
+    "spu_manager": "Matching of a commit against all subscriptions.",
+    "sync": "Syncs of the change log to disk.",
+    "update_processing": "Updates, from arrival until their answers may be sent.",
+    "loop_held": "Periods in which the engine loop served nothing else.",
+    "http": "HTTP requests, from the end of the headers to the handover of the answer.",
 }
 
 
@@ -104,9 +113,9 @@ class FiguresCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         status, monitored = self._figures.status(), self._figures.monitoring()
-        yield InfoMetricFamily("lamplighter", "The version that runs.", {"version": monitored["engine"]["version"]})
+        yield InfoMetricFamily("lamplighter", "Version of the gateway.", {"version": monitored["engine"]["version"]})
         healthy = status["status"] == "ok"
-        yield _metric("healthy", "gauge", "1 if all is well, 0 if something was lost.", healthy)
+        yield _metric("healthy", "gauge", "1 if the health is ok, otherwise 0.", healthy)
         for name, text in _GAUGES.items():
             yield _metric(name, "gauge", text, status[name])
         yield _subscriptions_by_class(status["subscription_classes"])
@@ -131,7 +140,7 @@ def _metric(name: str, kind: str, text: str, value: float) -> Metric:
 
 
 def _subscriptions_by_class(found: dict[str, int]) -> Metric:
-    text = "Subscriptions by how they are kept true, those of applications too."
+    text = "Subscriptions by class, including those of applications."
     family = GaugeMetricFamily("lamplighter_subscriptions_by_class", text, labels=("class",))
     for name in dict.fromkeys((*CLASSES, *found)):
         family.add_metric((name,), found.get(name, 0))
@@ -140,7 +149,7 @@ def _subscriptions_by_class(found: dict[str, int]) -> Metric:
 
 def _errors(counts: dict[str, dict[str, int]]) -> Metric:
     """counts: by gate, then by error code."""
-    text = "Errors that clients were answered."
+    text = "Error answers to clients."
     family = CounterMetricFamily("lamplighter_errors", text, labels=("gate", "code"))
     for gate, by_code in counts.items():
         for code, count in by_code.items():

@@ -166,7 +166,7 @@ async def run_gateway(
             http_gate(
                 runner,
                 settings.http,
-                _about(settings),
+                _about(settings, gates.addresses.subscribe),
                 gates.http,
                 gates.gatekeeper,
                 gates.browsers,
@@ -228,18 +228,26 @@ def _recovered_once(
     return protection, runner, recovery
 
 
-def _about(settings: Settings) -> str:
+def _about(settings: Settings, subscribe_at: str) -> str:
+    """The answer of `GET /`."""
+    http = settings.http
+    rows = [
+        (http.query_path, "SPARQL 1.1 query (GET, POST); without a query, its service description as RDF"),
+        (http.update_path, "SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> delays it"),
+        (http.graph_store_path, "Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below it"),
+        ("/delayed", "pending delayed updates; DELETE /delayed/<id> cancels one"),
+        ("/subscriptions", "subscriptions of clients and applications, with their class"),
+        ("/health", "health and figures"),
+        ("/ready", "readiness: 200 while updates are accepted"),
+        ("/figures", "monitoring figures: counts and times"),
+        ("/metrics", "the same for Prometheus"),
+        ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
+    ]
+    width = max(len(path) for path, _ in rows)
     return (
         "Lamplighter, a semantic edge gateway\n\n"
-        f"  {settings.http.query_path}     SPARQL 1.1 query (GET, POST); without one: its description as RDF\n"
-        f"  {settings.http.update_path}    SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> for later\n"
-        f"  {settings.http.graph_store_path}    Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below\n"
-        "  /delayed   delayed updates that are pending; DELETE /delayed/<id> cancels one\n"
-        "  /health    state and figures of the gateway; /ready: 200 when updates are taken\n"
-        "  /figures   how much was asked for and how long it took; /metrics for Prometheus\n"
-        "  /subscriptions  who waits for what, and how it is kept true\n"
-        "  /backup    everything in one file; POST it to /restore to have it back\n\n"
-        f"Subscriptions are taken by WebSocket at the path {settings.websocket.path} of the other port.\n"
+        + "".join(f"  {path:<{width}}  {text}\n" for path, text in rows)
+        + f"\nSubscribe over WebSocket at {subscribe_at}\n"
     )
 
 

@@ -13,7 +13,10 @@ from websockets.asyncio.client import connect
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.loop.evaluations import LastEvaluations
+from lamplighter.gateway.monitoring.metrics import exposition
+from lamplighter.gateway.state.applications import load_applications
 from tests.support.brokers import free_port
+from tests.support.gateway_parts import gateway
 from tests.support.places import ROOT
 from tests.support.running_gateway import ask, hear, http, query, running_gateway, tell, until, update
 
@@ -101,6 +104,7 @@ async def test_the_beans_count_what_was_asked_and_answered(tmp_path: Path) -> No
             "spus": 1,
             "subscribers": 1,
             "max_subscribers": 2,
+            "application_subscriptions": 0,
             "subscribes": 2,
             "unsubscribes": 1,
             "ended": 0,
@@ -156,7 +160,7 @@ async def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limit
         expected = (
             r"up-time +0 days 00:00:\d\d",
             r"processed requests +1",
-            r"subscriptions +0, at most 0",
+            r"subscriptions +0 of clients \(at most 0\), 0 of applications",
             r"store query +none yet",
             rf"store update +{timed}",
             rf"update processing +{timed}",
@@ -170,3 +174,25 @@ async def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limit
     done = await run()
     assert done.returncode == 2
     assert done.stderr.startswith("lamplighter: no gateway answers at http://127.0.0.1:")
+
+
+async def test_subscriptions_of_clients_and_of_applications_are_counted_apart(tmp_path: Path) -> None:
+    apps = [one for one in load_applications(ROOT / "apps") if one.name == "smart-lighting"]
+    async with gateway(tmp_path, applications=apps) as runner:
+        health, monitoring = runner.figures.status(), runner.figures.monitoring()
+        assert (health["subscriptions"], health["application_subscriptions"]) == (0, 2)
+        assert (monitoring["spu_manager"]["subscribers"], monitoring["spu_manager"]["application_subscriptions"]) == (
+            0,
+            2,
+        )
+        assert runner.figures.subscriptions()["total"] == 2
+        text, _ = exposition(runner.figures, "text/plain")
+        assert b"\nlamplighter_subscriptions 0.0\n" in text
+        assert b"\nlamplighter_application_subscriptions 2.0\n" in text
+
+
+async def test_the_root_lists_the_paths_and_the_address_of_subscriptions(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"port": 0, "update_path": "/sparql/update"}) as at:
+        text = (await http(at.health.replace("/health", "/"))).body.decode()
+        assert "\n  /sparql/update  SPARQL 1.1 update (POST)" in text
+        assert text.endswith(f"\nSubscribe over WebSocket at {at.subscribe}\n")
