@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,12 +17,10 @@ import msgspec
 from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.pace import PaceClock
-from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, storage_options
+from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_trusted, storage_options
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-
-_TIME_ERROR = 5
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,6 @@ class Context:
     data: Path
     folder: Path
     trusted: Callable[[], bool]
-
-
-def clock_is_synchronised() -> bool:
-    """Whether the kernel reports a synchronised clock (adjtimex(2), read only)."""
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
-    return bool(0 <= state != _TIME_ERROR)
 
 
 def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Namespace], Context]) -> None:
@@ -153,10 +145,7 @@ def light_context(options: argparse.Namespace) -> Context:
         raise ConfigurationError(f"{config}: {str(error).replace('$.', '')}") from error
     folder = config.parent if config is not None else Path()
     data = getattr(options, "data", None) or folder / document.gateway.data
-    trusted = {"always": lambda: True, "never": lambda: False}.get(
-        document.gateway.clock_trusted, clock_is_synchronised
-    )
-    return Context(document.sync, data, folder, trusted)
+    return Context(document.sync, data, folder, partial(clock_trusted, document.gateway.clock_trusted))
 
 
 class _Document(msgspec.Struct, frozen=True):

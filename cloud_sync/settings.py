@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import tomllib
@@ -16,6 +17,11 @@ from lamplighter.engine.errors import ConfigurationError
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
+Trust = Literal["auto", "always", "never"]
+"""Whether the wall clock is trusted. ``auto``: while it is synchronised."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_TIME_ERROR = 5
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """Where systemd puts what a unit's `LoadCredential=` names."""
 
@@ -23,12 +29,21 @@ _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of ``[gateway]`` that the shipper needs too; `gateway.settings` adds the others.
 
-    data: the data folder, relative to the configuration file; clock_trusted: whether the wall clock is synchronised,
-    which ``auto`` asks the kernel.
+    data: the data folder, relative to the configuration file.
     """
 
     data: str = "data"
-    clock_trusted: Literal["auto", "always", "never"] = "auto"
+    clock_trusted: Trust = "auto"
+
+
+def clock_trusted(trust: Trust) -> bool:
+    """Whether the wall clock is trusted; ``auto`` reads the kernel's state of synchronisation."""
+    if trust != "auto":
+        return trust == "always"
+    # adjtimex(2) with modes 0 only reads. The structure has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes
+    # 0 everywhere. TIME_ERROR: the clock is not synchronised.
+    state = _LIBC.adjtimex(ctypes.create_string_buffer(512))
+    return bool(0 <= state != _TIME_ERROR)
 
 
 class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from lamplighter.adapters.mqtt.overlaps import overlaps
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
+from lamplighter.cloud_sync.settings import clock_trusted
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, local_url
@@ -23,7 +25,6 @@ from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.security_commands import add_security_commands
-from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
@@ -198,7 +199,7 @@ def _subscriptions(options: argparse.Namespace) -> int:
 def _sync_context(options: argparse.Namespace) -> Context:
     settings, data = settings_and_data(options)
     config = config_file(options)
-    trusted = MachineClock(settings.gateway.clock_trusted).trusted
+    trusted = partial(clock_trusted, settings.gateway.clock_trusted)
     return Context(settings.sync, data, config.parent if config else Path(), trusted)
 
 

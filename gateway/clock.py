@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
-Trust = Literal["auto", "always", "never"]
+from lamplighter.cloud_sync.settings import Trust, clock_trusted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -33,12 +32,11 @@ class Clock(Protocol):
 
 
 class MachineClock:
-    """The clocks of this machine. trust: ``auto`` asks the kernel whether the wall clock is synchronised."""
+    """The clocks of this machine."""
 
     def __init__(self, trust: Trust = "auto") -> None:
         self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._trust = trust
-        self._libc = ctypes.CDLL(None, use_errno=True)
 
     def wall(self) -> datetime:
         return _EPOCH + timedelta(microseconds=time.time_ns() // 1000)
@@ -47,12 +45,7 @@ class MachineClock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
     def trusted(self) -> bool:
-        if self._trust != "auto":
-            return self._trust == "always"
-        # adjtimex(2) with modes 0 reads; TIME_ERROR (5) means that the clock is not synchronised. The structure
-        # has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes 0 everywhere.
-        state = self._libc.adjtimex(ctypes.create_string_buffer(512))
-        return bool(0 <= state != 5)
+        return clock_trusted(self._trust)
 
 
 def iso(moment: datetime) -> str:

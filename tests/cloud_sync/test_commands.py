@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,9 @@ import pytest
 import lamplighter.cloud_sync.commands
 import lamplighter.gateway.__main__
 from lamplighter.cloud_sync.__main__ import main
-from lamplighter.cloud_sync.commands import clock_is_synchronised
 from lamplighter.cloud_sync.fleet.__main__ import main as fleet
 from lamplighter.cloud_sync.pace import PaceClock
-from lamplighter.cloud_sync.settings import storage_options
+from lamplighter.cloud_sync.settings import clock_trusted, storage_options
 from lamplighter.cloud_sync.shipper import alone
 from lamplighter.engine.errors import ConfigurationError
 from tests.support.destinations import require_module, sftp_server
@@ -327,8 +327,13 @@ def test_it_goes_on_when_the_destination_comes_back(
     assert len(list((mount / "gw-1").iterdir())) == 6
 
 
-def test_whether_the_clock_is_synchronised_is_asked_of_the_kernel() -> None:
-    assert clock_is_synchronised() in (True, False)
+@pytest.mark.parametrize(("state", "synchronised"), [(-1, False), (0, True), (1, True), (5, False)])
+def test_the_clock_is_trusted_by_the_setting_or_by_the_kernel(
+    monkeypatch: pytest.MonkeyPatch, state: int, synchronised: bool
+) -> None:
+    assert clock_trusted("auto") in (True, False)  # the real call
+    monkeypatch.setattr("lamplighter.cloud_sync.settings._LIBC", SimpleNamespace(adjtimex=lambda _: state))
+    assert [clock_trusted(trust) for trust in ("auto", "always", "never")] == [synchronised, True, False]
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
