@@ -29,7 +29,7 @@ from lamplighter.cloud_sync.fleet.session import session
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.demo.fleet.simulate import Order, fleet
-from lamplighter.demo.fleet.simulated_gateway import FleetPlan
+from lamplighter.demo.fleet.simulated_machine import FleetPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

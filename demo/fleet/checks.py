@@ -12,7 +12,7 @@ from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, nquads
 from lamplighter.demo.fleet.gateways import RealGateway
-from lamplighter.demo.fleet.simulated_gateway import nquads_lines_hash
+from lamplighter.demo.fleet.simulated_machine import nquads_lines_hash
 from lamplighter.demo.fleet.truth import Truth
 from lamplighter.engine.change_log import segment_name
 

@@ -23,7 +23,7 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.demo.fleet.gateways import RealGateway, running
 from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
-from lamplighter.demo.fleet.simulated_gateway import FleetPlan
+from lamplighter.demo.fleet.simulated_machine import FleetPlan
 from lamplighter.demo.fleet.store import Store, store
 from lamplighter.demo.fleet.truth import Truth, read_truth
 from lamplighter.engine.errors import ConfigurationError

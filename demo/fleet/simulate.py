@@ -28,7 +28,8 @@ import zstandard
 
 from lamplighter.cloud_sync.answers import SnapshotSeal
 from lamplighter.cloud_sync.fleet.subcommands import add_command
-from lamplighter.demo.fleet.simulated_gateway import FleetPlan, SimulatedGateway
+from lamplighter.demo.fleet.simulated_gateway import SimulatedGateway
+from lamplighter.demo.fleet.simulated_machine import FleetPlan
 from lamplighter.demo.fleet.truth import Fate, SegmentTruth, Truth
 from lamplighter.engine.change_log import (
     VERSION,

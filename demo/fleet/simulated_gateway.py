@@ -6,48 +6,24 @@ records are its changes. `Truth` records the events themselves, not the records.
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from uuid import UUID
 
-from lamplighter.demo.fleet.truth import LampTruth, StateTruth, StreamTruth, Truth
-from lamplighter.engine.change_log import VERSION, Cause, Gap, GraphChanges, Record, Timer
+from lamplighter.demo.fleet.simulated_machine import DAY, HOUR, SECOND, FleetPlan, SimulatedMachine, timestamp
+from lamplighter.demo.fleet.truth import LampTruth, StreamTruth
+from lamplighter.engine.change_log import Cause, GraphChanges, Record, Timer
 from lamplighter.engine.terms import XSD, Quad, Term, iri, lexical, literal
 from lamplighter.ontology import vocabulary as v
 
 BASE = "http://lamplighter.local/"
-START = datetime(2026, 6, 1, tzinfo=UTC)
-SECOND = 1_000_000
-HOUR = 3600 * SECOND
-DAY = 24 * HOUR
 OFF_DELAY_US = 30 * SECOND
 LIVE_EVENTS = 10
 """Readings of a stream that stay in the dataset in model `event`."""
 _APPLICATION = "smart-lighting"
 _iri = lru_cache(maxsize=4096)(iri)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_START_US = (START - _EPOCH) // timedelta(microseconds=1)
 _OFF_UPDATE = "DELETE { ?lamp lighting:hasStatus ?before } INSERT { ?lamp lighting:hasStatus 'OFF' } WHERE { ... }"
-
-
-@dataclass(frozen=True)
-class FleetPlan:
-    """Parameters of all gateways. interval_s: of temperatures; gap_share: share of gateways that lose an epoch."""
-
-    days: float
-    posts: int = 4
-    interval_s: float = 60.0
-    visits_per_day: float = 60.0
-    heartbeat_s: float = 1800.0
-    event_share: float = 0.25
-    gap_share: float = 0.1
-    states: int = 3
 
 
 @dataclass
@@ -67,57 +43,29 @@ class _Stream:
     count: int = 0
 
 
-class SimulatedGateway:
-    """Iterate over `records()` once; then `truth` is complete."""
+class SimulatedGateway(SimulatedMachine):
+    """The street of a gateway. Iterate over `records()` once; then `truth` is complete."""
 
     def __init__(self, number: int, seed: int, plan: FleetPlan) -> None:
-        self._random = random.Random(f"{seed}/{number}")
-        self._plan = plan
-        self.name = f"gw-{number:06d}"
-        self.model = "event" if self._random.random() < plan.event_share else "latest"
-        self._end = int(plan.days * DAY)
-        self._quads: set[Quad] = set()
-        self._heap: list[tuple[int, int, Callable[[], Iterator[Record]]]] = []
-        self._order = 0
-        self._now = 0
-        self._epoch, self._seq = 1, 0
-        self._booted_us = -int(self._random.uniform(60, 1e6)) * SECOND
-        self._boot = self._new_boot()
-        self._skew_us, self._trusted = 0, True
+        super().__init__(number, seed, plan)
         self._warmth = self._random.gauss(0, 1.5)
-        self.truth = Truth(gw=self.name, model=self.model)
         self._streams: list[_Stream] = []
         self._status: dict[str, str] = {}
         self._presence: dict[str, tuple[str, str]] = {}  # post -> value and time of its live reading
         self._answered: dict[str, tuple[str, int] | None] = {}  # lamp -> its last acknowledgement, and when
         self._wanted_since: dict[str, int] = {}
         self._actuations: dict[str, tuple[Quad, ...]] = {}
-        self._down_until = 0
         for post in range(1, plan.posts + 1):
             self._add_post(f"{post}")
-
-    # --- the world ---------------------------------------------------------------------------------------
 
     def records(self) -> Iterator[Record]:
         """The change log from its first record."""
         yield from self._install()
         for stream in self._streams:
             self._schedule(stream)
-        places = [int(self._end * (n + 1) / (self._plan.states + 1)) for n in range(self._plan.states)]
-        self._plan_reboots()
-        while self._heap and self._heap[0][0] < self._end:
-            at, _, act = heapq.heappop(self._heap)
-            while places and at >= places[0]:
-                places.pop(0)
-                self._note_state()
-            self._now = max(self._now + 40, at)
-            yield from act()
+        yield from self._events()
         self._note_state()
         self._close_lamps()
-
-    def _at(self, at: int, act: Callable[[], Iterator[Record]]) -> None:
-        self._order += 1
-        heapq.heappush(self._heap, (at, self._order, act))
 
     def _add_post(self, post: str) -> None:
         for kind in ("presence", "temperature"):
@@ -130,8 +78,8 @@ class SimulatedGateway:
                 property=f"{v.LIGHTING}{kind}",
                 feature=f"{BASE}post/{post}",
                 unit=f"{v.UNIT}DEG_C" if kind == "temperature" else None,
-                dead_since=_text(dead) if dead < self._end else None,
-                silent=[_text(silent[0]), _text(silent[1])] if silent[1] else None,
+                dead_since=timestamp(dead) if dead < self._end else None,
+                silent=[timestamp(silent[0]), timestamp(silent[1])] if silent[1] else None,
             )
             self.truth.streams[f"{BASE}stream/{tail}"] = truth
             self._streams.append(
@@ -261,7 +209,7 @@ class SimulatedGateway:
         reading_us = self._now
         yield from self._reading(stream, literal(value, datatype=f"{XSD}boolean"))
         read_seq, post = self._seq, stream.post
-        self._presence[post] = (value, _text(reading_us))
+        self._presence[post] = (value, timestamp(reading_us))
         self._now += 300
         if value == "true":
             yield from self._switch(
@@ -350,126 +298,14 @@ class SimulatedGateway:
             graphs = GraphChanges(created=(graph,), dropped=(gone[0].g,) if gone and gone[0].g else ())
             yield self._commit(cause, gone, new_, graphs=graphs)
 
-    # --- the machine --------------------------------------------------------------------------------------
-
-    def _plan_reboots(self) -> None:
-        loses = self._random.random() < self._plan.gap_share
-        for number in range(max(1, round(self._plan.days / 2)) if self._random.random() < 0.6 or loses else 0):
-            at = int(self._random.uniform(0.05, 0.95) * self._end)
-            self._at(at, self._reboot(loses and number == 0))
-
-    def _reboot(self, lost: bool) -> Callable[[], Iterator[Record]]:
-        def up() -> Iterator[Record]:
-            self._boot, self._booted_us = self._new_boot(), self._now - 20 * SECOND
-            # Without a hardware clock, the time continues from about where it stopped, until it is synchronised.
-            self._skew_us = -outage - self._random.randrange(0, 1800 * SECOND)
-            self._trusted = False
-            self.truth.boots += 1
-            if lost:
-                gap = Gap(self._epoch, self._seq + 1, "a segment could not be read to its end", aside="damaged")
-                self._epoch, self._seq = self._epoch + 1, 0
-                yield self._record("gap", gap=gap)
-            yield from self._describe()
-            self._at(self._now + int(self._random.uniform(30, 300) * SECOND), synchronised)
-
-        def synchronised() -> Iterator[Record]:
-            self._skew_us, self._trusted = 0, True
-            yield from ()
-
-        outage = int(self._random.uniform(30, 120) * SECOND)
-
-        def down() -> Iterator[Record]:
-            if self._down_until <= self._now:  # not down already
-                self._down_until = self._now + outage
-                # Events during the down-time happen at its end.
-                self._heap = [(max(at, self._down_until), order, act) for at, order, act in self._heap]
-                heapq.heapify(self._heap)
-                self._at(self._down_until - 1, up)
-            yield from ()
-
-        return down
-
-    def _new_boot(self) -> str:
-        return str(UUID(int=self._random.getrandbits(128), version=4))
-
-    def _wall(self) -> int:
-        return self._now + self._skew_us
-
-    def _wall_term(self) -> Term:
-        # In the store's canonical form, without trailing zeros.
-        text = _text(self._wall()).removesuffix("Z").rstrip("0").removesuffix(".")
-        return literal(f"{text}Z", datatype=f"{XSD}dateTime")
-
     @staticmethod
     def _lamp(post: str) -> Term:
         return _iri(f"{BASE}lamp/{post}")
-
-    def _commit(
-        self,
-        cause: Cause,
-        removed: Iterable[Quad],
-        asserted: Iterable[Quad],
-        *,
-        graphs: GraphChanges | None = None,
-        request: str | None = None,
-    ) -> Record:
-        quads, wanted = self._quads, dict.fromkeys(asserted)
-        gone = tuple(quad for quad in removed if quad in quads and quad not in wanted)
-        new = tuple(quad for quad in wanted if quad not in quads)
-        kept = tuple(quad for quad in wanted if quad in quads)
-        quads.difference_update(gone)
-        quads.update(new)
-        self.truth.commits += 1
-        self.truth.quads_added += len(new)
-        self.truth.quads_deleted += len(gone)
-        return self._record("commit", cause=cause, d=gone, a=new, k=kept, graphs=graphs, request=request)
-
-    def _record(self, kind: str, **members: object) -> Record:
-        self._seq += 1
-        self.truth.records += 1
-        self.truth.untrusted += not self._trusted
-        return Record(
-            v=VERSION,
-            type=kind,
-            gw=self.name,
-            epoch=self._epoch,
-            seq=self._seq,
-            ts=_text(self._wall()),
-            trusted=self._trusted,
-            boot=self._boot,
-            boottime_us=self._now - self._booted_us,
-            **members,  # type: ignore[arg-type]
-        )
-
-    def snapshot_quads(self) -> list[Quad]:
-        """The current dataset."""
-        return sorted(self._quads, key=Quad.to_nquads)
-
-    def _note_state(self) -> None:
-        self.truth.states.append(
-            StateTruth(self._epoch, self._seq, _text(self._wall()), len(self._quads), nquads_hash(self._quads))
-        )
 
     def _close_lamps(self) -> None:
         for post, last in self._answered.items():
             if last is not None and last[0] == "ON":
                 self.truth.lamps[lexical(self._lamp(post))].on_us += self._now - last[1]
-
-
-def nquads_hash(quads: Iterable[Quad]) -> str:
-    """SHA-256 of the sorted N-Quads lines."""
-    return nquads_lines_hash(quad.to_nquads() for quad in quads)
-
-
-def nquads_lines_hash(lines: Iterable[str]) -> str:
-    """SHA-256 of sorted N-Quads lines, which have no newlines."""
-    return hashlib.sha256("".join(sorted(line + "\n" for line in lines)).encode()).hexdigest()
-
-
-def _text(us: int) -> str:
-    """xsd:dateTime of microseconds since the fleet's start, as the change log writes it."""
-    moment = _EPOCH + timedelta(microseconds=_START_US + us)
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _decimal(value: float, digits: int) -> Term:

@@ -10,7 +10,7 @@ import zstandard
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.demo.fleet.simulate import Mishaps, Order, fleet
-from lamplighter.demo.fleet.simulated_gateway import FleetPlan
+from lamplighter.demo.fleet.simulated_machine import FleetPlan
 from lamplighter.demo.fleet.truth import Truth
 from lamplighter.engine.change_log import Record, SegmentName, decode, encode
 from tests.support import odd_gateway

@@ -10,7 +10,8 @@ import pytest
 from lamplighter.adapters.mqtt.mapping import Reading, Stream, description_update, reading_update
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.demo.fleet.simulate import Mishaps
-from lamplighter.demo.fleet.simulated_gateway import BASE, FleetPlan
+from lamplighter.demo.fleet.simulated_gateway import BASE
+from lamplighter.demo.fleet.simulated_machine import FleetPlan
 from lamplighter.demo.fleet.truth import read_truth
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, segment_name

@@ -14,7 +14,8 @@ import zstandard
 
 from lamplighter.engine.change_log import SegmentName, decode, encode, seal_name
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.history.verification import Report, verify
+from lamplighter.gateway.history.findings import Report
+from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.log import snapshots as writing
 from lamplighter.gateway.log.reader import seal_of, segments
 from lamplighter.gateway.log.snapshots import read_snapshot, snapshots
