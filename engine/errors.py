@@ -106,9 +106,15 @@ class UnsupportedRequestError(RequestError):
 
 
 class JsapError(RequestError):
-    """A JSAP document, or a request to it, is invalid. The message names the member."""
+    """A JSAP document, or a request to it, is invalid. The message names the member.
+
+    args: the faults, one or more texts that each begin with the place of the member.
+    """
 
     code = "jsap"
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class ForcedBindingError(RequestError):

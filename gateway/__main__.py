@@ -45,6 +45,7 @@ from lamplighter.gateway.service.process import (
     stop_on_signals,
 )
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import sparql_faults
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 logger = EventLogger("gateway")
@@ -57,6 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
         return int(options.command(options))
+    except ConfigurationError as error:  # several faults are several lines
+        print(*(f"lamplighter: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        return 2
     except GatewayError as error:
         print(f"lamplighter: {error}", file=sys.stderr)
         return 2
@@ -171,7 +175,14 @@ def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    configuration = _configuration(options)
+    config = config_file(options)
+    stopping = sparql_faults((config.parent if config else Path()) / "apps")
+    try:
+        configuration = _configuration(options)
+    except ConfigurationError as error:
+        raise ConfigurationError("\n".join([str(error), *stopping])) from error
+    if stopping:
+        raise ConfigurationError("\n".join(stopping))
     settings = configuration.settings
     print(f"configuration in {configuration.folder.resolve()} is good")
     print(f"  data          {configuration.data.resolve()}")

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import Jsap, profile
-from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, merged, normal, overridden
+from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, member_lines, merged, normal, overridden
 
 DEPTH_MAX = 8
 """Documents in a chain of includes."""
@@ -31,7 +31,7 @@ def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | 
     try:
         return profile(normal(tree))
     except JsapError as error:
-        raise JsapError(f"{place}: {error}") from error
+        raise loader.located(error) from error
 
 
 class Loader:
@@ -41,7 +41,8 @@ class Loader:
         self._network = network
         self._ca = ca
         self._digest = hashlib.sha256()
-        self._documents = 0
+        self._documents: dict[str, bytes] = {}  # by what messages call them, in the order in which they are read
+        self._read = 0
 
     @property
     def digest(self) -> str:
@@ -51,16 +52,22 @@ class Loader:
         """The normal tree of a document, merged with its includes in order. Raises JsapError."""
         return self._tree(_address(place), ())
 
+    def located(self, error: JsapError) -> JsapError:
+        """The faults of a profile with the document and the line of each; the document read first if none has it."""
+        lines = {name: member_lines(document) for name, document in self._documents.items()}
+        return JsapError(*(f"{_where(str(fault).partition(': ')[0], lines)}: {fault}" for fault in error.args))
+
     def _tree(self, address: str, chain: tuple[str, ...]) -> Tree:
         if address in chain:
             raise JsapError(f"include: {' includes '.join([*chain, address])}; remove one of these includes")
         if len(chain) >= DEPTH_MAX:
             raise JsapError(f"include: {address} would be the {DEPTH_MAX + 1}th document in a row; include less deeply")
-        self._documents += 1
-        if self._documents > DOCUMENTS_MAX:
-            raise JsapError(f"include: more than {DOCUMENTS_MAX} documents; put some together")
+        self._read += 1
+        if self._read > DOCUMENTS_MAX:
+            raise JsapError(f"{_shown(address)}: include: more than {DOCUMENTS_MAX} documents; put some together")
         document = self._document(address, chain)
         self._digest.update(document)
+        self._documents[_shown(address)] = document
         try:
             tree = normal(decoded(document))
         except JsapError as error:
@@ -116,6 +123,17 @@ def _address(place: str | Path) -> str:
     if isinstance(place, str) and urlsplit(place).scheme in ("http", "https", "file"):
         return place
     return Path(place).resolve().as_uri()
+
+
+def _where(place: str, lines: dict[str, dict[str, int]]) -> str:
+    """The document and line of a member, or of the nearest member around it. Included documents take precedence."""
+    names = place.split(".")
+    for count in range(len(names), 0, -1):
+        for document in reversed(lines):
+            line = lines[document].get(".".join(names[:count]))
+            if line is not None:
+                return f"{document} line {line}"
+    return next(iter(lines))
 
 
 def _shown(address: str) -> str:

@@ -14,7 +14,8 @@ bindings get the values of the binding's variables with the same names. An updat
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -40,6 +41,9 @@ _PREFIX = re.compile(r"([^\W\d_]([\w.\-·]*[\w\-·])?)?")  # SPARQL 1.1, product
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 _SECURE = {"https": "/secure", "wss": "/secure"}
 """Default ports and paths (protocol 1.1)."""
+
+_NEAR, _NEARLY_EQUAL = 0.6, 0.8
+"""How similar a name is to the one that is suggested for it (`difflib.SequenceMatcher.ratio`)."""
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -141,7 +145,7 @@ class Update(_Entry, frozen=True):
     missed: Missed | None = None
 
 
-class AggregatorMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AggregatorMember(msgspec.Struct, frozen=True):
     """An aggregator: runs updates for the notifications of a query.
 
     added, removed: the update to run for each such binding. first_results: whether the first results count as added
@@ -154,7 +158,7 @@ class AggregatorMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_results: bool = msgspec.field(name="firstResults", default=False)
 
 
-class _Lamplighter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Lamplighter(msgspec.Struct, frozen=True):
     aggregators: dict[str, AggregatorMember] = {}
 
 
@@ -231,7 +235,12 @@ class Jsap(msgspec.Struct, frozen=True):
         text = bound(entry.sparql, forced)
         if arrays:
             text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)))
-        return "".join(f"PREFIX {prefix}:<{uri}> " for prefix, uri in (_ALWAYS | self.namespaces).items()) + text
+        return self.declarations + text
+
+    @property
+    def declarations(self) -> str:
+        """The declarations of all namespaces, which each text begins with."""
+        return "".join(f"PREFIX {prefix}:<{uri}> " for prefix, uri in (_ALWAYS | self.namespaces).items())
 
     def _term(self, name: str, variable: str, declared: ForcedBinding, value: Value) -> Term:
         try:
@@ -337,55 +346,156 @@ def parse(document: bytes) -> Jsap:
 
 
 def profile(tree: Tree) -> Jsap:
-    """The profile of a normal tree (`engine.protocol.jsap_tree`). Raises JsapError, which names the member."""
-    try:
-        found = msgspec.convert(tree, Jsap)
-        extended = msgspec.convert(tree.get("extended", {}).get("lamplighter", {}), _Lamplighter)
-    except (msgspec.ValidationError, AttributeError) as error:
-        raise JsapError(str(error).replace("$.", "")) from error
-    found = msgspec.structs.replace(found, aggregators=extended.aggregators)
-    for prefix, uri in found.namespaces.items():
-        if not _PREFIX.fullmatch(prefix):
-            raise JsapError(f"namespaces: {prefix!r} cannot be a prefix; use letters, digits, - and _")
-        _check_iri(uri, f"namespaces.{prefix}")
-    _check_graphs(found.graphs, "graphs")
-    for member, entries in (("updates", found.updates), ("queries", found.queries)):
-        assert isinstance(entries, dict)
-        for name, entry in entries.items():
-            _check_graphs(entry.graphs, f"{member}.{name}.graphs")
-            for variable, declared in entry.forced_bindings.items():
-                if declared.datatype is not None and declared.language is not None:
-                    place = f"{member}.{name}.forcedBindings.{variable}"
-                    raise JsapError(f"{place}: datatype and language exclude each other; keep one")
-    _check_aggregators(found)
-    for name, update in found.updates.items():
-        if update.delay is not None and update.at is not None:
-            raise JsapError(f"updates.{name}: delay and at exclude each other")
-        if update.missed is not None and update.delay is None and update.at is None:
-            raise JsapError(f"updates.{name}: missed is for delayed updates; give delay or at too")
+    """The profile of a normal tree (`engine.protocol.jsap_tree`).
+
+    Raises JsapError, which names all faults: unknown members where the gateway reads them, values of a wrong type, and
+    members that contradict each other.
+    """
+    faults = [*unknown_members(tree), *_misfits(tree)]
+    if faults:
+        raise JsapError(*faults)
+    found = msgspec.structs.replace(
+        msgspec.convert(tree, Jsap), aggregators=msgspec.convert(_declared(tree), _Lamplighter).aggregators
+    )
+    faults = [*_namespace_faults(found), *_entry_faults(found), *_aggregator_faults(found), *_time_faults(found)]
+    if faults:
+        raise JsapError(*faults)
     return found
 
 
-def _check_aggregators(found: Jsap) -> None:
+def _declared(tree: Tree) -> Any:
+    """The member of the application for this gateway."""
+    extended = tree.get("extended", {})
+    return extended.get("lamplighter", {}) if isinstance(extended, dict) else {}
+
+
+def unknown_members(tree: Tree) -> Iterator[str]:
+    """Place and problem of each member that nobody reads, where a profile of SEPA has none of its own.
+
+    Other members of the profile, and of ``extended``, belong to other applications. They are reported if their name is
+    nearly one that is read and that is missing, since a misspelt ``extended`` would switch all aggregators off.
+    """
+    yield from _misspelt(tree, ("extended", "include", "namespaces", "queries", "updates"), "")
+    for member, kind in (("queries", Query), ("updates", Update)):
+        for name, entry in _objects(tree.get(member)):
+            yield from _unknown(entry, kind, f"{member}.{name}.")
+            for variable, declared in _objects(entry.get("forcedBindings")):
+                yield from _unknown(declared, ForcedBinding, f"{member}.{name}.forcedBindings.{variable}.")
+    extended = tree.get("extended")
+    if isinstance(extended, dict):
+        yield from _misspelt(extended, ("lamplighter",), "extended.")
+    declared = _declared(tree)
+    if isinstance(declared, dict):
+        place = "extended.lamplighter."
+        yield from _unknown(declared, _Lamplighter, place)
+        for name, aggregator in _objects(declared.get("aggregators")):
+            yield from _unknown(aggregator, AggregatorMember, f"{place}aggregators.{name}.")
+
+
+def _objects(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The members of an object that are objects."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            if isinstance(member, dict):
+                yield name, member
+
+
+def _unknown(value: Mapping[str, Any], kind: type[msgspec.Struct], place: str) -> Iterator[str]:
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for name in value:
+        if name not in known:
+            near = get_close_matches(name.lower(), known, 1, _NEAR) or get_close_matches(name, known, 1, _NEAR)
+            cure = f'did you mean "{near[0]}"?' if near else f"the members are {', '.join(known)}"
+            yield f"{place}{name}: unknown member; {cure}"
+
+
+def _misspelt(value: Mapping[str, Any], known: Sequence[str], place: str) -> Iterator[str]:
+    missing = [name for name in known if name not in value]
+    for name in value:
+        near = [] if name in known else get_close_matches(name.lower(), missing, 1, _NEARLY_EQUAL)
+        if near:
+            yield f'{place}{name}: unknown member; did you mean "{near[0]}"?'
+
+
+def _misfits(tree: Tree) -> Iterator[str]:
+    """Place and problem of each value of a wrong type. Entries are converted one by one, so that each is named."""
+    rest = dict(tree)
+    parts: list[tuple[str, Any, Any]] = []
+    for member, kind in (("queries", Query), ("updates", Update)):
+        if isinstance(tree.get(member), dict):
+            parts += [(f"{member}.{name}", entry, kind) for name, entry in rest.pop(member).items()]
+    place, declared = "extended.lamplighter", _declared(tree)
+    if isinstance(declared, dict) and isinstance(declared.get("aggregators"), dict):
+        aggregators = declared["aggregators"].items()
+        parts += [(f"{place}.aggregators.{name}", member, AggregatorMember) for name, member in aggregators]
+    else:
+        parts.append((place, declared, _Lamplighter))
+    for place, value, kind in [("", rest, Jsap), *parts]:
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            yield _misfit(place, str(error))
+
+
+def _misfit(place: str, message: str) -> str:
+    """msgspec's "problem - at `$.member`" as "place.member: problem"."""
+    problem, _, path = message.partition(" - at `$")
+    full = (place + path.rstrip("`")).strip(".")
+    return f"{full}: {problem}" if full else problem
+
+
+def _namespace_faults(found: Jsap) -> Iterator[str]:
+    for prefix, uri in found.namespaces.items():
+        if not _PREFIX.fullmatch(prefix):
+            yield f"namespaces: {prefix!r} cannot be a prefix; use letters, digits, - and _"
+        yield from _iri_faults(uri, f"namespaces.{prefix}")
+
+
+def _entry_faults(found: Jsap) -> Iterator[str]:
+    yield from _graph_faults(found.graphs, "graphs")
+    entries: Mapping[str, _Entry]
+    for member, entries in (("updates", found.updates), ("queries", found.queries)):
+        for name, entry in entries.items():
+            yield from _graph_faults(entry.graphs, f"{member}.{name}.graphs")
+            for variable, declared in entry.forced_bindings.items():
+                if declared.datatype is not None and declared.language is not None:
+                    place = f"{member}.{name}.forcedBindings.{variable}"
+                    yield f"{place}: datatype and language exclude each other; keep one"
+
+
+def _time_faults(found: Jsap) -> Iterator[str]:
+    for name, update in found.updates.items():
+        if update.delay is not None and update.at is not None:
+            yield f"updates.{name}: delay and at exclude each other"
+        if update.missed is not None and update.delay is None and update.at is None:
+            yield f"updates.{name}: missed is for delayed updates; give delay or at too"
+
+
+def _aggregator_faults(found: Jsap) -> Iterator[str]:
     for name, aggregator in found.aggregators.items():
         place = f"extended.lamplighter.aggregators.{name}"
         if aggregator.query not in found.queries:
-            raise JsapError(f"{place}.query: there is no query {aggregator.query!r}")
+            yield f"{place}.query: there is no query {aggregator.query!r}{_meant(aggregator.query, found.queries)}"
         for member, update in (("added", aggregator.added), ("removed", aggregator.removed)):
             if update is not None and update not in found.updates:
-                raise JsapError(f"{place}.{member}: there is no update {update!r}")
+                yield f"{place}.{member}: there is no update {update!r}{_meant(update, found.updates)}"
         if aggregator.added is None and aggregator.removed is None:
-            raise JsapError(f"{place}: it needs a member added or removed, else it does nothing")
+            yield f"{place}: it needs a member added or removed, else it does nothing"
 
 
-def _check_graphs(graphs: GraphNames, place: str) -> None:
+def _meant(name: str, known: Mapping[str, object]) -> str:
+    near = get_close_matches(name, known, 1, _NEAR)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
+
+
+def _graph_faults(graphs: GraphNames, place: str) -> Iterator[str]:
     for name, value in msgspec.to_builtins(graphs).items():
         for graph in value:
-            _check_iri(graph, f"{place}.{name}")
+            yield from _iri_faults(graph, f"{place}.{name}")
 
 
-def _check_iri(value: str, place: str) -> None:
+def _iri_faults(value: str, place: str) -> Iterator[str]:
     try:
         iri(value)
     except ValueError as error:
-        raise JsapError(f"{place}: {error}") from error
+        yield f"{place}: {error}"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ _TO_CHANGE = (
     'format) and "sparql11seprotocol" (protocol, availableProtocols with ws and wss, each with port and path)'
 )
 
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:]')
+
 
 def decoded(document: bytes) -> Tree:
     """The tree of a document. Raises JsapError."""
@@ -33,6 +36,34 @@ def decoded(document: bytes) -> Tree:
             "a JSAP document is a JSON object with the members host, sparql11protocol, updates, queries, ..."
         )
     return tree
+
+
+def member_lines(document: bytes) -> dict[str, int]:
+    """The line of each member of a JSON document, by its path, such as ``updates.SWITCH_OFF.delay``.
+
+    Members of objects in arrays are left out.
+    """
+    found: dict[str, int] = {}
+    path: list[str | None] = []  # per open object or array the name of its current member; None in an array
+    text = document.decode("utf-8-sig", "replace")
+    line, begin, name = 1, 0, ""
+    for token in _TOKEN.finditer(text):
+        line, begin = line + text.count("\n", begin, token.start()), token.start()
+        sign = token.group()
+        if sign in "{[":
+            path.append("" if sign == "{" else None)
+        elif sign in "}]":
+            path = path[:-1]
+        elif sign == ":" and path and path[-1] is not None:
+            path[-1] = name
+            if None not in path:
+                found[".".join(map(str, path))] = line
+        elif sign.startswith('"'):
+            try:
+                name = msgspec.json.decode(sign, type=str)
+            except msgspec.DecodeError:
+                name = sign
+    return found
 
 
 def normal(tree: Tree) -> Tree:

@@ -74,15 +74,37 @@ class Configuration:
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError."""
-        settings = read_settings(config)
+        """Reads and checks all of it: settings, mapping rules, applications, protection.
+
+        Raises ConfigurationError, which names the faults of all of them, one a line.
+        """
         folder = config.parent if config else Path()
-        rules = load_mapping(folder / "mapping", settings.gateway.base_iri).rules
-        if settings.mqtt.host and not rules:
-            raise ConfigurationError(f"mqtt.host is set, but {folder / 'mapping'} has no [[stream]] rule; add one")
+        faults: list[str] = []
+        applications: list[Application] = []
+        rules: tuple[StreamRule, ...] = ()
+        unread = ""
+        try:
+            applications = load_applications(folder / "apps")
+        except ConfigurationError as error:
+            faults.append(str(error))
+        try:
+            settings = read_settings(config)
+        except ConfigurationError as error:
+            raise ConfigurationError("\n".join([str(error), *faults])) from error
         data = data or folder / settings.gateway.data
-        applications = load_applications(folder / "apps")
-        return cls(settings, folder, data, applications, check_protection(settings, folder, data), rules)
+        try:
+            rules = load_mapping(folder / "mapping", settings.gateway.base_iri).rules
+            if settings.mqtt.host and not rules:
+                raise ConfigurationError(f"mqtt.host is set, but {folder / 'mapping'} has no [[stream]] rule; add one")
+        except ConfigurationError as error:
+            faults.insert(0, str(error))
+        try:
+            unread = check_protection(settings, folder, data)
+        except ConfigurationError as error:
+            faults.insert(0, str(error))
+        if faults:
+            raise ConfigurationError("\n".join(faults))
+        return cls(settings, folder, data, applications, unread, rules)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""

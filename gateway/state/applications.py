@@ -9,7 +9,9 @@ an application are records too; it does not react to earlier commits.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lamplighter.engine.change_log import Cause, Missed, Record
@@ -19,14 +21,19 @@ from lamplighter.engine.errors import (
     ForcedBindingError,
     JsapError,
     MalformedRequestError,
+    RequestError,
+    RequestSyntaxError,
 )
 from lamplighter.engine.protocol.jsap import Jsap, profile
 from lamplighter.engine.sparql.clauses import with_dataset
-from lamplighter.engine.terms import Bag, iri
+from lamplighter.engine.sparql.requests import parse_update, subscribable
+from lamplighter.engine.terms import Bag, iri, literal
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 
 KIND = "application"
 """The cause of every record of an application."""
+
+_NEAR_CHARACTERS = 30
 
 REACTIONS_MAX = 1000
 """Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped."""
@@ -88,24 +95,44 @@ class Reaction:
 def load_applications(folder: Path) -> list[Application]:
     """The applications in ``*.jsap`` files, with the files that these include, in the order of their names.
 
-    Raises ConfigurationError.
+    Raises ConfigurationError, which names all faults of all files, one a line.
     """
-    applications = []
+    applications, faults = [], []
     for path in sorted(folder.glob("*.jsap")):
-        loader = Loader(network=False)  # a gateway may have no applications
         try:
-            found = profile(loader.tree(path))
-            for aggregator in found.aggregators.values():
-                found.query_text(aggregator.query, {})
-            _check_times(found)
-        except (JsapError, ForcedBindingError) as error:
-            raise ConfigurationError(f"{path}: {error}") from error
-        applications.append(Application(path.stem, loader.digest[:12], found))
+            applications.append(_loaded(path)[0])
+        except JsapError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigurationError("\n".join(faults))
     return applications
 
 
-def _check_times(profile: Jsap) -> None:
-    """Raises JsapError for an update whose delay or time would always be refused."""
+def _loaded(path: Path) -> tuple[Application, Loader]:
+    """Raises JsapError, whose faults name the document and the line."""
+    loader = Loader(network=False)  # a gateway may have no applications
+    tree = loader.tree(path)
+    try:
+        found = profile(tree)
+        faults = [*_unbound(found), *_wrong_times(found)]
+        if faults:
+            raise JsapError(*faults)
+    except JsapError as error:
+        raise loader.located(error) from error
+    return Application(path.stem, loader.digest[:12], found), loader
+
+
+def _unbound(profile: Jsap) -> Iterator[str]:
+    """The faults of queries of aggregators that lack a value, or have an invalid one."""
+    for name in dict.fromkeys(aggregator.query for aggregator in profile.aggregators.values()):
+        try:
+            profile.query_text(name, {})
+        except ForcedBindingError as error:
+            yield f"queries.{name}: {error}"
+
+
+def _wrong_times(profile: Jsap) -> Iterator[str]:
+    """The faults of updates whose delay or time would always be refused."""
     for name, update in profile.updates.items():
         try:
             if update.delay is not None:
@@ -113,7 +140,71 @@ def _check_times(profile: Jsap) -> None:
             if update.at is not None:
                 at_moment(update.at)
         except MalformedRequestError as error:
-            raise JsapError(f"updates.{name}.{error}") from error
+            yield f"updates.{name}.{error}"
+
+
+def sparql_faults(folder: Path) -> list[str]:
+    """What would stop the applications of a folder while they run, with document and line.
+
+    The gateway starts nevertheless, and stops such an application alone. Files that `load_applications` refuses are
+    left out.
+    """
+    faults: list[str] = []
+    for path in sorted(folder.glob("*.jsap")):
+        with suppress(JsapError):
+            application, loader = _loaded(path)
+            faults += map(str, loader.located(JsapError(*_sparql_faults(application))).args)
+    return faults
+
+
+def _sparql_faults(application: Application) -> Iterator[str]:
+    """Queries that cannot be subscribed to, updates that do not parse, and forced bindings of updates that no row gives
+    a value to."""
+    profile = application.profile
+    columns: dict[str, tuple[str, ...]] = {}
+    for name, text in aggregator_queries(application):
+        query = profile.aggregators[name].query
+        try:
+            columns[name] = subscribable(text).columns
+        except RequestError as error:
+            yield f"queries.{query}.sparql: {_near(error, text, profile.declarations)}"
+    named = [
+        (name, member, update)
+        for name, one in profile.aggregators.items()
+        for member, update in (("added", one.added), ("removed", one.removed))
+        if update is not None
+    ]
+    for update in dict.fromkeys(update for _, _, update in named):
+        text = _sample(profile, update)
+        try:
+            parse_update(text, datetime(2000, 1, 1, tzinfo=UTC))
+        except RequestError as error:
+            yield f"updates.{update}.sparql: {_near(error, text, profile.declarations)}"
+    for name, member, update in named:
+        required = [key for key, one in profile.updates[update].forced_bindings.items() if one.value == ""]
+        for variable in required:
+            if name in columns and variable not in columns[name]:
+                yield (
+                    f"extended.lamplighter.aggregators.{name}.{member}: {update} needs a value for ?{variable}, "
+                    f"which {profile.aggregators[name].query} does not select"
+                )
+
+
+def _sample(profile: Jsap, update: str) -> str:
+    """The text of an update with some value for each forced binding."""
+    declared = profile.updates[update].forced_bindings.items()
+    samples = {"literal": literal(""), "uri": iri("urn:x:y"), "bnode": iri("urn:x:y")}
+    return profile.update_text(update, {name: samples[one.type] for name, one in declared})
+
+
+def _near(error: RequestError, text: str, declarations: str) -> str:
+    """The message with the text around the fault. Its line and column would count the declarations, too."""
+    if not isinstance(error, RequestSyntaxError) or error.lineno is None or error.offset is None:
+        return str(error)
+    at = sum(map(len, text.splitlines(keepends=True)[: error.lineno - 1])) + error.offset - 1
+    before = text[max(at - _NEAR_CHARACTERS, len(declarations)) : at]
+    place = " ".join(f"{before} ▶ {text[at : at + _NEAR_CHARACTERS]}".split())
+    return f"syntax error at ▶ in {place!r}: {' '.join(error.msg.split())}"
 
 
 def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:

@@ -74,7 +74,7 @@ def test_depth_number_and_size_of_documents_are_limited(tmp_path: Path, monkeypa
     [
         ({"a": {"include": "b.jsap"}}, r"b\.jsap, which .*a\.jsap includes, cannot be read: No such file"),
         ({"a": {"include": "b.jsap"}, "b": {"graphs": {"x": 1}}}, r"b\.jsap: graphs: no member 'x'"),
-        ({"a": {"queries": {"Q": {}}}}, r"a\.jsap: .*sparql"),
+        ({"a": {"queries": {"Q": {}}}}, r"a\.jsap line 1: queries\.Q: .*sparql"),
         ({"a": {"include": "ftp://h/b.jsap"}}, r"ftp://h/b\.jsap.* only files and http and https"),
     ],
 )

@@ -127,6 +127,78 @@ def test_wrong_aggregator_is_named(aggregators: dict[str, Any], place: str) -> N
         )
 
 
+@pytest.mark.parametrize(
+    ("members", "fault"),
+    [
+        ({"updates": {"U": {"sparql": "", "dealy": "PT1S"}}}, 'updates.U.dealy: unknown member; did you mean "delay"?'),
+        ({"updates": {"U": {"sparql": "", "Delay": "PT1S"}}}, 'updates.U.Delay: unknown member; did you mean "delay"?'),
+        (
+            {"queries": {"Q": {"sparql": "", "xyz": 1}}},
+            "queries.Q.xyz: unknown member; the members are sparql, forcedBindings, host, sparql11protocol, "
+            "sparql11seprotocol, graphs",
+        ),
+        (
+            {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"typ": "uri"}}}}},
+            'queries.Q.forcedBindings.x.typ: unknown member; did you mean "type"?',
+        ),
+        (
+            {"queries": {"Q": {"sparql": "", "forcedbindings": {}}}},
+            'queries.Q.forcedbindings: unknown member; did you mean "forcedBindings"?',
+        ),
+        (
+            {"extended": {"lamplighter": {"aggregator": {}}}},
+            'extended.lamplighter.aggregator: unknown member; did you mean "aggregators"?',
+        ),
+        ({"extended": {"Lamplighter": {}}}, 'extended.Lamplighter: unknown member; did you mean "lamplighter"?'),
+        ({"extendet": {"lamplighter": {}}}, 'extendet: unknown member; did you mean "extended"?'),
+    ],
+)
+def test_unknown_member_is_refused_with_a_suggestion(members: dict[str, Any], fault: str) -> None:
+    with pytest.raises(JsapError) as raised:
+        profile(**members)
+    assert raised.value.args == (fault,)
+
+
+def test_members_of_sepa_and_of_other_applications_are_left_alone() -> None:
+    protocols = {"sparql11protocol": {"host": "h"}, "sparql11seprotocol": {"reconnect": False}, "host": "h"}
+    declared = {"type": "literal", "value": "1", "datatype": "xsd:integer"}
+    entry = {"sparql": "", "graphs": {"using_graph_uri": "http://e/"}, "forcedBindings": {"x": declared}, **protocols}
+    profile(
+        oauth={"enable": False, "client_id": "x", "ssl": "TLS"},
+        extended={"clients": 2, "mqtt": {"topics": ["#"]}, "lamps": 1},
+        graphsX={},
+        updates_with={},
+        queries={"Q": entry},
+        updates={"U": entry},
+        **protocols,
+    )
+
+
+def test_all_faults_are_named_at_once() -> None:
+    with pytest.raises(JsapError) as raised:
+        profile(
+            queries={"Q": {"sparq": ""}, "R": {"sparql": "", "host": 1}},
+            updates={"U": {"sparql": "", "missed": "later"}},
+            extended={"lamplighter": {"aggregators": {"a": {"query": 1}}}},
+        )
+    assert raised.value.args == (
+        'queries.Q.sparq: unknown member; did you mean "sparql"?',
+        "queries.Q: Object missing required field `sparql`",
+        "queries.R.host: Expected `str | null`, got `int`",
+        "updates.U.missed: Invalid enum value 'later'",
+        "extended.lamplighter.aggregators.a.query: Expected `str`, got `int`",
+    )
+
+
+def test_misspelt_reference_is_suggested() -> None:
+    with pytest.raises(JsapError, match=r"there is no query 'PRESENSE'; did you mean 'PRESENCE'\?"):
+        profile(
+            queries={"PRESENCE": {"sparql": ""}},
+            updates={"U": {"sparql": ""}},
+            extended={"lamplighter": {"aggregators": {"a": {"query": "PRESENSE", "added": "U"}}}},
+        )
+
+
 def test_delay_and_at_exclude_each_other() -> None:
     with pytest.raises(JsapError, match=r"updates\.U"):
         profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "at": "2030-01-01T00:00:00Z"}})

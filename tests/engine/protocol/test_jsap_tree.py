@@ -9,7 +9,7 @@ import pytest
 
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import profile
-from lamplighter.engine.protocol.jsap_tree import decoded, included, merged, normal, overridden
+from lamplighter.engine.protocol.jsap_tree import decoded, included, member_lines, merged, normal, overridden
 
 
 def test_both_spellings_of_graph_names_and_one_text_for_an_array() -> None:
@@ -127,3 +127,20 @@ def test_what_is_no_object_is_said() -> None:
     for document in (b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000):
         with pytest.raises(JsapError):
             decoded(document)
+
+
+def test_lines_of_members() -> None:
+    document = """{
+      "a": {"b": "x: {\\" y", "c":
+        [{"d": 1}, [2]],
+      "\\u00e9": {"f": {}}}, "g.h": 1,
+      "i": true
+    }"""
+    lines = {"a": 2, "a.b": 2, "a.c": 2, "a.é": 4, "a.é.f": 4, "g.h": 4, "i": 5}
+    assert member_lines(document.encode()) == lines
+    assert json.loads(document)["a"]["c"]
+
+
+@pytest.mark.parametrize("document", [b"", b"}]:", b'{"a', b"\xff{", b'{"a": {"b": '])
+def test_lines_of_a_document_that_is_no_json(document: bytes) -> None:
+    assert set(member_lines(document)) <= {"a", "a.b"}

@@ -116,6 +116,29 @@ def test_check_refuses_what_a_start_refuses_and_in_the_same_words(tmp_path: Path
     assert (started.returncode, started.stderr) == (2, checked.stderr)
 
 
+def test_check_names_all_faults_of_all_parts(tmp_path: Path) -> None:
+    path = config(tmp_path, "")
+    for folder in ("apps", "mapping"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "mapping" / "home.toml").write_text("[[steam]]")
+    (tmp_path / "apps" / "a.jsap").write_text('{"updates": {"U": {"sparql": "CLEAR ALL", "dealy": "PT1S"}}}')
+    (tmp_path / "apps" / "b.jsap").write_text(
+        '{"queries": {"Q": {"sparql": "SELECT"}}, "updates": {"U": {"sparql": "CLEAR ALL"}}, '
+        '"extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}}}'
+    )
+    lines = command("check", "--config", path).stderr.splitlines()
+    assert [line.partition(f"{tmp_path}/")[2].partition("/")[2].partition(":")[0] for line in lines] == [
+        "home.toml",
+        "a.jsap line 1",
+        "b.jsap line 1",
+    ]
+    assert 'updates.U.dealy: unknown member; did you mean "delay"?' in lines[1]
+    assert "queries.Q.sparql: syntax error at ▶ in 'SELECT ▶'" in lines[2]
+    path.write_text("[gatewy]")
+    lines = command("check", "--config", path).stderr.splitlines()
+    assert [name in line for name, line in zip(("gatewy", "dealy", "Q.sparql"), lines, strict=True)] == [True] * 3
+
+
 def test_check_tells_what_it_may_not_look_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

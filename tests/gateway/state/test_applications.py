@@ -22,7 +22,7 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application, load_applications
+from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
 from tests.support.gateway_parts import (
     START,
     FakeClock,
@@ -496,6 +496,53 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, document: str) -> None:
         load_applications(tmp_path)
 
 
+def test_all_faults_of_all_files_are_named_with_their_lines(tmp_path: Path) -> None:
+    document = json.loads((ROOT / "apps" / "smart-lighting.jsap").read_text())
+    document["updates"]["SWITCH_OFF"]["dealy"] = document["updates"]["SWITCH_OFF"].pop("delay")
+    document["queries"]["PRESENCE"]["sparql"] = 1
+    text = json.dumps(document, indent=2)
+    (tmp_path / "a.jsap").write_text(text)
+    (tmp_path / "b.jsap").write_text("{")
+    with pytest.raises(ConfigurationError) as raised:
+        load_applications(tmp_path)
+    line = text[: text.index("dealy")].count("\n") + 1
+    first, second, third = str(raised.value).splitlines()
+    assert first == f'{tmp_path}/a.jsap line {line}: updates.SWITCH_OFF.dealy: unknown member; did you mean "delay"?'
+    assert "queries.PRESENCE.sparql: Expected `str`" in second
+    assert third.startswith(f"{tmp_path}/b.jsap: not JSON")
+
+
+def test_a_fault_in_an_included_file_is_named_there(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "b.jsap").write_text('{"updates": {\n"U": {"sparql": "CLEAR ALL",\n"dealy": "PT1S"}}}')
+    (tmp_path / "a.jsap").write_text('{"include": "parts/b.jsap"}')
+    with pytest.raises(ConfigurationError, match=r"parts/b\.jsap line 3: updates\.U\.dealy"):
+        load_applications(tmp_path)
+
+
+def test_sparql_that_would_stop_an_application_is_named(tmp_path: Path) -> None:
+    document = profile(
+        {"Q": "SELECT ?y { ?y :p ?z", "R": "SELECT ?y { ?y :p ?z }", "ASK": "ASK {}"},
+        {"U": "INSERT DATA { ?x :p 1 }", "V": "DELET { ?x :p 1 } WHERE {}"},
+        {
+            "a": {"query": "Q", "added": "U"},
+            "b": {"query": "R", "added": "U", "removed": "V"},
+            "c": {"query": "ASK", "added": "U"},
+        },
+    )
+    (tmp_path / "a.jsap").write_text(json.dumps(document, indent=1))
+    (tmp_path / "broken.jsap").write_text("{")
+    faults = [line.partition(" line ")[2].partition(": ")[2] for line in sparql_faults(tmp_path)]
+    expected = [
+        "queries.Q.sparql: syntax error at ▶ in 'SELECT ?y { ?y :p ?z ▶'",
+        "queries.ASK.sparql: a subscription is a SELECT query, not ASK",
+        "updates.V.sparql: syntax error at ▶ in '",
+        "extended.lamplighter.aggregators.b.added: U needs a value for ?x, which R does not select",
+        "extended.lamplighter.aggregators.b.removed: V needs a value for ?x, which R does not select",
+    ]
+    assert [fault[: len(one)] for fault, one in zip(faults, expected, strict=True)] == expected
+
+
 def test_files_are_loaded_in_order_and_told_apart_by_content(tmp_path: Path) -> None:
     source = (ROOT / "apps" / "smart-lighting.jsap").read_text()
     (tmp_path / "b.jsap").write_text(source)
@@ -524,7 +571,7 @@ def test_what_a_file_includes_is_a_part_of_it(tmp_path: Path) -> None:
     assert (before.name, after.name) == ("a", "a")
     assert before.digest != after.digest, "it begins anew"
     part.unlink()
-    with pytest.raises(ConfigurationError, match=r"a\.jsap: .*queries\.jsap, which .*a\.jsap includes, cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"queries\.jsap, which .*a\.jsap includes, cannot be read"):
         load_applications(tmp_path)
 
 
@@ -560,7 +607,7 @@ async def test_the_graphs_of_a_profile_are_those_of_its_queries_and_updates(tmp_
 @pytest.mark.parametrize(("member", "value"), [("delay", "30 s"), ("at", "tomorrow")])
 def test_a_time_that_would_be_refused_each_time_stops_the_start(tmp_path: Path, member: str, value: str) -> None:
     (tmp_path / "a.jsap").write_text(json.dumps({"updates": {"U": {"sparql": "CLEAR ALL", member: value}}}))
-    with pytest.raises(ConfigurationError, match=rf"a\.jsap: updates\.U\.{member}: '{value}' is not"):
+    with pytest.raises(ConfigurationError, match=rf"a\.jsap line 1: updates\.U\.{member}: '{value}' is not"):
         load_applications(tmp_path)
 
 
