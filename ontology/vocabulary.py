@@ -55,6 +55,7 @@ HAS_LAMP = LIGHTING + "hasLamp"
 HAS_STATUS = LIGHTING + "hasStatus"
 
 COAP_RESOURCE = GATEWAY + "coapResource"
+DESIRED_STATE = GATEWAY + "desiredState"
 REFUSED = GATEWAY + "refused"
 MQTT_TOPIC = GATEWAY + "mqttTopic"
 STREAM = GATEWAY + "Stream"

@@ -19,6 +19,7 @@ from lamplighter.engine.terms import XSD, Term, iri, is_iri, is_literal, lexical
 from lamplighter.ontology.vocabulary import (
     ACTUATION,
     COAP_RESOURCE,
+    DESIRED_STATE,
     HAS_SIMPLE_RESULT,
     HAS_STATUS,
     MADE_BY_ACTUATOR,
@@ -28,8 +29,11 @@ from lamplighter.ontology.vocabulary import (
 )
 
 DEFAULT_QUERY = (
-    f"SELECT ?actuator ?resource ?payload WHERE {{ ?actuator <{COAP_RESOURCE}> ?resource ; <{HAS_STATUS}> ?payload }}"
+    f"SELECT ?actuator ?resource ?payload WHERE {{ ?actuator <{COAP_RESOURCE}> ?resource . "
+    f"{{ ?actuator <{DESIRED_STATE}> ?payload }} UNION {{ ?actuator <{HAS_STATUS}> ?payload }} }}"
 )
+"""The state of a lamp of the street is its lighting:hasStatus. The engine maintains a UNION incrementally, but not a
+choice of properties in a path (``|``)."""
 
 VARIABLES = ("actuator", "resource", "payload")
 

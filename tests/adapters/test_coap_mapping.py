@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.mapping import Command
+from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology import vocabulary
@@ -195,3 +196,17 @@ def test_a_refusal_is_in_the_actuation_until_the_next_acknowledgement() -> None:
     assert "coap.networks" in refusal.object.value
     store.update(mapping.actuation_update(wanted, NOON))
     assert set(store) == acknowledged
+
+
+def test_default_query_is_maintained_incrementally_and_has_a_row_for_either_state() -> None:
+    engine = Engine()
+    subscription = engine.subscribe(mapping.DEFAULT_QUERY)
+    assert subscription.spu_class == "telescoped"
+    resource = "<http://e/lamp> <http://lamplighter.example/ns/gateway#coapResource> <coap://lamp/a>"
+    engine.update(f"INSERT DATA {{ {resource} }}")
+    for state, value in ((vocabulary.DESIRED_STATE, "true"), (vocabulary.HAS_STATUS, '"ON"')):
+        [added] = engine.update(f"INSERT DATA {{ <http://e/lamp> <{state}> {value} }}").notifications
+        [given] = added.added.bindings()
+        assert mapping.command(given).payload == value.strip('"').encode()
+        [removed] = engine.update(f"DELETE DATA {{ <http://e/lamp> <{state}> {value} }}").notifications
+        assert removed.removed == added.added
