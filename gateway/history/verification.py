@@ -37,6 +37,7 @@ from lamplighter.gateway.log.snapshots import Place, Snapshot, place_of, read_sn
 from lamplighter.gateway.state.knowledge import Known, known
 
 _SHOWN_MAX = 3
+_REMOVE_IT = "remove it; what it tells of is then shipped again"
 _NOT_APPLIED = (
     "the next start sets it aside with what follows, unless it can be applied then, and begins a new epoch with a gap "
     f"record; before, {MAKE_A_BACKUP}"
@@ -108,7 +109,7 @@ class _Verification:
 
     def _check_story(self, snapshots: list[Snapshot]) -> None:
         """Replays from the oldest known state to the end, and compares with the snapshots on the way. Behind damage,
-        which `_check_log` has reported, it begins again with the next snapshot."""
+        which `LogCheck` has reported, it begins again with the next snapshot."""
         replay, rest = Replay(self._clock, subscriptions=True), snapshots
         begun = self._history.complete()
         while begun or rest:
@@ -227,13 +228,11 @@ class _Verification:
         except FileNotFoundError:
             return
         except (OSError, msgspec.MsgspecError) as error:
-            self._findings.problem(
-                path, "", f"cannot be read: {error}", "remove it; what it tells of is then shipped again"
-            )
+            self._findings.problem(path, "", f"cannot be read: {error}", _REMOVE_IT)
             return
         if self._report.last is not None and (cursor.epoch, cursor.last) > self._report.last:
             what = f"it says that {cursor.epoch}/{cursor.last} was shipped, and the log ends before"
-            self._findings.problem(path, "", what, "remove it; what it tells of is then shipped again")
+            self._findings.problem(path, "", what, _REMOVE_IT)
 
 
 def _differences(snapshot: Engine, had: Known, replay: Replay) -> Iterator[str]:
