@@ -229,21 +229,24 @@ def _summary(runs: Sequence[Run], warm_up: Run, started: Cost, memory: float) ->
         f"{FLEET:,} gateways like these commit {quads_day / 1e9:.1f} G quads a day: by the slope "
         f"{core_hours:,.0f} core-hours, {core_hours / 24:.1f} cores all day",
     ]
-    limits = [
+    return "\n\n".join(note for note in notes if note), _targets(last, slopes["bronze"], off)
+
+
+def _targets(last: Run, bronze_slope: float, off: float) -> list[dict[str, Any]]:
+    return [
         target(
             f"bronze at {last.quads / 1e6:.1f} M quads, K quads per core-second",
             last.quads / last.cpu("bronze") / 1e3,
             400,
             at_least=True,
         ),
-        target("bronze by the slope, K quads per core-second", 1 / slopes["bronze"] / 1e3, 400, at_least=True),
+        target("bronze by the slope, K quads per core-second", 1 / bronze_slope / 1e3, 400, at_least=True),
         target(
             "bronze, silver and all jobs, K quads per core-second", last.quads / last.cpu() / 1e3, 100, at_least=True
         ),
         target("furthest from a straight line", off * 100, 15, " %"),
         target("most quads with a heap of 4 GB, M", last.quads / 1e6, 10, at_least=True),
     ]
-    return "\n\n".join(note for note in notes if note), limits
 
 
 def _say(line: str) -> None:

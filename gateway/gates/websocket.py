@@ -451,6 +451,96 @@ def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
     return Cause(cause.kind, cause.id)
 
 
+class _Gate:
+    """What all connections of one gate share. sockets: counted from the first byte on; connections: after the
+    handshake."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        settings: WebsocketSettings,
+        gatekeeper: Gatekeeper,
+        browsers: Browsers,
+        security: SecuritySettings,
+        prefix: str,
+    ) -> None:
+        self.runner = runner
+        self.settings = settings
+        self.security = security
+        self.unread = Unread(settings.unread_bytes_max)
+        self.sockets = 0
+        self._connections = 0
+        self._gatekeeper = gatekeeper
+        self._browsers = browsers
+        self._paths = {settings.path, prefix + settings.path}
+
+    async def handle(self, listener: Listener, socket: ServerConnection) -> None:
+        assert isinstance(socket, _CountedSocket)
+        trusted = partial(listener.trust, socket.transport.get_extra_info("socket").fileno())
+        if socket.trusted:
+            trusted()
+        runner, settings = self.runner, self.settings
+        self._connections += 1
+        runner.figures.sockets(self._connections)
+        try:
+            await _Connection(socket, runner, settings, self._gatekeeper, socket.held, self.security, trusted).serve()
+        finally:
+            self._connections -= 1
+            runner.figures.sockets(self._connections)
+
+    def check(self, socket: ServerConnection, request: Request) -> Response | None:
+        """The refusal of a handshake, None if the connection is taken."""
+        assert isinstance(socket, _CountedSocket)
+        settings, errors = self.settings, self.runner.figures.websocket.errors
+        if not socket.local:
+            try:
+                self._browsers.origin(_raw(request), "1.1", link=False)
+            except ForeignRequestError as error:
+                errors[error.code] += 1
+                return socket.refusal(HTTPStatus(error.status), error.code, str(error))
+        if request.path.partition("?")[0] not in self._paths:
+            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
+        if self._connections >= settings.connections_max and not socket.local:
+            reason = f"websocket.connections_max = {settings.connections_max} is reached"
+            return socket.refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
+        try:
+            plain = socket.transport.get_extra_info("sslcontext") is None
+            socket.held.by_origin(socket.transport.get_extra_info("socket"), socket_address(socket), plain=plain)
+        except LimitExceededError as error:
+            errors[error.code] += 1
+            return socket.refusal(HTTPStatus(error.status), error.code, str(error))
+        if self._gatekeeper.trusts(socket):
+            socket.trust()
+        return None
+
+
+class _CountedSocket(BoundedSocket):
+    """Counted by its gate, which a subclass names."""
+
+    gate: _Gate
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        gate = self.gate
+        gate.sockets += 1
+        self.unread = gate.unread
+        self.first_bytes_max = gate.security.first_message_bytes_max
+        self.compression = gate.settings.compression
+        self.held = Held(gate.runner.figures.websocket_connections, gate.runner.quotas)
+        super().connection_made(transport)
+        if gate.sockets > gate.settings.connections_max + HANDSHAKES_MAX and not self.local:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gate.sockets -= 1
+        self.held.end()
+        super().connection_lost(exc)
+        # The last message, of up to 16 MiB, is still in a variable of the parser, and the connection is part of a
+        # cycle. A hundred of them would wait for the garbage collector, which counts objects and not bytes.
+        self.protocol.parser.close()
+        if self.protocol.parser_exc is not None:
+            bare(self.protocol.parser_exc)
+
+
 @asynccontextmanager
 async def websocket_gate(
     runner: Runner,
@@ -463,83 +553,21 @@ async def websocket_gate(
 ) -> AsyncIterator[None]:
     """Serves until left, on all listeners at once. gatekeeper: authentication; browsers: which pages may connect;
     security: limits for clients without a valid token; prefix: optional before the path."""
-    connections = sockets = 0
-    usage = runner.figures.websocket_connections
-    paths = {settings.path, prefix + settings.path}
+    shared = _Gate(runner, settings, gatekeeper, browsers, security, prefix)
 
-    class CountedSocket(BoundedSocket):
-        """Counted from the first byte on."""
-
-        unread = Unread(settings.unread_bytes_max)
-        first_bytes_max = security.first_message_bytes_max
-        compression = settings.compression
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            nonlocal sockets
-            sockets += 1
-            self.held = Held(usage, runner.quotas)
-            super().connection_made(transport)
-            if sockets > settings.connections_max + HANDSHAKES_MAX and not self.local:
-                self.transport.abort()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            nonlocal sockets
-            sockets -= 1
-            self.held.end()
-            super().connection_lost(exc)
-            # The last message, of up to 16 MiB, is still in a variable of the parser, and the connection is part of a
-            # cycle. A hundred of them would wait for the garbage collector, which counts objects and not bytes.
-            self.protocol.parser.close()
-            if self.protocol.parser_exc is not None:
-                bare(self.protocol.parser_exc)
-
-    async def handle(listener: Listener, socket: ServerConnection) -> None:
-        nonlocal connections
-        assert isinstance(socket, CountedSocket)
-        trusted = partial(listener.trust, socket.transport.get_extra_info("socket").fileno())
-        if socket.trusted:
-            trusted()
-        connections += 1
-        runner.figures.sockets(connections)
-        try:
-            await _Connection(socket, runner, settings, gatekeeper, socket.held, security, trusted).serve()
-        finally:
-            connections -= 1
-            runner.figures.sockets(connections)
-
-    def check(socket: ServerConnection, request: Request) -> Response | None:
-        assert isinstance(socket, CountedSocket)
-        if not socket.local:
-            try:
-                browsers.origin(_raw(request), "1.1", link=False)
-            except ForeignRequestError as error:
-                runner.figures.websocket.errors[error.code] += 1
-                return socket.refusal(HTTPStatus(error.status), error.code, str(error))
-        if request.path.partition("?")[0] not in paths:
-            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
-        if connections >= settings.connections_max and not socket.local:
-            reason = f"websocket.connections_max = {settings.connections_max} is reached"
-            return socket.refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)
-        try:
-            plain = socket.transport.get_extra_info("sslcontext") is None
-            socket.held.by_origin(socket.transport.get_extra_info("socket"), socket_address(socket), plain=plain)
-        except LimitExceededError as error:
-            runner.figures.websocket.errors[error.code] += 1
-            return socket.refusal(HTTPStatus(error.status), error.code, str(error))
-        if gatekeeper.trusts(socket):
-            socket.trust()
-        return None
+    class Counted(_CountedSocket):
+        gate = shared
 
     async with AsyncExitStack() as stack:
         for listener in listeners:
             server = serve(
-                partial(handle, listener),
+                partial(shared.handle, listener),
                 sock=listener.socket,
                 backlog=BACKLOG,
                 ssl=listener.tls,
                 ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
-                process_request=check,
-                create_connection=CountedSocket,
+                process_request=shared.check,
+                create_connection=Counted,
                 compression="deflate" if settings.compression else None,
                 max_size=MESSAGE_BYTES_MAX,
                 max_queue=QUEUED_MESSAGES_MAX,

@@ -67,6 +67,8 @@ class LogWriter:
 
     Use: `open`, `replay`, then `append` and `sync`. append is cheap and synchronous; sync blocks for the disk and
     may run in another thread while append does.
+
+    It is one class because append, sync and the end of a segment share the open files under one lock.
     """
 
     def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync", disk: Disk | None = None) -> None:

@@ -243,7 +243,6 @@ class Figures(Generic[S]):
         bean. Times are in milliseconds, and everything is since the start."""
         parts, counters, peaks, timings = self._parts, self._counters, self._peaks, self.timings
         up_time = timedelta(microseconds=parts.clock.boottime_us() - self._started_us)
-        requests = counters.updates + counters.queries + counters.subscribes + counters.unsubscribes
         return {
             "engine": {
                 "gateway": parts.log.gateway,
@@ -258,18 +257,7 @@ class Figures(Generic[S]):
                 "loop_held_ms": timings.loop_held.members(),
                 **_process(),
             },
-            "scheduler": {
-                "requests": requests,
-                "updates": counters.updates,
-                "queries": counters.queries,
-                "subscribes": counters.subscribes,
-                "unsubscribes": counters.unsubscribes,
-                "pending": parts.queue.waiting,
-                "max_pending": peaks.waiting,
-                "queue_size": parts.queue.room,
-                "rejected": counters.queue_full,
-                "refused": counters.refused,
-            },
+            "scheduler": self._scheduler(),
             "updates": {
                 "processing_ms": timings.update_processing.members(),
                 "store_ms": timings.store_update.members(),
@@ -349,6 +337,21 @@ class Figures(Generic[S]):
     def _evaluation_ms(self, text: str) -> float | None:
         ms = self._parts.evaluations.ms(text)
         return None if ms is None else round(ms, 3)
+
+    def _scheduler(self) -> dict[str, int]:
+        counters, queue = self._counters, self._parts.queue
+        return {
+            "requests": counters.updates + counters.queries + counters.subscribes + counters.unsubscribes,
+            "updates": counters.updates,
+            "queries": counters.queries,
+            "subscribes": counters.subscribes,
+            "unsubscribes": counters.unsubscribes,
+            "pending": queue.waiting,
+            "max_pending": self._peaks.waiting,
+            "queue_size": queue.room,
+            "rejected": counters.queue_full,
+            "refused": counters.refused,
+        }
 
     def _quotas(self) -> dict[str, int]:
         """By the setting: what the client uses that uses most."""

@@ -7,8 +7,8 @@ import asyncio.sslproto
 import ctypes
 import gc
 import resource
-from collections.abc import Callable
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
-from lamplighter.gateway.gates.opening import Protection, check_protection
+from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
 from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.doubt import Doubt, applied
@@ -176,26 +176,7 @@ async def run_gateway(
         gates = protection.open(service.sockets())
         async with (
             background(runner.run(), stop),
-            websocket_gate(
-                runner,
-                settings.websocket,
-                gates.websocket,
-                gates.gatekeeper,
-                gates.browsers,
-                settings.security,
-                gates.prefix,
-            ),
-            http_gate(
-                runner,
-                settings.http,
-                _about(settings, gates.addresses.subscribe),
-                gates.http,
-                gates.gatekeeper,
-                gates.browsers,
-                subscribe_at=gates.addresses.subscribe,
-                places=gates.places,
-                prefix=gates.prefix,
-            ),
+            _served(runner, settings, gates),
         ):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
@@ -248,6 +229,34 @@ def _recovered_once(
             runner.close(orderly=False)
         raise
     return protection, runner, recovery
+
+
+@asynccontextmanager
+async def _served(runner: Runner, settings: Settings, gates: Gates) -> AsyncIterator[None]:
+    """Serves both gates until left."""
+    async with (
+        websocket_gate(
+            runner,
+            settings.websocket,
+            gates.websocket,
+            gates.gatekeeper,
+            gates.browsers,
+            settings.security,
+            gates.prefix,
+        ),
+        http_gate(
+            runner,
+            settings.http,
+            _about(settings, gates.addresses.subscribe),
+            gates.http,
+            gates.gatekeeper,
+            gates.browsers,
+            subscribe_at=gates.addresses.subscribe,
+            places=gates.places,
+            prefix=gates.prefix,
+        ),
+    ):
+        yield
 
 
 def _about(settings: Settings, subscribe_at: str) -> str:

@@ -49,19 +49,7 @@ def fleet_health(
         .groupBy("gw")
         .agg(*(percentile(F.col(name), 0.5).alias(name) for name in ("latitude", "longitude")))
     )
-    unheard = seconds(F.lit(as_of), F.col("heard")) > gateway_silent_min_s
-    reasons = [
-        ("silent", unheard, F.lit("nothing heard")),
-        ("bad", F.col("dead") > 0, _counted("dead", "sensor", "silent")),
-        ("bad", F.col("lost") > 0, _counted("lost", "record", "lost")),
-        (
-            "watch",
-            F.col("uptime") < UPTIME_MIN,
-            F.concat(F.lit("uptime "), F.format_string("%.0f %%", F.col("uptime") * 100)),
-        ),
-        ("watch", F.col("anomalies") > F.col("readings") * ODD_SHARE_MAX, _counted("anomalies", "odd reading")),
-        ("watch", F.col("quality") != "good", F.concat(F.lit("clock "), F.col("quality"))),
-    ]
+    reasons = _reasons(as_of, gateway_silent_min_s)
     health = F.lit("good")
     for level, holds, _ in reversed(reasons):
         health = F.when(holds, level).otherwise(health)
@@ -80,6 +68,23 @@ def fleet_health(
             *("anomalous", "clock", "latitude", "longitude", "health", "why"),
         )
     )
+
+
+def _reasons(as_of: datetime, gateway_silent_min_s: float) -> list[tuple[str, Column, Column]]:
+    """(health, whether it holds, why), the worst first."""
+    unheard = seconds(F.lit(as_of), F.col("heard")) > gateway_silent_min_s
+    return [
+        ("silent", unheard, F.lit("nothing heard")),
+        ("bad", F.col("dead") > 0, _counted("dead", "sensor", "silent")),
+        ("bad", F.col("lost") > 0, _counted("lost", "record", "lost")),
+        (
+            "watch",
+            F.col("uptime") < UPTIME_MIN,
+            F.concat(F.lit("uptime "), F.format_string("%.0f %%", F.col("uptime") * 100)),
+        ),
+        ("watch", F.col("anomalies") > F.col("readings") * ODD_SHARE_MAX, _counted("anomalies", "odd reading")),
+        ("watch", F.col("quality") != "good", F.concat(F.lit("clock "), F.col("quality"))),
+    ]
 
 
 def _counted(column: str, one: str, what: str = "") -> Column:

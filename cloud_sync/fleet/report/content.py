@@ -90,22 +90,7 @@ def content(results: Mapping[str, DataFrame], as_of: datetime) -> Content:
         return {row[column]: row["count"] for row in results[name].groupBy(column).count().collect()}
 
     trends = results["trends"]
-    properties = _first(
-        trends.groupBy("property", "unit").agg(
-            F.sum("count").alias("count"),
-            F.sum("measured").alias("measured"),
-            (F.try_divide(F.sum(F.col("mean") * F.col("measured")), F.sum("measured"))).alias("mean"),
-            F.min("min").alias("min"),
-            F.max("max").alias("max"),
-            F.min("hour").alias("since"),
-            F.max("hour").alias("until"),
-        ),
-        (F.col("measured") > 0).desc(),
-        F.desc("count"),
-        "property",
-        "unit",
-        rows=GATEWAYS_MAX,
-    )
+    properties = _properties(trends)
     untils = [row["until"] for row in properties.rows]
     shown = [row for row in properties.rows if row["measured"]][:TRENDS_MAX]
     down = _first(
@@ -158,6 +143,28 @@ def _gaps_of(gaps: DataFrame, keys: list[tuple[str, str]]) -> list[Row]:
     wanted = F.array(*(F.struct(F.lit(gw).alias("gw"), F.lit(stream).alias("stream")) for gw, stream in keys))
     theirs = gaps.where(F.array_contains(wanted, F.struct("gw", "stream")))
     return _first(theirs, F.desc("gap_s"), "gw", "stream", rows=POINTS_MAX).rows
+
+
+def _properties(trends: DataFrame) -> Top:
+    """property, unit, count, measured, mean, min, max, since and until over everything; measured ones first."""
+    from pyspark.sql import functions as F
+
+    return _first(
+        trends.groupBy("property", "unit").agg(
+            F.sum("count").alias("count"),
+            F.sum("measured").alias("measured"),
+            (F.try_divide(F.sum(F.col("mean") * F.col("measured")), F.sum("measured"))).alias("mean"),
+            F.min("min").alias("min"),
+            F.max("max").alias("max"),
+            F.min("hour").alias("since"),
+            F.max("hour").alias("until"),
+        ),
+        (F.col("measured") > 0).desc(),
+        F.desc("count"),
+        "property",
+        "unit",
+        rows=GATEWAYS_MAX,
+    )
 
 
 def _trends(
