@@ -16,7 +16,8 @@ from benchmarks import street_lighting as street
 from benchmarks.effort import Effort
 from benchmarks.measuring import Cost, Progress, cost_of, target
 from benchmarks.profiles import loaded_engine
-from lamplighter.adapters.mqtt.mapping import Reading, Stream, reading_update
+from lamplighter.adapters.model.latest import reading_update
+from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Cause
 from lamplighter.gateway.clock import MachineClock

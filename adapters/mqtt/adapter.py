@@ -18,14 +18,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
-from lamplighter.adapters.mqtt.mapping import (
-    Mapping,
-    Reading,
-    Stream,
-    description_update,
-    reading_update,
-)
+from lamplighter.adapters.mqtt.mapping import Mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
@@ -65,11 +61,13 @@ class UpdatesClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One update of a batch. reading: what it writes; describes: it describes the stream of the reading."""
+    """One update of a batch. reading: what it is for; prepares: it describes the stream, or makes room for the value;
+    describes: it describes the stream."""
 
     sparql: str
     reading: Reading
-    describes: bool
+    prepares: bool = False
+    describes: bool = False
 
 
 class MqttAdapter:
@@ -94,6 +92,7 @@ class MqttAdapter:
         self._gateway = client
         self._inbox = Inbox(settings, mapping.filters, clock=clock, counters=self.counters, forget=forget)
         self.subscribed, self.tried = self._inbox.subscribed, self._inbox.tried
+        self._model = LatestModel()
         self._owners: dict[Term, Stream] = {}
         self._described: set[Term] = set()
         self._warned: set[tuple[str, str]] = set()
@@ -135,15 +134,18 @@ class MqttAdapter:
                 stream = reading.stream.iri
                 if stream not in self._described and stream not in described:
                     described.add(stream)
-                    steps.append(_Step(description_update(reading), reading, describes=True))
-                steps.append(_Step(reading_update(reading), reading, describes=False))
+                    description = self._model.description(reading.stream)
+                    steps.append(_Step(description, reading, prepares=True, describes=True))
+                *first, last = self._model.updates(reading)
+                steps += [_Step(text, reading, prepares=True) for text in first]
+                steps.append(_Step(last, reading))
         return steps
 
     def _readings(self, message: Message) -> list[Reading]:
         found = self._mapping.readings(
             message.topic, message.payload, retained=message.retained, received=message.received
         )
-        if not found:
+        if not found and not self._mapping.covering(message.topic):
             self.counters.dropped_unmapped += 1
             self._warn(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []
@@ -199,11 +201,11 @@ class MqttAdapter:
                         said = True
                         logger.warning("mqtt readings wait for the gateway", reason=error)
                 elif error:
-                    self.counters.rejected += not step.describes
+                    self.counters.rejected += not step.prepares
                     self._warn(stream.topic, f"the gateway refused it: {error}", lost=True)
                 elif step.describes:
                     self._described.add(stream.iri)
-                else:
+                elif not step.prepares:
                     self.counters.committed += 1
             steps = again
             if steps:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import combinations
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from lamplighter.adapters.mqtt.mapping import StreamRule
+from lamplighter.adapters.mqtt.mapping.reads import Read
 from lamplighter.engine.errors import PayloadError
 
 _EXAMPLE = "x"
@@ -16,22 +18,40 @@ _CURE = "give each rule its own sensor"
 _LEVEL = re.compile(r"\{(\d+)\}")
 
 
+class _Reader(NamedTuple):
+    """One value of a rule."""
+
+    rule: StreamRule
+    read: Read
+
+
 def overlaps(rules: Sequence[StreamRule]) -> list[str]:
     """One line for each pair that overlaps, with the places of both rules and topics as an example."""
+    groups: dict[str, list[_Reader]] = {}
+    for rule in rules:
+        for read in rule.reads:
+            if not read.many:
+                groups.setdefault(read.property, []).append(_Reader(rule, read))
     return [
-        f"{one.place} and {other.place}: {text}"
-        for one, other in combinations(rules, 2)
-        if one.property == other.property and (text := _overlap(one, other)) is not None
+        f"{one.read.place} and {other.read.place}: {text}"
+        for group in groups.values()
+        for one, other in combinations(group, 2)
+        if (text := _overlap(one, other)) is not None
     ]
 
 
-def _overlap(one: StreamRule, other: StreamRule) -> str | None:
+def _overlap(one: _Reader, other: _Reader) -> str | None:
+    brokers = {one.rule.broker, other.rule.broker}
+    if len(brokers) == 2 and None not in brokers:
+        return None
     first, second = _topics_of_one_stream(one, other) or ("", "")
     topic = _common_topic(one, other)
-    if topic is not None and one.member == other.member:
+    if topic is not None and one.read.value_place == other.read.value_place:
         if _gives_one_stream(one, topic, other, topic):
             return f"both rules give topic {topic} the same stream; the first rule is used for such topics"
         return f"both rules read topic {topic}, and each value becomes two readings; narrow one of the topics"
+    if topic is not None and not first and _gives_one_stream(one, topic, other, topic):
+        first = second = topic
     if first and first == second:
         return f"both rules give topic {first} the same stream, and one of two readings is dropped; {_CURE}"
     if first:
@@ -39,23 +59,36 @@ def _overlap(one: StreamRule, other: StreamRule) -> str | None:
     return None
 
 
-def _common_topic(one: StreamRule, other: StreamRule) -> str | None:
+def _common_topic(one: _Reader, other: _Reader) -> str | None:
     """A topic that both rules cover."""
-    levels = []
-    for mine, theirs in zip(one.filter.split("/"), other.filter.split("/"), strict=False):
-        if mine != theirs and "+" not in (mine, theirs):
-            return None
-        level = theirs if mine == "+" else mine
-        levels.append(_EXAMPLE if level == "+" else level)
+    levels: list[str] = []
+    mine, theirs = one.rule.pattern, other.rule.pattern
+    for at in range(max(len(mine.levels), len(theirs.levels))):
+        level = None
+        for pattern in (mine, theirs):
+            if at >= len(pattern.levels) and not pattern.rest:
+                return None
+            wanted = pattern.levels[at] if at < len(pattern.levels) else None
+            if None not in (level, wanted) and level != wanted:
+                return None
+            level = wanted if level is None else level
+        levels.append(_EXAMPLE if level is None else level)
+    if all(pattern.rest for pattern in (mine, theirs)):
+        levels.append(_EXAMPLE)
     topic = "/".join(levels)
     return topic if _stream_iri(one, topic) and _stream_iri(other, topic) else None
 
 
-def _topics_of_one_stream(one: StreamRule, other: StreamRule) -> tuple[str, str] | None:
+def _topics_of_one_stream(one: _Reader, other: _Reader) -> tuple[str, str] | None:
     """A topic of each rule, such that both have the same stream."""
     pairs: list[tuple[str, str]] = []
+    if "{" in one.read.property or one.rule.pattern.rest or other.rule.pattern.rest:
+        return None
     for key in ("sensor", "feature"):
-        segments = one.template(key).split("/"), other.template(key).split("/")
+        mine, theirs = one.read.template(key), other.read.template(key)
+        if mine is None or theirs is None:
+            return None
+        segments = mine.split("/"), theirs.split("/")
         if len(segments[0]) != len(segments[1]):
             return None
         pairs += zip(*segments, strict=True)
@@ -74,10 +107,10 @@ def _topics_of_one_stream(one: StreamRule, other: StreamRule) -> tuple[str, str]
         levels[1 if _is_open(theirs) else 0].update(found)
     topics = tuple(
         "/".join(
-            unquote(known.get(f"{position}", _EXAMPLE)) if level == "+" else level
-            for position, level in enumerate(rule.filter.split("/"))
+            unquote(known.get(f"{position}", _EXAMPLE)) if level is None else level
+            for position, level in enumerate(reader.rule.pattern.levels)
         )
-        for rule, known in zip((one, other), levels, strict=True)
+        for reader, known in zip((one, other), levels, strict=True)
     )
     return (topics[0], topics[1]) if _gives_one_stream(one, topics[0], other, topics[1]) else None
 
@@ -102,14 +135,14 @@ def _read(text: str, template: str) -> dict[str, str] | None:
     return None if found is None else dict(zip(names, found.groups(), strict=True))
 
 
-def _gives_one_stream(one: StreamRule, topic: str, other: StreamRule, other_topic: str) -> bool:
+def _gives_one_stream(one: _Reader, topic: str, other: _Reader, other_topic: str) -> bool:
     mine = _stream_iri(one, topic)
     return mine is not None and mine == _stream_iri(other, other_topic)
 
 
-def _stream_iri(rule: StreamRule, topic: str) -> str | None:
+def _stream_iri(reader: _Reader, topic: str) -> str | None:
+    captures = reader.rule.pattern.captures(topic)
     try:
-        stream = rule.stream(topic)
+        return None if captures is None else reader.read.stream(topic, captures).iri
     except PayloadError:
         return None
-    return None if stream is None else stream.iri

@@ -1,35 +1,31 @@
 """Topic and payload -> readings. Pure: no network, no clock.
 
-tables: the rule tables; rules: what they read.
+tables: the rule tables; files: rules of mapping/*.toml; rules: one rule, and all together; reads: one value of its
+messages; patterns: topics; expressions: regular expressions; templates: IRIs; payloads: decoding; values: literals;
+units: UCUM -> QUDT; times: result times; senml, cbor, sparkplug, protobuf: formats.
 """
 
-from lamplighter.adapters.mqtt.mapping.rules import (
-    PAYLOAD_BYTES_MAX,
-    TEXT_CHARS_MAX,
-    TOPIC_BYTES_MAX,
-    Mapping,
-    Reading,
-    Stream,
-    StreamRule,
-    description_update,
-    load_mapping,
-    reading_update,
-)
+from lamplighter.adapters.mqtt.mapping.files import checked_mapping, load_mapping
+from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX
+from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mqtt.mapping.rules import CommandRule, Mapping, StreamRule, command_rule
+from lamplighter.adapters.mqtt.mapping.sparkplug import Births
 from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, StreamTable, table_json
+from lamplighter.adapters.mqtt.mapping.values import TEXT_CHARS_MAX
 
 __all__ = [
     "PAYLOAD_BYTES_MAX",
     "TEXT_CHARS_MAX",
     "TOPIC_BYTES_MAX",
+    "Births",
+    "CommandRule",
     "CommandTable",
     "Mapping",
     "ReadTable",
-    "Reading",
-    "Stream",
     "StreamRule",
     "StreamTable",
-    "description_update",
+    "checked_mapping",
+    "command_rule",
     "load_mapping",
-    "reading_update",
     "table_json",
 ]

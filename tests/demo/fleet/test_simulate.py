@@ -7,7 +7,9 @@ import msgspec
 import pyoxigraph as ox
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import Reading, Stream, description_update, reading_update
+from lamplighter.adapters.model.descriptions import description_update
+from lamplighter.adapters.model.latest import reading_update
+from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.demo.fleet.simulate import Mishaps
 from lamplighter.demo.fleet.simulated_gateway import BASE
@@ -15,7 +17,7 @@ from lamplighter.demo.fleet.simulated_machine import FleetPlan
 from lamplighter.demo.fleet.truth import read_truth
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, segment_name
-from lamplighter.engine.terms import iri, literal
+from lamplighter.engine.terms import iri
 from lamplighter.ontology import vocabulary as v
 from tests.support.small_lake import SmallFleet, records_of, small_fleet
 
@@ -68,7 +70,7 @@ def test_readings_are_what_the_engine_makes_of_the_adapter_s_updates(fleet: Smal
                 reading = Reading(stream, said[iri(v.HAS_SIMPLE_RESULT)], said[iri(v.RESULT_TIME)], retained=False)
                 commit = engine.update(reading_update(reading))
             else:
-                commit = engine.update(description_update(Reading(stream, literal(""), literal(""), retained=False)))
+                commit = engine.update(description_update(stream))
             # What other streams said of the same post was there before, or not; what is asserted is the same.
             assert set(commit.removed) == set(record.d)
             assert set(commit.added) | set(commit.delta.kept) == set(record.a) | set(record.k)

@@ -1,0 +1,57 @@
+"""Streams and readings: what the adapters hand to the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from lamplighter.engine.terms import Term
+
+OnRepeat = Literal["refresh", "ignore", "event"]
+
+
+class Keep(NamedTuple):
+    """Which readings of a stream are dropped: see `repeats`. The defaults drop none."""
+
+    on_repeat: OnRepeat = "refresh"
+    dead_band: Decimal | None = None
+    throttle_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One sensor that observes one property of one feature of interest, and the source of its readings.
+
+    All members but `topic`, `label`, `rule` and `keep` are IRIs as terms. unit: an IRI, or a literal if the code is
+    unknown. result: the qudt:QuantityValue beside the simple result, or None. keep: None drops nothing. If two streams
+    have the same `iri` and differ otherwise, they conflict.
+    """
+
+    iri: Term
+    observation: Term
+    sensor: Term
+    property: Term
+    feature: Term
+    platform: Term
+    unit: Term | None
+    topic: str
+    label: str | None
+    rule: str
+    result: Term | None = None
+    keep: Keep | None = None
+
+
+class Reading(NamedTuple):
+    """value: a typed literal, spelled as in the payload, or an IRI; time: the result time, xsd:dateTime; retained: an
+    old state that the broker stored; time_problem: why `time` is not what the payload says, see `mqtt.mapping.times`;
+    received: by the adapter's clock; again: the value is to leave and to enter once more."""
+
+    stream: Stream
+    value: Term
+    time: Term
+    retained: bool
+    time_problem: str | None = None
+    received: datetime = datetime.min
+    again: bool = False

@@ -1,0 +1,171 @@
+"""Topic patterns: what a rule matches, what it captures, and the filter to subscribe to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+
+TOPIC_BYTES_MAX = 1_024
+LEVELS_MAX = 64
+"""Levels of a pattern."""
+
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_CAPTURE = re.compile(rf"\{{({NAME})(?:(?P<rest>\#)|:(?P<expression>.+))?\}}")
+
+
+Item = TypeVar("Item")
+
+
+class _Level(NamedTuple):
+    """text: the level itself, None if it varies; expression: what it has to match; names: captures of the level, or of
+    the groups of the expression."""
+
+    text: str | None
+    name: str | None
+    expression: re.Pattern[str] | None
+
+
+class TopicPattern:
+    """A pattern of topics.
+
+    filter: the MQTT filter of its topics; names: of all captures; rest: whether it ends in ``#`` or ``{name#}``;
+    rest_name: of the latter.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        """Raises ValueError, which says what to write instead."""
+        if not pattern or len(pattern.encode()) > TOPIC_BYTES_MAX:
+            raise ValueError(f"write 1 to {TOPIC_BYTES_MAX} bytes")
+        levels = pattern.split("/")
+        if len(levels) > LEVELS_MAX:
+            raise ValueError(f"write at most {LEVELS_MAX} levels")
+        if levels[0] == "$share":
+            raise ValueError("shared subscriptions would split the readings of a sensor; leave out '$share/<group>/'")
+        self.pattern = pattern
+        self.rest = False
+        self.rest_name: str | None = None
+        last = _CAPTURE.fullmatch(levels[-1])
+        if levels[-1] == "#" or (last and last["rest"]):
+            self.rest = True
+            self.rest_name = last[1] if last else None
+            del levels[-1]
+        self._levels = tuple(map(_level, levels))
+        names = [name for level in self._levels for name in _names(level)]
+        if self.rest_name:
+            names.append(self.rest_name)
+        if len(set(names)) < len(names):
+            raise ValueError("captures a name twice; give each level a name of its own")
+        self.names = frozenset(names)
+        self.levels = tuple(level.text for level in self._levels)
+        """The text of each level, None where it varies; without the rest."""
+        self.positions = {level.name: at for at, level in enumerate(self._levels) if level.name is not None}
+        """The level that a capture takes whole."""
+        self.filter = "/".join([*("+" if text is None else text for text in self.levels), *["#"] * self.rest])
+
+    def captures(self, topic: str) -> dict[str, str] | None:
+        """The captures of a topic, or None if the pattern does not match it. A rest has slashes, or is empty."""
+        levels = topic.split("/")
+        count = len(self._levels)
+        if len(levels) < count or (len(levels) > count and not self.rest):
+            return None
+        if topic.startswith("$") and not self.filter.startswith("$"):
+            return None
+        captures: dict[str, str] = {}
+        for wanted, level in zip(self._levels, levels, strict=False):
+            if wanted.text is not None:
+                if wanted.text != level:
+                    return None
+                continue
+            if wanted.expression is not None:
+                found = wanted.expression.fullmatch(level) if len(level) <= EXPRESSION_TEXT_CHARS_MAX else None
+                if found is None:
+                    return None
+                captures.update((name, text or "") for name, text in found.groupdict().items())
+            if wanted.name is not None:
+                captures[wanted.name] = level
+        if self.rest_name is not None:
+            captures[self.rest_name] = "/".join(levels[count:])
+        return captures
+
+
+class TopicIndex(Generic[Item]):
+    """Items by topic pattern: finds those that may match a topic without trying all of them."""
+
+    def __init__(self, items: Iterable[tuple[TopicPattern, Item]]) -> None:
+        self._root: dict[str, Any] = {}
+        for number, (pattern, item) in enumerate(items):
+            node = self._root
+            for text in pattern.levels:
+                node = node.setdefault("+" if text is None else text, {})
+            node.setdefault("#" if pattern.rest else "/", []).append((number, pattern, item))
+
+    def of(self, topic: str) -> list[tuple[dict[str, str], Item]]:
+        """Captures and item of each pattern that matches the topic, in the order of the items."""
+        found: list[tuple[int, dict[str, str], Item]] = []
+        nodes = [self._root]
+        levels = topic.split("/")
+        for place in range(len(levels) + 1):
+            ends = ("#", "/") if place == len(levels) else ("#",)
+            for node in nodes:
+                for end in ends:
+                    for number, pattern, item in node.get(end, ()):
+                        captures = pattern.captures(topic)
+                        if captures is not None:
+                            found.append((number, captures, item))
+            if place < len(levels):
+                steps = {"+"} if levels[place] == "#" else {levels[place], "+"}  # node["#"] is a list of items
+                nodes = [node[step] for node in nodes for step in steps if step in node]
+        found.sort(key=lambda one: one[0])
+        return [(captures, item) for _, captures, item in found]
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether all topics of the second filter are topics of the first."""
+    wide_levels, narrow_levels = wide.split("/"), narrow.split("/")
+    if wide_levels[0] in ("+", "#") and narrow.startswith("$"):
+        return False
+    if wide_levels[-1] == "#":
+        wide_levels.pop()
+        if len(narrow_levels) < len(wide_levels):
+            return False
+        return all(w in ("+", n) and n != "#" for w, n in zip(wide_levels, narrow_levels, strict=False))
+    return len(wide_levels) == len(narrow_levels) and all(
+        w == n or (w == "+" and n != "#") for w, n in zip(wide_levels, narrow_levels, strict=True)
+    )
+
+
+def uncovered(filters: Iterable[str]) -> list[str]:
+    """The filters without those that another one covers, so that the broker sends each message once."""
+    distinct = list(dict.fromkeys(filters))
+    wide = [one for one in distinct if "+" in one or "#" in one]
+    return [one for one in distinct if not any(other != one and covers(other, one) for other in wide)]
+
+
+def _level(text: str) -> _Level:
+    if text == "+":
+        return _Level(None, None, None)
+    capture = _CAPTURE.fullmatch(text)
+    if capture is None:
+        if re.search(r"[+#{}\x00]", text):
+            raise ValueError(
+                f"level {text!r}: write a name, +, {{name}} or {{name:EXPRESSION}} for a whole level; "
+                "# and {name#} only at the end"
+            )
+        return _Level(text, None, None)
+    if capture["rest"]:
+        raise ValueError(f"level {text!r}: the rest of a topic can only be captured at the end")
+    expression = None
+    if capture["expression"] is not None:
+        try:
+            expression = compiled(capture["expression"], search=False)
+        except ValueError as error:
+            raise ValueError(f"level {text!r}: {error}") from error
+    return _Level(None, capture[1], expression)
+
+
+def _names(level: _Level) -> Sequence[str]:
+    groups = () if level.expression is None else tuple(level.expression.groupindex)
+    return groups if level.name is None else (level.name, *groups)

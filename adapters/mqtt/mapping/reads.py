@@ -1,0 +1,436 @@
+"""One value of a message: where it is in the payload, what it means, and which stream it belongs to."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, tzinfo
+from typing import Any, NamedTuple, TypeVar
+
+from lamplighter.adapters.model.readings import Keep, Stream
+from lamplighter.adapters.mqtt.mapping import senml, sparkplug, times, units, values
+from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+from lamplighter.adapters.mqtt.mapping.patterns import TopicPattern
+from lamplighter.adapters.mqtt.mapping.payloads import AbsentError, Found, JsonPath, Number, Payload
+from lamplighter.adapters.mqtt.mapping.tables import ReadTable, Word
+from lamplighter.adapters.mqtt.mapping.templates import (
+    CAPTURE,
+    STARTS_ABSOLUTE,
+    check_names,
+    encoded,
+    expanded,
+    expanded_template,
+    filled_iri,
+    filled_text,
+    iri_template,
+    segment,
+    short,
+    stream_path,
+)
+from lamplighter.adapters.mqtt.mapping.values import ValueTerm
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.terms import Term, iri, literal
+
+RECORD_NAME = "n"
+"""The capture with the name of a SenML record or a Sparkplug metric."""
+FIELDS_MAX = 256
+STRUCT_BYTES_MAX = 4_096
+
+Result = TypeVar("Result")
+
+
+class Record(NamedTuple):
+    """One of several values of a message. captures: of the record; unit: its own code; time: its own."""
+
+    captures: dict[str, str]
+    found: Found
+    unit: str | None = None
+    time: datetime | None = None
+
+
+class Context(NamedTuple):
+    """What a read needs beside the payload.
+
+    received: when the message was received; trusted: whether the gateway's clock is synchronised.
+    """
+
+    topic: str
+    properties: Mapping[str, str]
+    received: datetime
+    trusted: bool
+    births: sparkplug.Births
+
+
+class Read:
+    """A checked read. place: of its rule, for messages; name: of the value in its rule, if the rule has
+    several; many: it has several values, each with a stream of its own;
+    own_time: its time is not simply that of the arrival; optional: a payload without the value is no fault."""
+
+    def __init__(
+        self,
+        table: ReadTable,
+        pattern: TopicPattern,
+        *,
+        prefixes: Mapping[str, str],
+        base_iri: str,
+        place: str,
+        item: bool,
+    ) -> None:
+        """item: it is one of several values of its messages. Raises ConfigurationError, which names key and cure."""
+        self.place = place
+        self.pattern = pattern
+        self._base_iri = base_iri
+        self._item = item
+
+        def checked(key: str, make: Callable[[Any], Result], value: Any) -> Result:
+            try:
+                return make(value)
+            except ValueError as error:
+                shown = f"{value!r}" if isinstance(value, str | int) else f"{value}"
+                raise ConfigurationError(f"{place}: {key} = {shown}: {error}") from error
+
+        def refused(key: str, reason: str) -> ConfigurationError:
+            return ConfigurationError(f"{place}: {key}: {reason}")
+
+        self.payload = table.payload or ("boolean" if table.on or table.off else "text" if table.words else None)
+        if self.payload is None:
+            raise refused("payload", "is missing; write number, boolean, text, senml or sparkplug")
+        self.records = self.payload in ("senml", "sparkplug")
+        self.member = table.member
+        self.value_place = table.member, table.column, table.separator, table.format, table.field, table.pattern
+        """Where the value is in a payload."""
+        self._find = self._finder(table, checked, refused)
+        path_names = self._path.names if self._path else frozenset()
+        self.many = self.records or bool(path_names)
+        self.name = self._value_name if item else ""
+        self._expression = None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
+        self._value = self._value_term(table, prefixes, checked, refused)
+        self.optional = item if table.optional is None else table.optional
+
+        names = pattern.names | path_names | ({RECORD_NAME} if self.records else set())
+        if len(names) < len(pattern.names) + len(path_names) + self.records:
+            raise refused("topic", f"captures a name that the values have, such as {{{RECORD_NAME}}}")
+        if table.property is None:
+            raise refused("property", "is missing; write a full IRI or a prefixed name")
+        self.property = checked("property", lambda text: expanded_template(text, prefixes, names), table.property)
+        self._templates = {
+            key: None if text is None else checked(key, lambda text: iri_template(text, names), text)
+            for key, text in (
+                ("sensor", table.sensor),
+                ("feature", table.feature),
+                ("platform", table.platform),
+                ("observation", table.observation),
+            )
+        }
+        self.label = table.label
+        if table.label is not None:
+            checked("label", lambda text: check_names(text, names), table.label)
+        self.unit = None if table.unit is None else checked("unit", lambda text: _unit(text, prefixes), table.unit)
+        if table.result == "quantity" and self.payload in ("boolean", "text"):
+            raise refused("result", 'quantity is for numbers; write payload = "number", or leave it out')
+        self._quantity = table.result == "quantity"
+        if table.dead_band is not None and (
+            self.payload != "number" or not 0 < table.dead_band < 10**values.DIGITS_MAX
+        ):
+            raise refused("dead_band", 'write a positive number, for payload = "number" only')
+        keep = Keep(table.on_repeat or "refresh", table.dead_band, table.throttle_s or 0.0)
+        self._keep = None if keep == Keep() else keep
+        self._zone: tzinfo | None = None
+        if table.time_zone is not None:
+            self._zone = checked("time_zone", times.time_zone, table.time_zone)
+        self._time_path: JsonPath | None = None
+        self._time_property: str | None = None
+        kind = table.time or ("record" if self.records else "arrival")
+        self.own_time = kind != "arrival"
+        if kind.startswith("member ") and not self.records:
+            self._time_path = checked("time", lambda text: _plain_path(text.removeprefix("member ").strip()), kind)
+        elif kind.startswith("property ") and kind.removeprefix("property ").strip():
+            self._time_property = kind.removeprefix("property ").strip()
+        elif kind != "arrival" and not (kind == "record" and self.records):
+            raise refused(
+                "time", 'write "arrival", "member PATH", "property NAME", or "record" for senml and sparkplug'
+            )
+
+    def _finder(self, table: ReadTable, checked: Any, refused: Any) -> Callable[[Payload], Found]:
+        """The function that finds a single value; sets the JSON path, if there is one, and the name of the value."""
+        self._path: JsonPath | None = None
+        self._value_name = table.member or "value"
+        places = [key for key in ("member", "column", "format") if getattr(table, key) is not None]
+        if len(places) > 1:
+            raise refused(places[1], f"a value has one place; leave out {places[0]} or {places[1]}")
+        if self.records and (places[:1] in (["column"], ["format"]) or table.pattern is not None):
+            raise refused(places[0] if places else "pattern", f"records of {self.payload} are chosen by member")
+        if table.separator is not None and table.column is None:
+            raise refused("separator", "is for column only")
+        if table.field is not None and table.format is None:
+            raise refused("field", "is for format only")
+        if self.records:
+            return _no_single
+        if table.member is not None:
+            path = self._path = checked("member", JsonPath, table.member)
+            return lambda payload: path.one(payload.json())
+        if table.column is not None:
+            separator = checked("separator", _separator, table.separator or ",")
+            column = checked("column", _column, table.column)
+            self._value_name = f"{table.column}"
+            return lambda payload: _cell(payload.csv(separator), column)
+        if table.format is not None:
+            layout = checked("format", _layout, table.format)
+            field = table.field or 0
+            if field >= len(layout.unpack(bytes(layout.size))):
+                raise refused("field", f"the format has no value {field}; they are counted from 0")
+            self._value_name = f"{field}"
+            return lambda payload: _unpacked(payload.data, layout, field)
+        return Payload.text
+
+    def _value_term(self, table: ReadTable, prefixes: Mapping[str, str], checked: Any, refused: Any) -> ValueTerm:
+        if (table.scale is not None or table.offset is not None) and self.payload != "number":
+            raise refused("offset" if table.scale is None else "scale", 'is for payload = "number" only')
+        if (table.on is not None or table.off is not None) and self.payload != "boolean":
+            raise refused("off" if table.on is None else "on", 'is for payload = "boolean" only')
+        if table.words is not None:
+            if self.payload != "text":
+                raise refused("words", 'is for payload = "text" only')
+            if not 0 < len(table.words) <= values.WORDS_MAX:
+                raise refused("words", f"write 1 to {values.WORDS_MAX} words")
+            return values.enumeration(
+                {
+                    word: checked("words", lambda value: _word(value, prefixes), value)
+                    for word, value in table.words.items()
+                }
+            )
+        if self.payload == "number":
+            if table.scale is None and table.offset is None:
+                return values.number
+            return checked("scale", lambda _: values.scaled(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
+        if self.payload == "boolean":
+            return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
+        return values.text if self.payload == "text" else values.any_kind
+
+    # Values
+
+    def term(self, payload: Payload) -> Term:
+        """The single value. Raises AbsentError if the payload does not have it, and PayloadError."""
+        found = self._find(payload)
+        if self._expression is not None:
+            found = self._matched(found)
+        return self._value(found)
+
+    def terms(self, payload: Payload, context: Context) -> Iterator[tuple[Record, Term | PayloadError]]:
+        """Each record with its value. Raises PayloadError if the payload has none at all."""
+        for record in self._records(payload, context):
+            try:
+                found = record.found if self._expression is None else self._matched(record.found)
+                yield record, self._value(found)
+            except PayloadError as error:
+                yield record, error
+
+    def _records(self, payload: Payload, context: Context) -> Iterator[Record]:
+        if self._path is not None:
+            for captures, found in self._path.many(payload.json()):
+                yield Record(captures, found)
+            return
+        decoded: list[tuple[str, str, Found, str | None, datetime | None]]
+        if self.payload == "senml":
+            decoded = payload.once("senml", lambda: senml.records(payload.data, context.received))
+        else:
+            decoded = payload.once("sparkplug", lambda: context.births.records(context.topic, payload.data))
+        for name, own_name, found, unit, time in decoded:
+            if self.member is None or self.member in (name, own_name):
+                yield Record({RECORD_NAME: name}, found, unit, time)
+
+    def _matched(self, found: Found) -> Found:
+        assert self._expression is not None
+        text = str(found)
+        if len(text) > EXPRESSION_TEXT_CHARS_MAX:
+            raise PayloadError(
+                f"the text is longer than {EXPRESSION_TEXT_CHARS_MAX} characters, too long for a pattern"
+            )
+        match = self._expression.search(text)
+        group = match and (match[1] if self._expression.groups else match[0])
+        if group is None:
+            raise AbsentError("the pattern is not in the text")
+        return group
+
+    def time(self, payload: Payload, context: Context, record: Record | None) -> tuple[datetime, str | None]:
+        """Result time and mark of a value whose time is not that of the arrival."""
+        time = None
+        if self._time_path is not None:
+            try:
+                time = times.moment(self._time_path.one(payload.json()), self._zone)
+            except PayloadError:
+                time = None
+        elif self._time_property is not None:
+            found = context.properties.get(self._time_property)
+            time = None if found is None else times.moment(found, self._zone)
+        elif record is not None and record.time is not None:
+            time = record.time
+        elif self.records:
+            return context.received, None  # a record without a time is of now
+        return times.judged(time, context.received, trusted=context.trusted)
+
+    # Streams
+
+    def stream(self, topic: str, captures: Mapping[str, str], record: Record | None = None) -> Stream:
+        """The stream of a topic that the rule covers. Raises PayloadError if a level that goes into an IRI is no path
+        segment."""
+        if record is not None:
+            captures = {**captures, **record.captures}
+        if self.payload == "sparkplug":
+            topic = sparkplug.data_topic(topic)
+        levels = topic.split("/")
+        if any(level in (".", "..") for level in levels):
+            raise PayloadError("a topic level is '.' or '..'")
+        inserted = encoded(captures, self.pattern.rest_name)
+        base_iri = self._base_iri
+        path = "/".join(segment(level) for level in levels if level)
+        parent = path if self._item or self.many else path.rpartition("/")[0] or path
+        sensor_path = f"{path}/{self._own_segment(record)}" if self._item or self.many else path
+        sensor = self._filled("sensor", inserted, f"sensor/{sensor_path}")
+        feature = self._filled("feature", inserted, f"feature/{parent}")
+        platform = self._filled("platform", inserted, f"platform/{parent}")
+        observed = filled_iri(self.property, inserted, base_iri)
+        tail = f"{stream_path(sensor, base_iri)};{short(observed)};{stream_path(feature, base_iri)}"
+        return Stream(
+            iri=iri(f"{base_iri}stream/{tail}"),
+            observation=iri(self._filled("observation", inserted, f"observation/{tail}")),
+            sensor=iri(sensor),
+            property=iri(observed),
+            feature=iri(feature),
+            platform=iri(platform),
+            unit=self._unit_of(record),
+            topic=topic,
+            label=None if self.label is None else filled_text(self.label, captures),
+            rule=self.place,
+            result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
+            keep=self._keep,
+        )
+
+    def template(self, key: str) -> str | None:
+        """The IRI of a stream's sensor or feature, with ``{2}`` in place of the topic's level at position 2.
+
+        None if it has other captures: of expressions, of the rest of the topic or of records.
+        """
+        positions = {name: f"{{{at}}}" for name, at in self.pattern.positions.items()}
+        text = self._templates[key]
+        if text is not None:
+            if not positions.keys() >= set(CAPTURE.findall(text)):
+                return None
+            text = CAPTURE.sub(lambda found: positions[found[1]], text)
+            return text if STARTS_ABSOLUTE.match(text) else self._base_iri + text
+        if self.many or self.pattern.rest:
+            return None
+        levels = [
+            f"{{{at}}}" if text is None else segment(text) for at, text in enumerate(self.pattern.levels) if text != ""
+        ]
+        if self._item:
+            levels += [self._own_segment(None)] if key == "sensor" else []
+        elif key != "sensor":
+            levels = levels[:-1] or levels
+        return f"{self._base_iri}{key}/{'/'.join(levels)}"
+
+    def _own_segment(self, record: Record | None) -> str:
+        if record is not None:
+            return "/".join(map(segment, record.captures.values()))
+        return segment(self._value_name)
+
+    def _filled(self, key: str, captures: Mapping[str, str], default: str) -> str:
+        template = self._templates[key]
+        return self._base_iri + default if template is None else filled_iri(template, captures, self._base_iri)
+
+    def _unit_of(self, record: Record | None) -> Term | None:
+        if record is None or record.unit is None:
+            return self.unit
+        own = _unit_term(record.unit)
+        if self.unit is not None and own != self.unit:
+            raise PayloadError("the record has another unit than the rule")
+        return own
+
+
+def _no_single(payload: Payload) -> Found:
+    raise AssertionError("a read of records has no single value")
+
+
+def _value_expression(text: str) -> re.Pattern[str]:
+    expression = compiled(text, search=True)
+    if expression.groups > 1:
+        raise ValueError("write one group (...) around the value, and (?:...) for others")
+    return expression
+
+
+def _plain_path(text: str) -> JsonPath:
+    path = JsonPath(text)
+    if path.names:
+        raise ValueError("write a path without captures")
+    return path
+
+
+def _separator(text: str) -> str:
+    if len(text) != 1 or text in '"\r\n\0':
+        raise ValueError("write one character, such as ';'")
+    return text
+
+
+def _column(column: int | str) -> int | str:
+    if column == "" or (isinstance(column, int) and not 0 <= column < FIELDS_MAX):
+        raise ValueError(f"write a position from 0 to {FIELDS_MAX - 1}, or a header")
+    return column
+
+
+def _cell(rows: list[list[str]], column: int | str) -> Found:
+    """The cell of the last row. A header is looked up in the first one."""
+    if isinstance(column, str):
+        titles = [title.strip() for title in rows[0]] if len(rows) > 1 else []
+        if column not in titles:
+            raise AbsentError("the payload has no column of that name")
+        column = titles.index(column)
+    if not rows or column >= len(rows[-1]) or not rows[-1][column].strip():
+        raise AbsentError(f"column {column} is missing")
+    return rows[-1][column]
+
+
+def _layout(text: str) -> struct.Struct:
+    if not re.fullmatch(r"[@=<>!]?(?:[0-9]{0,4}[xcbB?hHiIlLqQefds ])+", text):
+        raise ValueError("write the characters of Python's module struct, such as '<hB'")
+    layout = struct.Struct(text)
+    if not 0 < layout.size <= STRUCT_BYTES_MAX or not 0 < len(layout.unpack(bytes(layout.size))) <= FIELDS_MAX:
+        raise ValueError(f"write a format of at most {STRUCT_BYTES_MAX} bytes and {FIELDS_MAX} values")
+    return layout
+
+
+def _unpacked(data: bytes, layout: struct.Struct, field: int) -> Found:
+    if len(data) != layout.size:
+        raise PayloadError(f"payload does not have the {layout.size} bytes of the format")
+    found: Found | bytes = layout.unpack(data)[field]
+    if not isinstance(found, bytes):
+        return found
+    try:
+        return found.rstrip(b"\0").decode()
+    except UnicodeDecodeError as error:
+        raise PayloadError("the text is not UTF-8") from error
+
+
+def _unit(text: str, prefixes: Mapping[str, str]) -> Term:
+    """An IRI if it looks like one, or the unit of a code. Codes have no colon."""
+    if ":" in text:
+        return iri(expanded(text, prefixes))
+    if not units.readable(text):
+        raise ValueError(f"write a UCUM code of 1 to {units.UNIT_CHARS_MAX} printable characters, or an IRI")
+    return _unit_term(text)
+
+
+def _unit_term(code: str) -> Term:
+    address = units.qudt(code)
+    if address is not None:
+        return iri(address)
+    return literal(code if units.readable(code) else "unreadable")
+
+
+def _word(value: Word, prefixes: Mapping[str, str]) -> Term:
+    """The term of an enumeration's word: an IRI if it is a full IRI or has a known prefix, else a literal."""
+    if not isinstance(value, str):
+        return values.any_kind(Number(repr(value)) if isinstance(value, float) else value)
+    if STARTS_ABSOLUTE.match(value) or (value.partition(":")[0] in prefixes and ":" in value):
+        return iri(expanded(value, prefixes))
+    return values.text(value)

@@ -1,0 +1,205 @@
+"""Sparkplug B (version 3.0.0): metrics of births and data messages, read only.
+
+A birth names the metrics of a node or device, with their aliases, types and units. Data messages may have the alias
+alone. `Births` remembers them, so it is kept as long as the connection to the broker.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from lamplighter.adapters.mqtt.mapping import protobuf, times
+from lamplighter.adapters.mqtt.mapping.payloads import Found
+from lamplighter.engine.errors import PayloadError
+
+NAMESPACE = "spBv1.0"
+METRICS_MAX = 4_096
+"""In a message, and remembered of a node or device."""
+NODES_MAX = 1_024
+"""Nodes and devices whose births are remembered."""
+NAME_CHARS_MAX = 256
+
+_SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
+_BOOLEAN_TYPE = 11
+_CONTROL = ("Node Control/", "Device Control/")
+_WITH_METRICS = frozenset({"NBIRTH", "DBIRTH", "NDATA", "DDATA"})
+
+
+class _Birth(NamedTuple):
+    """name, data type and unit of a metric."""
+
+    name: str
+    type: int
+    unit: str | None
+
+
+@dataclass(slots=True)
+class _Metric:
+    name: str | None = None
+    alias: int | None = None
+    timestamp: int | None = None
+    type: int = 0
+    null: bool = False
+    unit: str | None = None
+    found: Found | None = None
+
+
+class Births:
+    """unborn: nodes (group, node) that sent aliases without a birth; whoever may write asks them for a rebirth."""
+
+    def __init__(self) -> None:
+        self.unborn: set[tuple[str, str]] = set()
+        self._births: OrderedDict[tuple[str, ...], dict[int | str, _Birth]] = OrderedDict()
+
+    def records(self, topic: str, data: bytes) -> list[tuple[str, str, Found, str | None, datetime | None]]:
+        """Name, name again, value, unit and time of each metric with a value; none for deaths and commands.
+
+        Metrics of the protocol itself (bdSeq, Node Control/...) and those of other types than numbers, booleans and
+        texts are left out. Raises PayloadError.
+        """
+        levels = topic.split("/")
+        if levels[0] != NAMESPACE or not 4 <= len(levels) <= 5:
+            raise PayloadError(f"the topic is not one of Sparkplug B ({NAMESPACE}/group/type/node/device)")
+        group, kind, *edge = levels[1:]
+        key = (group, *edge)
+        if kind in ("NDEATH", "DDEATH"):
+            self._births.pop(key, None)
+        if kind not in _WITH_METRICS:
+            return []
+        timestamp, metrics = _payload(memoryview(data))
+        if kind.endswith("BIRTH"):
+            self._remember(key, metrics)
+        born = self._births.get(key, {})
+        found = []
+        for metric in metrics:
+            birth = born.get(metric.alias if metric.name is None and metric.alias is not None else metric.name or "")
+            name = metric.name if birth is None else birth.name
+            if name is None:
+                if len(self.unborn) < NODES_MAX:
+                    self.unborn.add((group, edge[0]))
+                raise PayloadError("a metric has an alias, and the birth that explains it has not been received")
+            if name == "bdSeq" or name.startswith(_CONTROL) or metric.null or metric.found is None:
+                continue
+            value = _typed(metric.found, metric.type or (birth.type if birth else 0))
+            time = metric.timestamp or timestamp
+            found.append(
+                (
+                    name,
+                    name,
+                    value,
+                    metric.unit or (birth.unit if birth else None),
+                    None if time is None else times.seconds(Decimal(time) / 1000),
+                )
+            )
+        return found
+
+    def _remember(self, key: tuple[str, ...], metrics: list[_Metric]) -> None:
+        births: dict[int | str, _Birth] = {}
+        for metric in metrics:
+            if metric.name is not None:
+                birth = births[metric.name] = _Birth(metric.name, metric.type, metric.unit)
+                if metric.alias is not None:
+                    births[metric.alias] = birth
+        self._births[key] = births
+        self._births.move_to_end(key)
+        self.unborn.discard((key[0], key[1]))
+        if len(self._births) > NODES_MAX:
+            self._births.popitem(last=False)
+
+
+def data_topic(topic: str) -> str:
+    """The topic of data messages for a topic of births or data, so that both belong to one stream."""
+    levels = topic.split("/")
+    if levels[0] == NAMESPACE and len(levels) > 2 and levels[2] in _WITH_METRICS:
+        levels[2] = f"{levels[2][0]}DATA"
+    return "/".join(levels)
+
+
+def _payload(data: memoryview) -> tuple[int | None, list[_Metric]]:
+    timestamp = None
+    metrics: list[_Metric] = []
+    for number, wire_type, value in protobuf.fields(data):
+        if number == 1 and isinstance(value, int):
+            timestamp = value
+        elif number == 2 and wire_type == protobuf.BYTES and not isinstance(value, int):
+            if len(metrics) >= METRICS_MAX:
+                raise PayloadError(f"payload has more than {METRICS_MAX} metrics")
+            metrics.append(_metric(value))
+        elif number == 4 and not isinstance(value, int) and bytes(value) == b"SPBV1.0_COMPRESSED":
+            raise PayloadError("the payload is compressed, which is not supported")
+    return timestamp, metrics
+
+
+def _metric(data: memoryview) -> _Metric:
+    metric = _Metric()
+    for number, wire_type, value in protobuf.fields(data):
+        if isinstance(value, int):
+            if number == 2:
+                metric.alias = value
+            elif number == 3:
+                metric.timestamp = value
+            elif number == 4:
+                metric.type = value
+            elif number == 7:
+                metric.null = bool(value)
+            elif number in (10, 11):
+                metric.found = value
+            elif number == 14:
+                metric.found = bool(value)
+        elif number == 1:
+            metric.name = _text(value)
+            if len(metric.name) > NAME_CHARS_MAX:
+                raise PayloadError(f"a metric's name has more than {NAME_CHARS_MAX} characters")
+        elif number == 9:
+            metric.unit = _unit(value)
+        elif number == 12 and wire_type == protobuf.FIXED32:
+            metric.found = _finite(struct.unpack("<f", value)[0])
+        elif number == 13 and wire_type == protobuf.FIXED64:
+            metric.found = _finite(struct.unpack("<d", value)[0])
+        elif number == 15:
+            metric.found = _text(value)
+    return metric
+
+
+def _unit(data: memoryview) -> str | None:
+    """The text of the property engUnit of a property set."""
+    keys, texts = [], []
+    for number, _, value in protobuf.fields(data):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            keys.append(_text(value))
+        elif number == 2:
+            texts.append(
+                next((_text(v) for n, _, v in protobuf.fields(value) if n == 8 and not isinstance(v, int)), None)
+            )
+    return dict(zip(keys, texts, strict=False)).get("engUnit")
+
+
+def _text(data: memoryview) -> str:
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise PayloadError("payload has a text that is not UTF-8") from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _typed(found: Found, type_: int) -> Found:
+    """A metric's value by its data type: negative integers are sent as their two's complement."""
+    if type_ == _BOOLEAN_TYPE and isinstance(found, int):
+        return bool(found)
+    bits = _SIGNED_BITS.get(type_)
+    if bits is None or isinstance(found, bool) or not isinstance(found, int):
+        return found
+    sent: int = found & ((1 << bits) - 1)
+    half: int = 1 << (bits - 1)
+    return sent - 2 * half if sent >= half else sent

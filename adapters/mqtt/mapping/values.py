@@ -1,0 +1,142 @@
+"""Values of payloads -> typed literals: numbers, booleans, texts, words of an enumeration, scaled numbers."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+
+from lamplighter.adapters.mqtt.mapping.payloads import Found, Number
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.terms import XSD, Term, literal
+
+NUMBER_CHARS_MAX = 64
+TEXT_CHARS_MAX = 8_192
+WORDS_MAX = 1_000
+DIGITS_MAX = 30
+"""Of scale and offset, before and behind the point."""
+
+ValueTerm = Callable[[Found], Term]
+"""Raises PayloadError; its reason never quotes the value."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+)")
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+")
+_XSD_INTEGER, _XSD_DECIMAL, _XSD_DOUBLE = f"^^<{XSD}integer>", f"^^<{XSD}decimal>", f"^^<{XSD}double>"
+_TRUE, _FALSE = literal("true", datatype=XSD + "boolean"), literal("false", datatype=XSD + "boolean")
+_INTEGER_MAX = 10**NUMBER_CHARS_MAX
+ON_WORDS, OFF_WORDS = ("true", "on", "1", "online"), ("false", "off", "0", "offline")
+
+_EXACT = decimal.Context(prec=4 * (NUMBER_CHARS_MAX + DIGITS_MAX), Emax=10_000, Emin=-10_000)
+
+
+def number(found: Found) -> Term:
+    """A number as it is spelled: xsd:integer, xsd:decimal or xsd:double."""
+    if isinstance(found, str):
+        text = found.strip()
+        if len(text) > NUMBER_CHARS_MAX:
+            raise PayloadError(f"the number has more than {NUMBER_CHARS_MAX} characters")
+        if _INTEGER.fullmatch(text):
+            return f'"{text}"{_XSD_INTEGER}'
+        if _DECIMAL.fullmatch(text):
+            return f'"{text}"{_XSD_DECIMAL}'
+        if _DOUBLE.fullmatch(text) and math.isfinite(float(text)):
+            return f'"{text}"{_XSD_DOUBLE}'
+    elif isinstance(found, float):
+        if math.isfinite(found):
+            return f'"{found!r}"{_XSD_DOUBLE}'
+    elif not isinstance(found, bool):
+        if not -_INTEGER_MAX < found < _INTEGER_MAX:
+            raise PayloadError(f"the number has more than {NUMBER_CHARS_MAX} characters")
+        return f'"{found}"{_XSD_INTEGER}'
+    raise PayloadError("not a number")
+
+
+def scaled(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
+    """Value * scale + offset: exact for integers and decimals, rounded once for doubles. Raises ValueError."""
+    factor, summand = _bounded(Decimal(1) if scale is None else scale), _bounded(offset or Decimal(0))
+
+    def term(found: Found) -> Term:
+        spelled = number(found)
+        text = spelled[1 : spelled.rindex('"')]
+        result = _EXACT.add(_EXACT.multiply(Decimal(text), factor), summand)
+        if spelled.endswith(_XSD_DOUBLE):
+            return number(float(result))
+        plain = format(result, "f")
+        return number(Number(plain))
+
+    return term
+
+
+def boolean(on: Sequence[str] | None, off: Sequence[str] | None) -> ValueTerm:
+    """A boolean by its words, whose case does not matter. A given list replaces the usual words of its side.
+
+    Raises ValueError.
+    """
+    if len(on or ()) + len(off or ()) > WORDS_MAX or on == [] or off == []:
+        raise ValueError(f"write 1 to {WORDS_MAX} words")
+    true, false = _folded(ON_WORDS if on is None else on), _folded(OFF_WORDS if off is None else off)
+    if on is None:
+        true -= false
+    elif off is None:
+        false -= true
+    if true & false:
+        raise ValueError(f"{sorted(true & false)[0]!r} is a word of both on and off")
+    words = dict.fromkeys(true, _TRUE) | dict.fromkeys(false, _FALSE)
+    usual = on is None and off is None
+    reason = "not a boolean (true/false, on/off, 1/0, online/offline)" if usual else "not a word of on or off"
+
+    def term(found: Found) -> Term:
+        value = words.get((found if isinstance(found, str) else str(found)).strip().lower())
+        if value is None:
+            raise PayloadError(reason)
+        return value
+
+    return term
+
+
+def _folded(words: Sequence[str]) -> set[str]:
+    return {word.strip().lower() for word in words}
+
+
+def text(found: Found) -> Term:
+    """A text as xsd:string."""
+    if not isinstance(found, str) or isinstance(found, Number):
+        raise PayloadError("not a text")
+    try:
+        found.encode()  # JSON can escape half a surrogate pair, which no store accepts
+    except UnicodeEncodeError as error:
+        raise PayloadError("not Unicode text") from error
+    if len(found) > TEXT_CHARS_MAX:
+        raise PayloadError(f"the text has more than {TEXT_CHARS_MAX} characters")
+    return literal(found)
+
+
+def enumeration(words: Mapping[str, Term]) -> ValueTerm:
+    """The term of a word of the table."""
+
+    def term(found: Found) -> Term:
+        key = str(found).lower() if isinstance(found, bool) else str(found).strip()
+        value = words.get(key)
+        if value is None:
+            raise PayloadError("not a word of the table words")
+        return value
+
+    return term
+
+
+def any_kind(found: Found) -> Term:
+    """By the type of a record's value: boolean, number or text."""
+    if isinstance(found, bool):
+        return _TRUE if found else _FALSE
+    if isinstance(found, str) and not isinstance(found, Number):
+        return text(found)
+    return number(found)
+
+
+def _bounded(value: Decimal) -> Decimal:
+    if not value.is_finite() or abs(value) >= Decimal(10) ** DIGITS_MAX or value != round(value, DIGITS_MAX):
+        raise ValueError(f"write a number of at most {DIGITS_MAX} digits before and behind the point")
+    return value

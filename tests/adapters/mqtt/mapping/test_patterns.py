@@ -1,0 +1,118 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+from lamplighter.adapters.mqtt.mapping.patterns import TopicIndex, TopicPattern, covers, uncovered
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "captures"),
+    [
+        ("a/{x}", "a/1", {"x": "1"}),
+        ("a/#", "a", {}),
+        ("a/#", "a/b/c", {}),
+        ("a/#", "b", None),
+        ("#", "a/b", {}),
+        ("#", "$SYS/b", None),
+        ("$SYS/#", "$SYS/b", {}),
+        ("{a}/{rest#}", "x/y/z", {"a": "x", "rest": "y/z"}),
+        ("{a}/{rest#}", "x", {"a": "x", "rest": ""}),
+        ("{room:[a-z]+}/t", "kitchen/t", {"room": "kitchen"}),
+        ("{room:[a-z]+}/t", "Kitchen/t", None),
+        ("{d:shelly(?P<model>[a-z0-9]+)-(?P<mac>[0-9a-f]{6})}/s", "shellyplug-a1b2c3/s",
+         {"d": "shellyplug-a1b2c3", "model": "plug", "mac": "a1b2c3"}),
+        ("{x:.*}/t", "y" * (EXPRESSION_TEXT_CHARS_MAX + 1) + "/t", None),
+    ],
+)  # fmt: skip
+def test_captures_of_a_topic(pattern: str, topic: str, captures: dict[str, str] | None) -> None:
+    assert TopicPattern(pattern).captures(topic) == captures
+
+
+@pytest.mark.parametrize(
+    ("pattern", "filter_"),
+    [("a/{x}/+", "a/+/+"), ("a/{x:[0-9]+}", "a/+"), ("a/{x#}", "a/#"), ("#", "#"), ("{x#}", "#"), ("a/b", "a/b")],
+)
+def test_filter_to_subscribe_to(pattern: str, filter_: str) -> None:
+    assert TopicPattern(pattern).filter == filter_
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "a/#/b", "a/{x#}/b", "a/b#", "a/{x}y", "{x}/{x}", "{x}/{y:(?P<x>a)}", "a/{x:(}"]
+)
+def test_bad_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError):
+        TopicPattern(pattern)
+
+
+LEVELS = st.lists(st.sampled_from(["a", "b", "$c", "", "+", "#", "{x}"]), min_size=1, max_size=4)
+
+
+@given(st.lists(LEVELS.map("/".join), max_size=8), st.lists(st.sampled_from("ab$+#/"), min_size=1, max_size=4))
+def test_index_finds_what_each_pattern_matches(texts: list[str], levels: list[str]) -> None:
+    patterns = []
+    for text in texts:
+        try:
+            patterns.append(TopicPattern(text))
+        except ValueError:
+            continue
+    topic = "/".join(levels).replace("//", "/")
+    expected = [(captures, p.pattern) for p in patterns if (captures := p.captures(topic)) is not None]
+    assert TopicIndex((p, p.pattern) for p in patterns).of(topic) == expected
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        ("#", "a/b", True),
+        ("#", "a/#", True),
+        ("#", "$SYS/a", False),
+        ("a/#", "a", True),
+        ("a/#", "a/+", True),
+        ("a/+", "a/#", False),
+        ("+/+", "a/b", True),
+        ("+/b", "$a/b", False),
+        ("a/b", "a/+", False),
+    ],
+)
+def test_filter_covers_another(wide: str, narrow: str, expected: bool) -> None:
+    assert covers(wide, narrow) == expected
+
+
+def test_one_of_two_equal_filters_stays() -> None:
+    assert uncovered(["a/+", "a/b", "a/+", "b/#", "b/c/+"]) == ["a/+", "b/#"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(a+)+b",
+        "(a|a)*b",
+        "(a*)*",
+        "a*b*c*d*e*f",
+        "(?=a)",
+        r"(a)\1",
+        "(?i)a",
+        "a{,9}",
+        "[a",
+        "a)",
+        "(a",
+        "*a",
+        "",
+        "a" * 300,
+    ],
+)
+def test_expression_that_can_be_slow_or_is_no_expression_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        compiled(text, search=True)
+
+
+@pytest.mark.parametrize("text", [r"[0-9]+(\.[0-9]+)?x", r"a*a*b", r"^\s*(.+)$", r"(?:ab)*c", "(a?){4}b"])
+def test_accepted_expression_is_fast_on_any_text(text: str) -> None:
+    expression = compiled(text, search=True)
+    begun = time.thread_time()
+    for hostile in ("1" * 256, "a" * 256, "ab" * 128, " " * 256, "1." * 128):
+        expression.search(hostile)
+    assert time.thread_time() - begun < 2
