@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fleet test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run test test-unit test-fleet test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: $(VENV)/test.stamp ## all tests but those on Spark, the fault tier and the
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
+
+test-unit: $(VENV)/test.stamp ## the unit tests of engine, gateway and ontology: no listeners, no components
+	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
 
 test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh

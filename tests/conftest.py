@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 _ORACLE = "tests/properties/test_engine_oracle.py"
-_LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", "tests/gateway/workers/test_ad_hoc.py", "tests/benchmarks/")
+_WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
+_LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", *_WORKERS, "tests/benchmarks/")
 
 _LIMIT_S = 900.0
 _TIER_LIMIT_S = {"faults": 1800.0, "spark": 1200.0, "image": 7200.0}

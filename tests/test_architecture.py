@@ -145,6 +145,19 @@ def test_the_check_itself_notices_an_arrow_that_turns_round(tmp_path: Path) -> N
     assert "gateway.runner" in imports(wrong)
 
 
+STARTS_A_GATEWAY = {"running_gateway", "secure_gateway", "SecureGateway", "GatewayProcess", "gateway_process"}
+"""Names of `tests.support` and of the benchmarks that start a gateway with its listeners."""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_unit_tests_start_no_whole_gateway(package: str) -> None:
+    for path in (ROOT / "tests" / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = {alias.name for alias in node.names} & STARTS_A_GATEWAY
+                assert not names, f"{path.relative_to(ROOT)} imports {names}; its place is tests/whole_gateway"
+
+
 def test_one_adapter_does_not_know_the_other() -> None:
     for package, other in (
         ("adapters/mqtt", "lamplighter.adapters.coap"),

@@ -144,8 +144,8 @@ def collect_rarely() -> None:
     after 25 ms instead of 32, and at p99 after 40 instead of 200.
 
     So cycles must not refer to much memory: some hundred thousand of their objects may wait.
-    Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the test is
-    tests/gateway/service/test_garbage.py).
+    Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the tests
+    are test_garbage.py in tests/gateway/service/ and tests/whole_gateway/service/).
     """
     gc.collect()
     gc.freeze()

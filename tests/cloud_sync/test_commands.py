@@ -17,7 +17,6 @@ import pytest
 
 import lamplighter.cloud_sync.commands
 import lamplighter.gateway.__main__
-from lamplighter.cloud_sync.__main__ import main
 from lamplighter.cloud_sync.fleet.__main__ import main as fleet
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import clock_trusted, storage_options
@@ -25,41 +24,8 @@ from lamplighter.cloud_sync.shipper import alone
 from lamplighter.engine.errors import ConfigurationError
 from tests.support.destinations import require_module, sftp_server
 from tests.support.places import ROOT
-from tests.support.running_gateway import http, running_gateway
-from tests.support.shipped_logs import DataFolder, landed_records, records_of, segments
-
-LOG = segments("gw-1", 1, [3, 2, 4])
-
-
-class Site:
-    """A gateway's folder with its configuration, and what else there is on the machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "lamplighter.toml"
-        self.data = DataFolder(folder / "data")
-        self.data.add(*LOG)
-        self.lake = folder / "lake"
-        (folder / "to").mkdir()
-
-    def configure(self, destination: str, options: dict[str, object] | None = None, **more: object) -> None:
-        keys = {"destination": destination, **more}
-        if options is not None:
-            keys["options_file"] = "sync-options.toml"
-            file = self.folder / "sync-options.toml"
-            file.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in options.items()))
-            file.chmod(0o600)
-        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in keys.items())
-        self.config.write_text(f"[gateway]\nclock_trusted = 'always'\n[sync]\n{lines}")
-
-    def sync(self, *arguments: str) -> int:
-        return main([*arguments, "--config", str(self.config)])
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
-    return json.dumps(value)
+from tests.support.shipped_logs import landed_records, records_of, segments
+from tests.support.shipping_site import LOG, Site
 
 
 @pytest.fixture
@@ -183,24 +149,6 @@ def test_lamplighter_and_the_light_process_say_the_same(site: Site, capsys: pyte
     capsys.readouterr()
     assert lamplighter.gateway.__main__.main(["sync", "status", "--json", "--config", str(site.config)]) == 0
     assert json.loads(capsys.readouterr().out) == status(site, capsys)
-
-
-async def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
-    site.configure("to")
-    (site.data.path / "shipped.json").write_text("noise")
-    assert site.sync("run", "--once") == 0
-
-    async def metrics(folder: Path) -> str:
-        async with running_gateway(folder) as at:
-            return (await http(at.health.replace("/health", "/metrics"))).body.decode()
-
-    other = site.folder / "other"
-    (other / "data").mkdir(parents=True)
-    assert "lamplighter_shipping_lag" not in await metrics(other)
-    (other / "data" / "sync.json").write_bytes((site.data.path / "sync.json").read_bytes())
-    text = await metrics(other)
-    assert "\nlamplighter_shipping_lag_records 9.0\n" in text
-    assert "\nlamplighter_shipping_sent_segments_total 3.0\n" in text
 
 
 # --- settings ---

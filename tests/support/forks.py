@@ -31,6 +31,17 @@ def forks(process: int | None = None) -> set[int]:
     return found
 
 
+async def no_forks() -> bool:
+    """Whether this process has no forks."""
+    return not forks()
+
+
+def open_files(process: int) -> list[str]:
+    """What a process has open besides the standard streams."""
+    links = Path(f"/proc/{process}/fd").iterdir()
+    return [str(link.readlink()) for link in links if int(link.name) > 2]
+
+
 async def forks_gone(before: set[int]) -> None:
     """Waits for the end of the forks that were not there before: a gateway that closes kills its own, and whoever looks
     for forks later in this process is not to find them."""

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import zstandard
 
 from lamplighter.engine.access import FULL, Access
-from lamplighter.engine.change_log import Cause, Record, SegmentName
+from lamplighter.engine.change_log import Cause, Record, SegmentName, decode
 from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
 from lamplighter.engine.protocol.jsap import parse
+from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import reader as log_reader
+from lamplighter.gateway.log import snapshots as log_snapshots
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.doubt import Doubt, applied
 from lamplighter.gateway.loop.runner import Runner
@@ -212,6 +215,15 @@ def snapshot_lines(path: Path) -> list[bytes]:
     """The lines of a snapshot or backup, without newlines."""
     with path.open("rb") as file:
         return zstandard.ZstdDecompressor().stream_reader(file).read().split(b"\n")[:-1]
+
+
+def rewritten(path: Path, quads: list[Quad], **members: Any) -> None:
+    """Makes a backup another one that is as whole. members: of the records."""
+    head = decode(snapshot_lines(path)[0])
+    assert head.snapshot is not None
+    bare = msgspec.structs.replace(head, snapshot=None, graphs=None, **members)
+    with path.open("wb") as out:
+        log_snapshots.write(out, bare, (), bytes(head.snapshot.state), [quads])
 
 
 def records(data: Path) -> list[Record]:

@@ -352,3 +352,13 @@ class Costly:
                 Body("text/turtle", random.randbytes(200)),
             )
         )
+
+
+RDF = '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:p="http://p/">{}</rdf:RDF>'
+LAUGHS = (
+    "<!DOCTYPE r [<!ENTITY a 'ha'>"
+    + "".join(f"<!ENTITY {name} '{f'&{before};' * 16}'>" for before, name in zip("abcdef", "bcdefg", strict=True))
+    + "]>"
+    + RDF.format("<rdf:Description><p:q>&g;</p:q></rdf:Description>")
+)
+DEEP = RDF.format("<rdf:Description><p:q>" * 300 + "</p:q></rdf:Description>" * 300)

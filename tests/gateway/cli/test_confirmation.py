@@ -1,103 +1,13 @@
-"""What destroys something asks first: on a terminal for a yes, and without one it wants `--yes`."""
+"""`install --purge` asks before it removes settings and data."""
 
 from __future__ import annotations
 
-import asyncio
 import io
-import os
-import pty
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.cli import install
-from tests.gateway.cli.test_commands import configured
-from tests.support.places import ROOT
-from tests.support.running_gateway import health, http, running_gateway, update
-from tests.support.secure_gateway import SecureGateway
-
-NO = ("", "n", "yes please", "\x04")
-YES = ("y", " YES ")
-
-
-def command(toml: Path, *arguments: object, typed: str | None = None) -> subprocess.CompletedProcess[str]:
-    """The command, with "n" in a pipe before it, or with a terminal at which something is typed."""
-    line = [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments), "--config", str(toml)]
-    if typed is None:
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, input="n\n", check=False)
-    typist, terminal = pty.openpty()
-    try:
-        os.write(typist, f"{typed}\n".encode() if typed != "\x04" else b"\x04")
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=terminal, check=False)
-    finally:
-        os.close(terminal)
-        os.close(typist)
-
-
-async def test_a_restore_wants_an_explicit_yes(tmp_path: Path) -> None:
-    toml, file = tmp_path / "lamplighter.toml", tmp_path / "b.zst"
-    async with running_gateway(tmp_path) as addresses:
-        configured(tmp_path, addresses.query)
-        await update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
-        file.write_bytes((await http(addresses.query.removesuffix("/query") + "/backup")).body)
-        await update(addresses, "INSERT DATA { <urn:s> <urn:p> 2 }")
-
-        async def restored(*options: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
-            return await asyncio.to_thread(command, toml, "restore", file, *options, typed=typed)
-
-        done = await restored()
-        assert done.returncode == 2, done
-        assert "--yes" in done.stderr and "Traceback" not in done.stderr
-        for answer in NO:
-            done = await restored(typed=answer)
-            assert (done.returncode, "nothing was changed" in done.stdout) == (1, True), (answer, done)
-            assert "[y/N]" in done.stdout and not done.stderr
-        assert (await health(addresses))["quads"] == 2
-        for number, answer in enumerate(YES, 3):
-            done = await restored(typed=answer)
-            assert (done.returncode, f"restored by record {number}" in done.stdout) == (0, True), (answer, done)
-        assert (await health(addresses))["quads"] == 1
-        done = await restored("--yes")
-        assert done.returncode == 0 and "[y/N]" not in done.stdout
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
-    with SecureGateway(tmp_path_factory.mktemp("secure"), attempts_per_min=0) as running:
-        yield running
-
-
-@pytest.mark.parametrize("line", [("clients", "remove", "lamp"), ("keys", "rotate", "--revoke")])
-def test_clients_and_tokens_do_not_end_by_accident(gateway: SecureGateway, line: tuple[str, ...]) -> None:
-    if not any(client["name"] == "lamp" for client in gateway.local("GET", "/clients").json["clients"]):
-        gateway.client("lamp", read=["*"])
-
-    def state() -> tuple[object, ...]:
-        clients = gateway.local("GET", "/clients").json["clients"]
-        return [client["name"] for client in clients], (gateway.data / "security" / "keys.json").read_bytes()
-
-    before = state()
-    done = command(gateway.toml, *line)
-    assert (done.returncode, state()) == (2, before), done
-    assert "--yes" in done.stderr and "Traceback" not in done.stderr
-    for answer in ("n", "", "\x04"):
-        done = command(gateway.toml, *line, typed=answer)
-        assert (done.returncode, state()) == (1, before), done
-    done = command(gateway.toml, *line, typed="yes")
-    assert done.returncode == 0 and state() != before, done
-    if line[0] == "clients":
-        gateway.client("lamp", read=["*"])
-    before = state()
-    assert command(gateway.toml, *line, "--yes").returncode == 0
-    assert state() != before
-
-
-def test_a_rotation_that_revokes_nothing_asks_nothing(gateway: SecureGateway) -> None:
-    assert command(gateway.toml, "keys", "rotate").returncode == 0
 
 
 def test_settings_and_data_are_not_purged_by_accident(

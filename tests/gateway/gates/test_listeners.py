@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import stat
-import struct
-import urllib.parse
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.listeners import BACKLOG, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.gates.listeners import passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.service.process import allow_files
 from lamplighter.gateway.settings import HttpSettings, Settings, WebsocketSettings
-from tests.support.running_gateway import running_gateway
 
 
 def test_accepted_connections_do_not_wait_for_acknowledgements() -> None:
@@ -64,28 +60,6 @@ def test_more_connections_than_a_gate_may_have_take_no_files(
         with closing(connected()):
             listener.socket.accept()[0].close()
         second.close()
-
-
-def backlogs() -> dict[int, int]:
-    """How many connections may wait at each TCP port that this process listens on."""
-    found = {}
-    for file in Path("/proc/self/fd").iterdir():
-        try:
-            one = socket.socket(fileno=os.dup(int(file.name)))
-        except OSError:  # no socket, or the file of the listing itself
-            continue
-        with one:
-            if one.family == socket.AF_INET and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                information = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
-                found[one.getsockname()[1]] = struct.unpack_from("=I", information, 28)[0]  # its `tcpi_sacked`, here
-    return found
-
-
-async def test_what_is_served_lets_as_many_connections_wait_as_was_said(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        ports = {urllib.parse.urlsplit(address).port or 0 for address in (at.query, at.subscribe)}
-        assert len(ports) == 2
-        assert {backlogs()[port] for port in ports} == {BACKLOG}
 
 
 def test_a_unix_socket_takes_the_place_of_a_dead_one_and_is_not_for_everybody(tmp_path: Path) -> None:

@@ -27,8 +27,6 @@ from tests.support.gateway_parts import (
     segments,
     update,
 )
-from tests.support.running_gateway import rows, running_gateway
-from tests.support.running_gateway import update as http_update
 
 ON_DISK = Settings(store=StoreSettings(path="store"), log=LogSettings(snapshot_records=7))
 COPIER = application(
@@ -149,12 +147,3 @@ async def test_a_damaged_store_is_built_anew(tmp_path: Path, caplog: pytest.LogC
     async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
         assert rebuilt(caplog)
         assert dump(runner) == before
-
-
-async def test_queries_are_answered_from_the_store_on_disk(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path, store={"path": "store"}) as addresses:
-        for number in range(3):
-            assert (await http_update(addresses, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")).status == 200
-        found = await rows(addresses, "SELECT ?o { ?s ?p ?o } ORDER BY ?o")
-        assert [row["o"] for row in found] == ["0", "1", "2"]
-    assert (tmp_path / "data" / "store").is_dir()

@@ -35,52 +35,14 @@ from tests.support.gateway_parts import (
     time_passes,
     update,
 )
-from tests.support.running_gateway import rows, running_gateway
+from tests.support.unfollowable_log import BAD, Breaks, insert, is_bad, play
+from tests.support.unfollowable_log import breaks as breaks
 
-BAD = "<urn:bad>"
 ON_DISK = Settings(store=StoreSettings(path="store"))
 STRICT = Settings(log=LogSettings(recovery="strict"))
 
 
-def insert(number: int, what: str = "urn:s") -> str:
-    return f"INSERT DATA {{ <{what}> <urn:p> {number} }}"
-
-
-def is_bad(delta: QuadDelta) -> bool:
-    return any(quad.s == BAD for quad in delta.added)
-
-
 ERRORS = [MemoryError("x"), RecursionError(), ValueError("x"), KeyError("x"), AssertionError(), OSError(5, "x")]
-
-
-@pytest.fixture
-def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
-    """Has the engine fail on a quad that it could follow before."""
-    commit = Engine.commit
-
-    def begin(error: Exception) -> None:
-        def fails(self: Engine, delta: QuadDelta, sequence: int | None = None) -> Commit:
-            if is_bad(delta):
-                raise error
-            return commit(self, delta, sequence)
-
-        monkeypatch.setattr(Engine, "commit", fails)
-
-    return begin
-
-
-Breaks = Callable[[Exception], None]
-
-
-async def play(data: Path, clock: FakeClock, settings: Settings | None = None) -> None:
-    """Records 1 to 6, of which 4 is bad; the first is of a delayed update."""
-    async with gateway(data, clock, settings=settings) as runner:
-        await update(runner, insert(99), delay="P1D")
-        for number in (2, 3):
-            await update(runner, insert(number))
-        await update(runner, insert(4, "urn:bad"))
-        for number in (5, 6):
-            await update(runner, insert(number))
 
 
 def subjects(runner: Runner) -> set[Term]:
@@ -367,14 +329,3 @@ async def test_the_past_is_told_up_to_the_record_before(tmp_path: Path, breaks: 
     with pytest.raises(StoreError, match=r"record 1/4 cannot be applied: MemoryError.*start the gateway"):
         history.replay()
     assert history.replay((1, 3)).engine.quad_count == 2
-
-
-# --- the service ---
-
-
-async def test_the_service_starts_over_such_a_log(tmp_path: Path, breaks: Breaks) -> None:
-    await play(tmp_path / "data", FakeClock())
-    breaks(MemoryError())
-
-    async with running_gateway(tmp_path) as at:
-        assert len(await rows(at, "SELECT ?o { ?s ?p ?o FILTER(?o < 99) }")) == 2

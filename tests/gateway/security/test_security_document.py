@@ -1,61 +1,18 @@
-"""What docs/security.md says works: its commands against a gateway, its settings."""
+"""Settings that docs/security.md names."""
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.gateway.settings import QuotaSettings, Settings
 from lamplighter.gateway.settings.security import SecuritySettings
-from tests.support.components import require_command
 from tests.support.places import ROOT
-from tests.support.secure_gateway import SecureGateway
 
 DOCUMENT = (ROOT / "docs" / "security.md").read_text()
-COMMANDS = re.findall(r"^\$ (.*)$", DOCUMENT, re.M)
-
-
-def run(command: str, gateway: SecureGateway, **variables: str) -> str:
-    for name, value in variables.items():
-        command = command.replace(f"${name}", value)
-    command = command.replace("kitchen.local:8443", f"localhost:{gateway.port}")
-    words = shlex.split(command)
-    if words[0] == "lamplighter":
-        words = [sys.executable, "-m", "lamplighter.gateway", *words[1:], "--config", str(gateway.toml)]
-        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
-    words[0] = require_command(words[0])
-    if words[0].endswith("curl"):
-        words.insert(1, "-sS")
-    return subprocess.run(words, cwd=gateway.folder, capture_output=True, text=True, check=True, timeout=60).stdout
-
-
-def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
-    [fetch, fingerprint, register, token, query, listing, permit, forbid, remove] = COMMANDS
-    code = re.search(r"`(lamplighter clients code [^`]* default)`", DOCUMENT)
-    assert code is not None
-    with SecureGateway(tmp_path) as gateway:
-        (tmp_path / "ca.pem").unlink()
-        run(fetch, gateway)
-        printed = run(fingerprint, gateway).strip().partition("=")[2]
-        assert gateway.addresses.fingerprint == f"SHA-256 {printed}"
-        given = run(code[1], gateway).split()[0]
-        secret = json.loads(run(register.replace("7K2M-XW4P", given), gateway))["credentials"]["client_secret"]
-        bearer = json.loads(run(token, gateway, SECRET=secret))["token"]["access_token"]
-        assert json.loads(run(query, gateway, TOKEN=bearer))["boolean"] is True
-        run(permit, gateway)
-        run(forbid, gateway)
-        row = next(line for line in run(listing, gateway).splitlines() if line.startswith("lamp "))
-        assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-"]
-        run(f"{remove} --yes", gateway)
-        assert json.loads(run(query, gateway, TOKEN=bearer))["error"] == "invalid_grant"
 
 
 def test_the_settings_named_are_settings() -> None:

@@ -7,15 +7,14 @@ import json
 import logging
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.commands import command
 from tests.support.components import require_command
-from tests.support.places import ROOT
 from tests.support.running_gateway import Answer
 from tests.support.secure_gateway import JSON, SecureGateway, ask, basic, hear
 
@@ -432,14 +431,7 @@ def test_processes_of_this_machine_need_no_token(gateway: SecureGateway) -> None
 
 
 def lamplighter(gateway: SecureGateway, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "lamplighter.gateway", *arguments, "--config", str(gateway.toml)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=60,
-        check=False,
-    )
+    done = command(*arguments, "--config", gateway.toml)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

@@ -1,0 +1,27 @@
+"""The `lamplighter` command, run as a user runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from tests.support.places import ROOT
+
+TIMEOUT_S = 120.0
+
+
+def command_line(*arguments: object) -> list[str]:
+    """The words of `lamplighter` with these arguments."""
+    return [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments)]
+
+
+def command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `lamplighter` in the repository to its end. Standard input is empty.
+
+    options: of subprocess.run, besides.
+    """
+    source = {} if "input" in options else {"stdin": subprocess.DEVNULL}
+    return subprocess.run(
+        command_line(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, **{**source, **options}
+    )
