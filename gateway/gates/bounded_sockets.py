@@ -2,6 +2,9 @@
 
 The library buffers a message until it is complete, some messages behind it, and a packet. That is 16 MiB and more for
 each connection. Without a bound, clients without a token could make it buffer that on any number of connections.
+
+It also parses a packet to its end. A packet may have 40,000 frames without content, or expand a thousand times, and
+would block the event loop for seconds. So a packet is parsed in parts, with other tasks between them.
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ import sys
 from collections import deque
 from http import HTTPStatus
 from socket import AF_UNIX
+from time import perf_counter
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
+
+from lamplighter.gateway.monitoring.timings import Holds
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 HEAD_BYTES_MAX = 16 * 1024
@@ -28,12 +34,15 @@ PACKET_BYTES_MAX = 256 * 1024
 """Bytes that arrive at once (asyncio)."""
 INFLATED_BYTES_MAX = 1024 * 1024
 """The inflated size of a compressed message without a valid token."""
-COMPRESSED_BYTES = 4096
-"""Bytes that are inflated before they are counted."""
+PART_BYTES, COMPRESSED_BYTES = 8192, 4096
+"""Bytes that are parsed before they are counted: plain ones, and those of a gate that inflates."""
+PARSED_S = 0.01
+"""How long the parts of one packet are parsed before other tasks run."""
 PONGS_BYTES_MAX = 64 * 1024
-"""Unread answers to the pings of a client."""
+"""Unread answers to the pings of a client, with `FRAME_BYTES` for each."""
 LINGER_S = 1.0
 """How long a refused client may take to read the reason."""
+_NOTHING = memoryview(b"")
 
 
 class Unread:
@@ -60,15 +69,17 @@ class BoundedSocket(ServerConnection):
     """A connection that buffers little until it is trusted, and then at most a message and those that wait.
 
     unread: the sum that it counts in, None for local processes; first_bytes_max: unread bytes until it is trusted;
-    compression: whether messages may be compressed.
+    compression: whether messages may be compressed; loop_held: is told how long parsing blocked the loop.
     """
 
     unread: Unread
     first_bytes_max: int
     compression: bool
+    loop_held: Holds
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.recv_messages.resume = self._look
         if self.local:
             self.unread = Unread(sys.maxsize)
         self.trusted = False
@@ -80,6 +91,9 @@ class BoundedSocket(ServerConnection):
         self._messages: deque[int] = deque()  # the bytes of each
         self._last: Frame | None = None
         self._refused = False
+        self._unparsed = _NOTHING  # the rest of a packet
+        # Compressed data grows at most a thousand times, so it is counted in smaller parts.
+        self._at_once = COMPRESSED_BYTES if self.compression else PART_BYTES
 
     @property
     def refused(self) -> bool:
@@ -119,6 +133,7 @@ class BoundedSocket(ServerConnection):
             return
         self._refused = True
         self._part = self._whole = 0
+        self._unparsed = _NOTHING
         self._messages.clear()
         for frame in self.recv_messages.frames.queue:  # a task may wait for the first of them
             frame.data = b""
@@ -141,13 +156,31 @@ class BoundedSocket(ServerConnection):
                 self.send_data()
                 self.loop.call_later(LINGER_S, self.transport.abort)
                 return
-        # Compressed data grows at most a thousand times, so it is counted in small parts.
-        at_once = COMPRESSED_BYTES if self.compression else len(data)
-        for start in range(0, len(data), at_once):
-            super().data_received(data[start : start + at_once])
+        if len(data) <= self._at_once and not self._unparsed:
+            super().data_received(data)
             self._look()
-            if self._refused:
-                return
+        elif self._unparsed:
+            self._unparsed = memoryview(bytes(self._unparsed) + data)  # TLS delivers a packet after the pause
+        else:
+            self._unparsed = memoryview(data)
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parses what was received, for a while."""
+        begun = self.loop_held.now()
+        while self._unparsed:
+            part, self._unparsed = bytes(self._unparsed[: self._at_once]), self._unparsed[self._at_once :]
+            super().data_received(part)
+            self._look()
+            if self._unparsed and perf_counter() - begun[0] > PARSED_S:
+                self.transport.pause_reading()
+                self.loop.call_soon(self._parse)
+                break
+        self.loop_held.ended(begun, "reading WebSocket frames")
+
+    def eof_received(self) -> None:
+        self._unparsed = _NOTHING  # TLS may end in the middle of a pause; a client that closes in order waits
+        super().eof_received()
 
     def process_event(self, event: Frame | Request | Response) -> None:
         if isinstance(event, Frame):
@@ -160,7 +193,7 @@ class BoundedSocket(ServerConnection):
                     self._part = 0
             elif event.opcode is Opcode.PING and self.paused:
                 # The library answers at once, even if the peer does not read the answers.
-                self._pongs += len(event.data)
+                self._pongs += len(event.data) + FRAME_BYTES
                 if self._pongs > PONGS_BYTES_MAX:
                     self.transport.abort()
         super().process_event(event)
@@ -172,13 +205,15 @@ class BoundedSocket(ServerConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._refused = True
+        self._unparsed = _NOTHING
         self.unread.changed(self, 0)
 
     def _look(self) -> None:
         """Counts the unread bytes; pauses reading, or closes, when there are too many."""
         if self._refused:
             return
-        size = self._part + self._whole + len(self.protocol.reader.buffer)
+        parsed = self._part + self._whole + len(self.protocol.reader.buffer)
+        size = parsed + len(self._unparsed)
         self.unread.changed(self, size)
         if self._refused:  # as the connection with the most
             return
@@ -187,7 +222,7 @@ class BoundedSocket(ServerConnection):
         else:
             stop = size > self.first_bytes_max
             # A message that waits may have a token, and then the bytes that came with it are allowed.
-            next_one = self._messages[0] if self._messages else size
+            next_one = self._messages[0] if self._messages else parsed
             ahead = PACKET_BYTES_MAX + (INFLATED_BYTES_MAX if self.compression else 0)
             if max(next_one, size - ahead) > self.first_bytes_max:
                 self.refuse(
@@ -197,5 +232,5 @@ class BoundedSocket(ServerConnection):
                 return
         if stop:
             self.transport.pause_reading()
-        elif not self.recv_messages.paused:
+        elif not (self._unparsed or self.recv_messages.paused):
             self.transport.resume_reading()

@@ -9,6 +9,7 @@ waits is disconnected; it connects again and starts from a fresh first result, o
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -52,27 +53,61 @@ class _Replay:
         self.size = size
 
 
+class Unsent:
+    """The bytes that wait for all clients of a gate, or are being sent to them.
+
+    bytes_max: above it, connections are closed until the others wait for no more. Of those with at least the mean, it
+    is the one that has taken no message for longest. One connection alone may exceed it: a first result is one message.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._sizes: dict[Outbox, int] = {}  # the one that took a message last is the last
+
+    def changed(self, outbox: Outbox, size: int, *, took: bool = False) -> None:
+        """size: what waits for this client now; took: whether it has taken a message."""
+        before = self._sizes.pop(outbox, 0) if took or not size else self._sizes.get(outbox, 0)
+        if size:
+            self._sizes[outbox] = size
+        self._bytes += size - before
+        while self._bytes > self._bytes_max and len(self._sizes) > 1:
+            mean = self._bytes / len(self._sizes)
+            slowest = next(one for one, waiting in self._sizes.items() if waiting >= mean)
+            slowest.overflow("websocket.unsent_bytes_max")
+
+
 class Outbox:
     """Messages in the order in which they are to be sent. put, notify and replay never wait; get does.
 
     replay_bytes_max: of replays that wait. They do not count in bytes_max: a client asks for them when it comes back,
-    so they must not disconnect it. composed: called after each composing.
+    so they must not disconnect it. composed: called after each composing; unsent: the sum that it counts in.
     """
 
     def __init__(
-        self, bytes_max: int, *, replay_bytes_max: int = 0, composed: Callable[[], None] = lambda: None
+        self,
+        bytes_max: int,
+        *,
+        replay_bytes_max: int = 0,
+        composed: Callable[[], None] = lambda: None,
+        unsent: Unsent | None = None,
     ) -> None:
         self._bytes_max = bytes_max
+        self._unsent = unsent or Unsent(sys.maxsize)
         self._replay_bytes_max = replay_bytes_max
         self._composed = composed
         self._messages: deque[bytes | _Queued | _Replay] = deque()
         self._counted = 0  # messages that are no replays
         self._bytes = 0  # bytes of those
         self._replay_bytes = 0
+        self._sending = 0  # bytes of the message that was taken last
         self._fresh_bytes = 0  # put since the last composing
         self._composed_bytes = 0  # bytes that it left
         self._filled = asyncio.Event()
+        self._closed = False
         self.overflowed = asyncio.Event()
+        self.exceeded = ""
+        """The setting whose limit it exceeded."""
         self.share: Share | None = None
         """The shares of its client, if the client has a name."""
 
@@ -100,16 +135,25 @@ class Outbox:
 
     def replay(self, messages: Iterator[bytes], size: int) -> None:
         """Adds messages that are built as they are sent. size: bytes that they keep in memory, at most."""
-        if self.overflowed.is_set() or not size:
+        if self._closed or not size:
             return
         self._messages.append(_Replay(messages, size))
         self._replay_bytes += size
         self._filled.set()
         if self._replay_bytes > self._replay_bytes_max:
-            self.overflow()
+            self.overflow("resume.bytes_max")
 
     async def get(self) -> bytes:
-        """The next message, which then counts as sent."""
+        """The next message. It is being sent until the next call."""
+        self._sending = 0
+        if not self._messages:
+            self._unsent.changed(self, 0)
+        message = await self._next()
+        self._sending = 0 if self._closed else len(message)
+        self._unsent.changed(self, self._bytes + self._sending, took=True)
+        return message
+
+    async def _next(self) -> bytes:
         while True:
             while not self._messages:
                 self._filled.clear()
@@ -133,7 +177,7 @@ class Outbox:
             return results_message(numbering.spuid, numbering.sequence, entry.results)
 
     def _add(self, entry: bytes | _Queued, size: int) -> None:
-        if self.overflowed.is_set():
+        if self._closed:
             return
         self._messages.append(entry)
         self._counted += 1
@@ -143,17 +187,25 @@ class Outbox:
         if self._bytes * 2 > self._bytes_max and self._fresh_bytes * 4 >= self._composed_bytes:
             self._compose()
         if self._bytes > self._bytes_max and self._counted > 1:
-            self.overflow()
+            self.overflow("websocket.outbox_bytes_max")
             return
         self._filled.set()
         if self.share is not None:
             self.share.grown(self)
+        self._unsent.changed(self, self._bytes + self._sending)
 
-    def overflow(self) -> None:
-        """Drops all messages: the client is to be disconnected."""
+    def overflow(self, exceeded: str) -> None:
+        """Drops all messages: the client is to be disconnected. exceeded: the setting."""
+        self.exceeded = exceeded
+        self.close()
         self.overflowed.set()
+
+    def close(self) -> None:
+        """Drops all messages, also later ones: the connection ends."""
+        self._closed = True
         self._messages.clear()
-        self._counted = self._bytes = self._replay_bytes = 0
+        self._counted = self._bytes = self._replay_bytes = self._sending = 0
+        self._unsent.changed(self, 0)
 
     def _compose(self) -> None:
         queued: dict[Numbering, list[Results]] = {}

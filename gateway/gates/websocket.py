@@ -49,7 +49,7 @@ from lamplighter.engine.protocol import (
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
-from lamplighter.gateway.gates.outbox import Numbering, Outbox
+from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
 from lamplighter.gateway.loop.queue import Lane
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
@@ -152,8 +152,9 @@ class _Connection:
         held: Held,
         security: SecuritySettings,
         trusted: Callable[[], None],
+        unsent: Unsent,
     ) -> None:
-        """trusted: called at the first message with a valid token."""
+        """trusted: called at the first message with a valid token; unsent: what waits for all network clients."""
         self._socket = socket
         self._held = held
         self._security = security
@@ -167,6 +168,7 @@ class _Connection:
             settings.outbox_bytes_max if socket.trusted else security.first_message_bytes_max,
             replay_bytes_max=runner.replay_bytes_max,
             composed=self._composed,
+            unsent=None if socket.local else unsent,
         )
         self._sinks: dict[str, _Sink] = {}
         self._sent = 0
@@ -206,6 +208,7 @@ class _Connection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._runner.figures.shares.leave(self._outbox)
+            self._outbox.close()
             for spuid, sink in self._sinks.items():
                 self._runner.disconnect(sink, [spuid])
 
@@ -221,6 +224,7 @@ class _Connection:
             "client disconnected",
             peer=self._cause.id,
             reason="too slow",
+            exceeded=self._outbox.exceeded,
             outbox_bytes_max=self._settings.outbox_bytes_max,
         )
         self._socket.transport.abort()
@@ -468,6 +472,7 @@ class _Gate:
         self.settings = settings
         self.security = security
         self.unread = Unread(settings.unread_bytes_max)
+        self._unsent = Unsent(settings.unsent_bytes_max)
         self.sockets = 0
         self._connections = 0
         self._gatekeeper = gatekeeper
@@ -483,7 +488,9 @@ class _Gate:
         self._connections += 1
         runner.figures.sockets(self._connections)
         try:
-            await _Connection(socket, runner, settings, self._gatekeeper, socket.held, self.security, trusted).serve()
+            await _Connection(
+                socket, runner, settings, self._gatekeeper, socket.held, self.security, trusted, self._unsent
+            ).serve()
         finally:
             self._connections -= 1
             runner.figures.sockets(self._connections)
@@ -525,6 +532,7 @@ class _CountedSocket(BoundedSocket):
         self.unread = gate.unread
         self.first_bytes_max = gate.security.first_message_bytes_max
         self.compression = gate.settings.compression
+        self.loop_held = gate.runner.timings.loop_held
         self.held = Held(gate.runner.figures.websocket_connections, gate.runner.quotas)
         super().connection_made(transport)
         if gate.sockets > gate.settings.connections_max + HANDSHAKES_MAX and not self.local:

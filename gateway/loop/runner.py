@@ -41,7 +41,7 @@ from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queries import Queries
-from lamplighter.gateway.loop.queue import Lane, Queue, ReleaseGroup
+from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.recovery import Recovering
 from lamplighter.gateway.loop.removals import Removals
@@ -183,6 +183,7 @@ class Runner:
         )
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._working = False
+        self._group_from = 0  # the last record before the group
         self.log_keeper = LogKeeper(log, self._restore, settings.log, clock, self.health.problems.append)
         parts = Parts(
             clock,
@@ -265,14 +266,16 @@ class Runner:
             self._working = False
             entries = await self._queue.next()
             self._working = True
-            before = self._log.sequence
-            await self._steps.run(entries, tasks)
-            await self._finish(self._queue.end_group(), appended=self._log.sequence != before)
+            self._group_from = self._log.sequence
+            await self._steps.run(entries, tasks, self._finish)
+            await self._finish()
 
-    async def _finish(self, group: ReleaseGroup, *, appended: bool) -> None:
-        """Syncs what a group wrote, and releases what came of it."""
+    async def _finish(self) -> None:
+        """Ends the group: syncs what it wrote, and releases what came of it."""
         if self._log.broken is not None:
             raise self._log.broken
+        group = self._queue.end_group()
+        appended, self._group_from = self._log.sequence != self._group_from, self._log.sequence
         if appended:
             self.counters.syncs += 1
             if self._log.waits:

@@ -7,7 +7,7 @@ only its requester is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -25,6 +25,9 @@ from lamplighter.gateway.loop.upkeep import Upkeep
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.workers.ad_hoc import Answer
+
+GROUP_S = 0.1
+"""How long steps are run before their group ends: what they leave to be released takes memory, and clients wait."""
 
 Result = TypeVar("Result")
 
@@ -47,15 +50,24 @@ class Steps:
     def __post_init__(self) -> None:
         self._held_since = self._held_by.now()
 
-    async def run(self, entries: Sequence[QueueEntry], tasks: asyncio.TaskGroup) -> None:
-        """Runs the steps of a group whose turn it is. tasks: where trials run.
+    async def run(
+        self, entries: Sequence[QueueEntry], tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Runs the steps whose turn it is. tasks: where trials run; finish: ends a group, and is awaited whenever one
+        has taken `GROUP_S`. The last group is left to the caller.
 
-        Raises BrokenEngineError, and nothing else that a step may raise.
+        Raises BrokenEngineError, and what `finish` raises, but nothing else that a step may raise.
         """
         self._held_since = self._held_by.now()
+        begun = perf_counter()
         step: Step | None = None
         for step in self._queue.in_turn(entries):
             await self._take(step, tasks)
+            if perf_counter() - begun > GROUP_S:
+                self._held(step.run)
+                await finish()
+                self._held_since = self._held_by.now()
+                begun = perf_counter()
             if perf_counter() - self._held_since[0] > SLICE_S:
                 self._held(step.run)
                 await asyncio.sleep(0)  # others go on between two steps

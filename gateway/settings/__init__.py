@@ -74,7 +74,8 @@ class WebsocketSettings(_Table, frozen=True):
     ping_s: interval of pings, and time limit of their answers; compression: of
     messages (RFC 7692), which costs more than it saves on a local network, since the same text is compressed for each
     client; outbox_bytes_max: bytes that may wait for one slow client before it is disconnected; unread_bytes_max:
-    unread messages of all network clients, above which the client with the most of them is disconnected.
+    unread messages of all network clients, above which the client with the most of them is disconnected;
+    unsent_bytes_max: what waits to be sent to all network clients, above which the slowest is disconnected.
     """
 
     host: str = "127.0.0.1"
@@ -84,6 +85,7 @@ class WebsocketSettings(_Table, frozen=True):
     compression: bool = False
     outbox_bytes_max: Positive = 4 * 1024 * 1024
     unread_bytes_max: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 64 * 1024 * 1024
+    unsent_bytes_max: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 128 * 1024 * 1024
     connections_max: Positive = 1000
     subscriptions_per_client_max: Positive = 1000
 

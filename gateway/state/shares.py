@@ -18,7 +18,7 @@ class Waiting(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def overflow(self) -> None: ...
+    def overflow(self, exceeded: str) -> None: ...
 
 
 class Share:
@@ -37,7 +37,7 @@ class Share:
             return
         largest = max(self.outboxes, key=lambda one: one.waiting_bytes)
         if len(largest) > 1 or largest is not outbox:  # a single message may exceed the limit
-            largest.overflow()
+            largest.overflow("quotas.outbox_bytes_max")
 
     def waiting_bytes(self) -> int:
         """The bytes that wait in all of them."""

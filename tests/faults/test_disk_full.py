@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 
 import pytest
 
@@ -16,6 +17,17 @@ CASES = 4 * FULL_AT_MAX
 def test_the_first_operations_that_find_the_disk_full() -> None:
     for case in range(FEW):
         run_case("full", case)
+
+
+@pytest.mark.parametrize("kind", ["full", "cuts", "broken"])
+def test_a_case_follows_from_its_number(kind: str) -> None:
+    """No thread of the gateway runs beside the simulated time, however busy the machine is."""
+    switched_s = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1.0)  # a thread gets its turn late
+        assert str(run_case(kind, 124519915)) == str(run_case(kind, 124519915))
+    finally:
+        sys.setswitchinterval(switched_s)
 
 
 @pytest.mark.faults

@@ -17,6 +17,7 @@ import errno
 import io
 import json
 import logging
+import math
 import re
 import selectors
 import shutil
@@ -28,7 +29,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -459,6 +460,14 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
     with (
         mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.stream", lambda _, work: WholeAnswer(work)),
         mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.start", answer),
+        # Nor do other threads run: they would be late on a busy machine, and simulated time would run away meanwhile.
+        mock.patch("lamplighter.gateway.loop.runner.ThreadPoolExecutor", lambda *_, **__: LaterExecutor(random)),
+        # Real time does not end a group: it has all steps that wait, or one.
+        mock.patch("lamplighter.gateway.loop.steps.GROUP_S", random.choice((math.inf, -math.inf))),
+        mock.patch("lamplighter.gateway.loop.slices.LoopSlices.beside", lambda _: nullcontext()),
+        mock.patch("lamplighter.gateway.loop.slices.SLICE_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.steps.SLICE_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.runner.SLICE_S", math.inf),
         mock.patch(
             "lamplighter.gateway.loop.steps._fulfil",
             lambda outcome, result: None if off() else fulfil(outcome, result),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
-from lamplighter.gateway.gates.outbox import Numbering, Outbox
+from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
 
 
 async def test_messages_come_out_in_the_order_in_which_they_went_in() -> None:
@@ -275,3 +275,54 @@ async def test_whatever_comes_out_when_is_the_same_change_without_gaps_and_withi
     assert known == truth
     assert plain_out == plain_in
     assert outbox.waiting_bytes == 0
+
+
+def box(unsent: Unsent) -> Outbox:
+    return Outbox(1000, unsent=unsent)
+
+
+async def test_what_waits_for_all_clients_is_bounded_and_the_slowest_is_closed() -> None:
+    unsent = Unsent(3000)
+    slow, fast, small, large = (box(unsent) for _ in range(4))
+    slow.put(b"x" * 1000)
+    fast.put(b"x" * 1000)
+    small.put(b"x")
+    assert await slow.get()  # it is being sent, and counts
+    assert await fast.get()
+    fast.put(b"x" * 900)
+    assert await fast.get()  # the first one was sent
+    large.put(b"x" * 1000)
+    assert not any(one.overflowed.is_set() for one in (slow, fast, small, large))
+    large.put(b"x" * 1000)
+    assert [one.overflowed.is_set() for one in (slow, fast, small, large)] == [False, False, False, True], "its own"
+    box(unsent).put(b"x" * 2000)
+    assert [one.overflowed.is_set() for one in (slow, fast, small)] == [True, False, False]
+    assert slow.exceeded == "websocket.unsent_bytes_max"
+
+
+async def test_a_message_alone_may_exceed_what_waits_for_all() -> None:
+    unsent = Unsent(3000)
+    one = box(unsent)
+    one.put(b"x" * 10_000)
+    assert len(await one.get()) == 10_000
+    other = box(unsent)
+    other.put(b"x" * 10)
+    assert one.overflowed.is_set()
+    assert not other.overflowed.is_set()
+
+
+async def test_a_closed_outbox_counts_nothing() -> None:
+    unsent = Unsent(3000)
+    ended = [box(unsent) for _ in range(5)]
+    for one in ended:
+        one.put(b"x" * 1000)
+        one.close()
+        one.put(b"x" * 1000)
+        one.notify(Numbering("s"), Results(Bag(("o",), [('"x"',)]), Bag(("o",))))
+    here = box(unsent)
+    for _ in range(3):
+        here.put(b"x" * 300)
+    assert await here.get()
+    waiting = asyncio.create_task(here.get())
+    await waiting
+    assert not here.overflowed.is_set()
