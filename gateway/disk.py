@@ -74,17 +74,21 @@ class Disk:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             written += more
 
+    def write_temporary(self, path: Path, content: Iterable[bytes]) -> None:
+        """Writes and syncs a new file, whose name is not durable yet."""
+        file = self.create(path)
+        try:
+            for chunk in content:
+                self.write_all(file, chunk)
+            self.sync(file)
+        finally:
+            self.close(file)
+
     def write_file(self, path: Path, content: Iterable[bytes]) -> None:
         """Writes a file atomically: under a temporary name, synced, renamed. Durable on return."""
         temporary = path.with_name(path.name + TEMPORARY)
         try:
-            file = self.create(temporary)
-            try:
-                for chunk in content:
-                    self.write_all(file, chunk)
-                self.sync(file)
-            finally:
-                self.close(file)
+            self.write_temporary(temporary, content)
             self.rename(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ units of the shape by street. The names of shared objects and of locals end in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from lamplighter.engine.matching import aggregates, expressions
@@ -257,15 +257,19 @@ class Writer(JoinWriter):
         row_name = self.name("row")
         key = "".join(f"{scope.name(node.variables[column])}, " for column in known)
         with self.loop(row_name, f"{table}.get(({key}), ())"):
-            bound, maybe = dict(scope.bound), dict(scope.maybe)
-            sure = certain(node)
-            for column, variable in enumerate(node.variables):
-                if column in known:
-                    continue
-                name = self.name("v")
-                self.emit(f"{name} = {row_name}[{column}]")
-                (bound if variable in sure else maybe)[variable] = name
-            consume(Scope(bound, maybe))
+            rest = [(column, variable) for column, variable in enumerate(node.variables) if column not in known]
+            consume(self._unpacked(row_name, rest, certain(node), scope))
+
+    def _unpacked(
+        self, row: str, columns: Iterable[tuple[int, Variable]], sure: Collection[Variable], scope: Scope
+    ) -> Scope:
+        """Writes an assignment for each column of a row; the scope with these variables."""
+        bound, maybe = dict(scope.bound), dict(scope.maybe)
+        for column, variable in columns:
+            name = self.name("v")
+            self.emit(f"{name} = {row}[{column}]")
+            (bound if variable in sure else maybe)[variable] = name
+        return Scope(bound, maybe)
 
     def _distinct(self, node: Node, scope: Scope, consume: Consume) -> None:
         columns = sorted(visible(node))
@@ -304,7 +308,6 @@ class Writer(JoinWriter):
         groups = self.name("groups")
         key_name, rows_name = self.name("key"), self.name("rows")
         self.emit(f"{groups} = {{}}" if node.keys else f"{groups} = {{(): []}}")
-        sure = certain(node)
         known: dict[Key, str] = {key: scope.bound[key] for key in node.keys if key in scope.bound}
         seen = visible(node.node)
 
@@ -315,19 +318,15 @@ class Writer(JoinWriter):
 
         self.produce(node.node, Scope({**known, **scope.constants()}, {}), collect)
         with self.loop(f"{key_name}, {rows_name}", f"{groups}.items()"):
-            bound, maybe = dict(scope.bound), dict(scope.maybe)
-            for column, variable in enumerate(node.keys):
-                if variable in known:
-                    continue
-                name = self.name("v")
-                self.emit(f"{name} = {key_name}[{column}]")
-                (bound if variable in sure else maybe)[variable] = name
+            rest = [(column, variable) for column, variable in enumerate(node.keys) if variable not in known]
+            unpacked = self._unpacked(key_name, rest, certain(node), scope)
+            maybe = dict(unpacked.maybe)
             for column, (variable, aggregate) in enumerate(node.aggregates):
                 name = self.name("v")
                 function = self.share("aggregate", aggregates.compiled(aggregate, self.meter))
                 self.emit(f"{name} = {function}([row[{column}] for row in {rows_name}])")
                 maybe[variable] = name
-            consume(Scope(bound, maybe))
+            consume(Scope(unpacked.bound, maybe))
 
     # --- expressions ---
 

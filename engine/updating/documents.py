@@ -111,12 +111,7 @@ def _quads(document: Document, graph: Term | None, base: str | None, term_bytes_
     if graph is not None:
         _check_name(graph)
         base = graph[1:-1] if base is None else base
-    if syntax == ox.RdfFormat.RDF_XML:
-        check_xml(data)
-    elif syntax == ox.RdfFormat.JSON_LD:
-        check_json(data)
-    else:
-        check_turtle(data)
+    check_depth(data, syntax)
     found: dict[Quad, None] = {}
     size = 0
     try:
@@ -142,6 +137,16 @@ def _quads(document: Document, graph: Term | None, base: str | None, term_bytes_
     except MemoryError as error:  # the parser's name for a statement of more than 16 MiB
         raise LimitExceededError("a statement has more than 16 MiB; keep large values elsewhere") from error
     return list(found)
+
+
+def check_depth(document: bytes, syntax: ox.RdfFormat) -> None:
+    """Raises LimitExceededError for a document that is nested too deep, and RequestSyntaxError as `check_xml`."""
+    if syntax == ox.RdfFormat.RDF_XML:
+        check_xml(document)
+    elif syntax == ox.RdfFormat.JSON_LD:
+        check_json(document)
+    else:
+        check_turtle(document)
 
 
 def check_xml(body: bytes) -> None:

@@ -50,13 +50,7 @@ def save(path: Path, chunks: Iterable[bytes]) -> Backup:
     disk = Disk()
     temporary = path.with_name(path.name + TEMPORARY)
     try:
-        file = disk.create(temporary)
-        try:
-            for chunk in chunks:
-                disk.write_all(file, chunk)
-            disk.sync(file)
-        finally:
-            disk.close(file)
+        disk.write_temporary(temporary, chunks)
         backup = checked(temporary)
         disk.rename(temporary, path)
         disk.sync_folder(path.parent)

@@ -23,9 +23,8 @@ from lamplighter.engine.errors import (
     RequestSyntaxError,
     StoreError,
 )
-from lamplighter.engine.term_bounds import check_json, check_turtle
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.engine.updating.documents import check_xml
+from lamplighter.engine.updating.documents import check_depth
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
@@ -97,12 +96,7 @@ class RdfBodies:
 def _statements(body: bytes, media_type: str, base: str) -> Iterator[bytes]:
     """A document as N-Triples, canonical and with fresh blank nodes. Raises as `RdfBodies.quads`."""
     syntax = GRAPH_FORMATS[media_type]
-    if syntax == ox.RdfFormat.RDF_XML:
-        check_xml(body)
-    elif syntax == ox.RdfFormat.JSON_LD:
-        check_json(body)
-    else:
-        check_turtle(body)
+    check_depth(body, syntax)
     size = 0
     try:
         parsed = ox.parse(body, format=syntax, base_iri=base, without_named_graphs=True, rename_blank_nodes=True)

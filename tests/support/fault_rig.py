@@ -56,6 +56,7 @@ from lamplighter.gateway.workers import ad_hoc as reader_module
 from lamplighter.gateway.workers.ad_hoc import Reader
 from tests.support.gateway_parts import CLIENT, FakeClock, application
 from tests.support.simulated_disk import PowerCut, SimulatedDisk, scratch
+from tests.support.sums import Summed
 
 LIFE_S = 3600.0
 """No life takes as long; what has no answer by then never has."""
@@ -323,7 +324,7 @@ class Ledger:
 
 
 @dataclass
-class Figures:
+class Figures(Summed):
     """What a rig did."""
 
     lives: int = 0
@@ -344,14 +345,6 @@ class Figures:
     left: Counter[str] = field(default_factory=Counter)
     log: Counter[str] = field(default_factory=Counter)
     """What the gateway did to its log."""
-
-    def add(self, other: Figures) -> None:
-        for name in self.__dataclass_fields__:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if isinstance(mine, Counter):
-                mine.update(theirs)
-            else:
-                setattr(self, name, mine + theirs)
 
     def __str__(self) -> str:
         numbers = [f"{name} {value}" for name, value in vars(self).items() if isinstance(value, int)]

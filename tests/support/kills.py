@@ -30,6 +30,7 @@ from tests.support.brokers import free_port
 from tests.support.places import ROOT
 from tests.support.running_gateway import http
 from tests.support.simulated_disk import scratch
+from tests.support.sums import Summed
 
 CHECK_EVERY = 20
 """Kills between two comparisons."""
@@ -85,7 +86,7 @@ REACTIONS = {
 
 
 @dataclass
-class Tally:
+class Tally(Summed):
     """What was done. kills: by the place where the gateway died."""
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -95,14 +96,6 @@ class Tally:
     notifications: int = 0
     resets: int = 0
     checks: int = 0
-
-    def add(self, other: Tally) -> None:
-        for name in self.__dataclass_fields__:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if isinstance(mine, Counter):
-                mine.update(theirs)
-            else:
-                setattr(self, name, mine + theirs)
 
     def __str__(self) -> str:
         places = ", ".join(f"{place} {number}" for place, number in sorted(self.kills.items()))

@@ -437,10 +437,16 @@ class CountingDisk(Disk):
         super().sync_folder(path)
 
 
-def test_sync_makes_durable_what_was_appended(tmp_path: Path) -> None:
+def counted_log(folder: Path) -> tuple[CountingDisk, LogWriter]:
+    """A log that is ready for append, and its disk."""
     disk = CountingDisk()
-    log = opened_log(tmp_path, durability="fsync", disk=disk)
+    log = opened_log(folder, durability="fsync", disk=disk)
     log.replay(lambda record: None)
+    return disk, log
+
+
+def test_sync_makes_durable_what_was_appended(tmp_path: Path) -> None:
+    disk, log = counted_log(tmp_path)
     disk.synced.clear()
     commit(log, 1)
     assert disk.synced == []
@@ -469,9 +475,7 @@ def test_what_is_synced_when_is_a_matter_of_policy(tmp_path: Path) -> None:
 def test_what_a_killed_gateway_wrote_is_made_durable_before_it_counts(tmp_path: Path) -> None:
     """It may have been killed between write and sync, and what is replayed is shown to clients."""
     written(tmp_path, 2)
-    disk = CountingDisk()
-    log = opened_log(tmp_path, durability="fsync", disk=disk)
-    log.replay(lambda record: None)
+    disk, log = counted_log(tmp_path)
     expected = ["1-000000000001.ndjson.zst.new", "log", tmp_path.name, tmp_path.parent.name]
     assert disk.synced == expected, "and all names that it may have made"
     log.sync()
@@ -479,9 +483,7 @@ def test_what_a_killed_gateway_wrote_is_made_durable_before_it_counts(tmp_path: 
 
 
 def test_a_segment_that_ends_is_durable_before_the_next_one_begins(tmp_path: Path) -> None:
-    disk = CountingDisk()
-    log = opened_log(tmp_path, durability="fsync", disk=disk)
-    log.replay(lambda record: None)
+    disk, log = counted_log(tmp_path)
     commit(log, 1)
     log.end_segment()
     disk.synced.clear()
@@ -493,9 +495,7 @@ def test_a_segment_that_ends_is_durable_before_the_next_one_begins(tmp_path: Pat
 
 
 def test_a_disk_that_cannot_sync_is_said(tmp_path: Path) -> None:
-    disk = CountingDisk()
-    log = opened_log(tmp_path, durability="fsync", disk=disk)
-    log.replay(lambda record: None)
+    disk, log = counted_log(tmp_path)
     commit(log, 1)
     disk.broken = True
     for _ in range(2):
@@ -508,9 +508,7 @@ def test_a_disk_that_cannot_sync_is_said(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_cannot_be_synced_when_it_ends_is_the_end(tmp_path: Path) -> None:
-    disk = CountingDisk()
-    log = opened_log(tmp_path, durability="fsync", disk=disk)
-    log.replay(lambda record: None)
+    disk, log = counted_log(tmp_path)
     commit(log, 1)
     log.end_segment()
     disk.broken = True
