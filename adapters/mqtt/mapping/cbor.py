@@ -101,7 +101,7 @@ class _Reader:
 
     def _map(self, length: int | None, depth: int) -> dict[Any, Any]:
         items = self._sequence(None if length is None else 2 * length, depth)
-        if len(items) % 2 or not all(isinstance(key, int | str) for key in items[::2]):
+        if len(items) % 2 or not all(type(key) in (int, str) for key in items[::2]):
             raise PayloadError("payload has a CBOR map with other keys than numbers and texts")
         return dict(zip(items[::2], items[1::2], strict=True))
 

@@ -13,7 +13,7 @@ from lamplighter.adapters.mqtt.mapping import senml, sparkplug, times, units, va
 from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
 from lamplighter.adapters.mqtt.mapping.patterns import TopicPattern
 from lamplighter.adapters.mqtt.mapping.payloads import AbsentError, Found, JsonPath, Number, Payload
-from lamplighter.adapters.mqtt.mapping.tables import ReadTable, Word
+from lamplighter.adapters.mqtt.mapping.tables import PayloadKind, ReadTable, Word
 from lamplighter.adapters.mqtt.mapping.templates import (
     CAPTURE,
     STARTS_ABSOLUTE,
@@ -93,7 +93,7 @@ class Read:
         def refused(key: str, reason: str) -> ConfigurationError:
             return ConfigurationError(f"{place}: {key}: {reason}")
 
-        self.payload = table.payload or ("boolean" if table.on or table.off else "text" if table.words else None)
+        self.payload = table.payload or usual_payload(table)
         if self.payload is None:
             raise refused("payload", "is missing; write number, boolean, text, senml or sparkplug")
         self.records = self.payload in ("senml", "sparkplug")
@@ -130,11 +130,10 @@ class Read:
         if table.result == "quantity" and self.payload in ("boolean", "text"):
             raise refused("result", 'quantity is for numbers; write payload = "number", or leave it out')
         self._quantity = table.result == "quantity"
-        if table.dead_band is not None and (
-            self.payload != "number" or not 0 < table.dead_band < 10**values.DIGITS_MAX
-        ):
+        dead_band = None if table.dead_band is None else checked("dead_band", values.bounded, table.dead_band)
+        if dead_band is not None and (self.payload != "number" or dead_band <= 0):
             raise refused("dead_band", 'write a positive number, for payload = "number" only')
-        keep = Keep(table.on_repeat or "refresh", table.dead_band, table.throttle_s or 0.0)
+        keep = Keep(table.on_repeat or "refresh", dead_band, table.throttle_s or 0.0)
         self._keep = None if keep == Keep() else keep
         self._zone: tzinfo | None = None
         if table.time_zone is not None:
@@ -346,6 +345,13 @@ class Read:
         if self.unit is not None and own != self.unit:
             raise PayloadError("the record has another unit than the rule")
         return own
+
+
+def usual_payload(table: ReadTable) -> PayloadKind | None:
+    """The kind of a value whose table names none, by its words."""
+    if table.on is not None or table.off is not None:
+        return "boolean"
+    return None if table.words is None else "text"
 
 
 def _no_single(payload: Payload) -> Found:

@@ -12,7 +12,7 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.mapping import sparkplug, times
 from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
 from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
-from lamplighter.adapters.mqtt.mapping.reads import Context, Read, Record
+from lamplighter.adapters.mqtt.mapping.reads import Context, Read, Record, usual_payload
 from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, StreamTable
 from lamplighter.adapters.mqtt.mapping.templates import address
 from lamplighter.engine.errors import ConfigurationError, PayloadError
@@ -22,7 +22,14 @@ READS_MAX = 256
 """Items of a rule."""
 TOPICS_CACHED = 10_000
 """Topics, and records of them, whose streams are kept."""
-_ITEM_KEYS = tuple(name for name in ReadTable.__struct_fields__)
+_ITEM_KEYS = ReadTable.__struct_fields__
+_KINDS = {
+    **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
+    **dict.fromkeys(("on", "off"), ("boolean",)),
+    "words": ("text",),
+    "result": ("number", "senml", "sparkplug"),
+}
+"""The payloads that a key is for, if not for all."""
 
 
 class StreamRule:
@@ -66,21 +73,13 @@ class StreamRule:
 
 
 def inherited(table: StreamTable, item: ReadTable) -> ReadTable:
-    """The item with the keys that only the table has.
-
-    The place of a value (member, column, field, pattern) is inherited only if the item names none.
-    """
+    """The item with the keys that only the table has. A key for another kind of payload is not inherited."""
+    own = item.payload or usual_payload(item)
     keys = {name: getattr(item, name) for name in _ITEM_KEYS}
     for name, value in keys.items():
-        if value is None:
+        if value is None and (own is None or own in _KINDS.get(name, (own,))):
             keys[name] = getattr(table, name)
-    if item.payload not in (None, "number"):  # what concerns numbers only
-        keys |= {name: getattr(item, name) for name in ("scale", "offset", "dead_band")}
-    if item.payload not in (None, "boolean"):
-        keys |= {name: getattr(item, name) for name in ("on", "off")}
-    if item.payload not in (None, "text"):
-        keys["words"] = item.words
-    return ReadTable(**keys)
+    return ReadTable(**keys | {"payload": own or table.payload})
 
 
 class CommandRule(NamedTuple):

@@ -56,7 +56,7 @@ def number(found: Found) -> Term:
 
 def scaled(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
     """Value * scale + offset: exact for integers and decimals, rounded once for doubles. Raises ValueError."""
-    factor, summand = _bounded(Decimal(1) if scale is None else scale), _bounded(offset or Decimal(0))
+    factor, summand = bounded(Decimal(1) if scale is None else scale), bounded(offset or Decimal(0))
 
     def term(found: Found) -> Term:
         spelled = number(found)
@@ -136,7 +136,9 @@ def any_kind(found: Found) -> Term:
     return number(found)
 
 
-def _bounded(value: Decimal) -> Decimal:
-    if not value.is_finite() or abs(value) >= Decimal(10) ** DIGITS_MAX or value != round(value, DIGITS_MAX):
+def bounded(value: Decimal) -> Decimal:
+    """The number of a rule, if it is finite and short. Raises ValueError."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent < -DIGITS_MAX or (value and value.adjusted() >= DIGITS_MAX):
         raise ValueError(f"write a number of at most {DIGITS_MAX} digits before and behind the point")
     return value
