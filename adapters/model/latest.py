@@ -7,25 +7,28 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term, literal
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
+_UNKNOWN = ""
+
 
 class LatestModel:
-    """The updates of readings. State: the streams whose observation certainly has no mark, at most all streams."""
+    """The updates of readings. State: the mark that the observation of each stream certainly has."""
 
     def __init__(self) -> None:
-        self._unmarked: set[Term] = set()
+        self._marks: dict[Term, str | None] = {}
 
     def description(self, stream: Stream) -> str:
         return description_update(stream)
 
     def updates(self, reading: Reading) -> list[str]:
         """The updates that write a reading, in order."""
-        stream = reading.stream
-        marked = reading.retained or reading.time_problem is not None
-        if not marked and stream.iri in self._unmarked:
-            text = reading_update(reading)
-        else:
-            text = reading_update(reading, marks=True)
-            (self._unmarked.discard if marked else self._unmarked.add)(stream.iri)
+        stream, problem = reading.stream, reading.time_problem
+        if reading.retained:
+            self._marks.pop(stream.iri, None)  # it may or may not be written
+            return [reading_update(reading, marks=True)]
+        marks = self._marks.get(stream.iri, _UNKNOWN) != problem
+        if marks:
+            self._marks[stream.iri] = problem
+        text = reading_update(reading, marks=marks)
         return [clearing_update(stream), text] if reading.again else [text]
 
 
@@ -34,7 +37,7 @@ def reading_update(reading: Reading, *, marks: bool = False) -> str:
 
     A retained message has the state without the time of its change, and the broker repeats it. With the value that is
     already stored it changes nothing. Another value gets no result time, so that no query takes it for a fresh one.
-    marks: also replaces the mark `gateway:timeProblem`, if there is one. A reading that has a mark writes it always.
+    marks: also replaces the mark `gateway:timeProblem`; otherwise the observation has the reading's already.
     """
     stream = reading.stream
     observation, problem = stream.observation, reading.time_problem
@@ -45,7 +48,7 @@ def reading_update(reading: Reading, *, marks: bool = False) -> str:
     where = f"""
   OPTIONAL {{ {observation} <{HAS_SIMPLE_RESULT}> ?value }}
   OPTIONAL {{ {observation} <{RESULT_TIME}> ?time }}"""
-    if marks or problem is not None:
+    if marks or reading.retained:
         delete += f" . {observation} <{TIME_PROBLEM}> ?problem"
         where += f"\n  OPTIONAL {{ {observation} <{TIME_PROBLEM}> ?problem }}"
         if problem is not None:

@@ -14,14 +14,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading, Stream
+from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
-from lamplighter.adapters.mqtt.mapping import Mapping
+from lamplighter.adapters.mqtt.mapping import Births, Mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
@@ -33,6 +36,8 @@ UPDATE_CHARS_MAX = 256 * 1024
 WARNINGS_MAX = 1_000
 """Pairs of topic and reason in the log; further ones are only counted."""
 TOPIC_CHARS_SAID = 200
+HELD_CHECK_S = 0.5
+"""How often readings that `throttle_s` holds back are looked at."""
 
 logger = EventLogger(__name__)
 
@@ -43,7 +48,7 @@ class MqttCounters(InboxCounters):
 
     committed: the update is durable; dropped_payload: payload or topic is broken; dropped_unmapped: messages whose
     topic no rule covers; refused: the stream belongs to another topic, or is one too many; rejected: the gateway
-    refused it permanently.
+    refused it permanently; repeated: dropped or replaced by a newer one, as on_repeat, dead_band and throttle_s say.
     """
 
     committed: int = 0
@@ -51,6 +56,7 @@ class MqttCounters(InboxCounters):
     dropped_unmapped: int = 0
     refused: int = 0
     rejected: int = 0
+    repeated: int = 0
 
 
 class UpdatesClient(Protocol):
@@ -84,6 +90,7 @@ class MqttAdapter:
         client: UpdatesClient,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        trusted: Callable[[], bool] = lambda: True,
         forget: Sequence[str] = (),
     ) -> None:
         self.counters = MqttCounters()
@@ -92,7 +99,12 @@ class MqttAdapter:
         self._gateway = client
         self._inbox = Inbox(settings, mapping.filters, clock=clock, counters=self.counters, forget=forget)
         self.subscribed, self.tried = self._inbox.subscribed, self._inbox.tried
-        self._model = LatestModel()
+        self._clock, self._trusted = clock, trusted
+        self._births = Births()
+        self._model: LatestModel | EventModel = LatestModel()
+        if settings.model == "event":
+            self._model = EventModel(settings.events_kept, settings.streams_max)
+        self._repeats = Repeats(settings.streams_max)
         self._owners: dict[Term, Stream] = {}
         self._described: set[Term] = set()
         self._warned: set[tuple[str, str]] = set()
@@ -120,30 +132,45 @@ class MqttAdapter:
         return f"{broker} connected, {counters.committed:,} readings committed{waiting}"
 
     async def _commit_readings(self) -> None:
-        async for batch in self._inbox:
-            for steps in _portions(self._steps(batch)):
+        while True:
+            batch: list[Message] = []
+            with suppress(TimeoutError):  # readings that are held back are due some time
+                batch = await asyncio.wait_for(anext(self._inbox), HELD_CHECK_S if self._repeats.holds else None)
+            trusted = self._trusted()
+            readings = [reading for message in batch for reading in self._readings(message, trusted)]
+            written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
+            self.counters.repeated += len(readings) - len(written)
+            if self._repeats.holds:
+                due = self._repeats.due(self._clock())
+                self.counters.repeated -= len(due)
+                written += due
+            for steps in _portions(self._steps(written)):
                 await self._commit(steps)
             self._inbox.acknowledge(batch)
 
-    def _steps(self, batch: Sequence[Message]) -> list[_Step]:
-        """The updates of a batch, in order of receipt; a stream's description comes before its first reading."""
+    def _steps(self, readings: Sequence[Reading]) -> list[_Step]:
+        """The updates of readings, in order; a stream's description comes before its first reading."""
         steps: list[_Step] = []
         described: set[Term] = set()
-        for message in batch:
-            for reading in self._readings(message):
-                stream = reading.stream.iri
-                if stream not in self._described and stream not in described:
-                    described.add(stream)
-                    description = self._model.description(reading.stream)
-                    steps.append(_Step(description, reading, prepares=True, describes=True))
-                *first, last = self._model.updates(reading)
-                steps += [_Step(text, reading, prepares=True) for text in first]
-                steps.append(_Step(last, reading))
+        for reading in readings:
+            stream = reading.stream.iri
+            if stream not in self._described and stream not in described:
+                described.add(stream)
+                description = self._model.description(reading.stream)
+                steps.append(_Step(description, reading, prepares=True, describes=True))
+            *first, last = self._model.updates(reading)
+            steps += [_Step(text, reading, prepares=True) for text in first]
+            steps.append(_Step(last, reading))
         return steps
 
-    def _readings(self, message: Message) -> list[Reading]:
+    def _readings(self, message: Message, trusted: bool) -> list[Reading]:
         found = self._mapping.readings(
-            message.topic, message.payload, retained=message.retained, received=message.received
+            message.topic,
+            message.payload,
+            retained=message.retained,
+            received=message.received,
+            births=self._births,
+            trusted=trusted,
         )
         if not found and not self._mapping.covering(message.topic):
             self.counters.dropped_unmapped += 1

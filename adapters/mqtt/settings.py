@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     queue_max: messages that wait for the gateway. With a full queue the socket is not read, and the broker queues
         instead (mosquitto: `max_queued_messages`).
     streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
+    model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
+    events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
     """
 
     host: str = ""
@@ -37,6 +39,8 @@ class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     batch_max: PositiveInt = 256
     queue_max: PositiveInt = 1024
     streams_max: PositiveInt = 10_000
+    model: Literal["latest", "event"] = "latest"
+    events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
 
     @property
     def session(self) -> str:

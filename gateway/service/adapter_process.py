@@ -23,6 +23,7 @@ import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.cloud_sync.settings import Trust, clock_trusted
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -52,7 +53,8 @@ STATUS_S = 10.0
 
 @dataclass(frozen=True)
 class AdapterConfiguration:
-    """The configuration of an adapter. folder: where mapping/ is; url: where it subscribes."""
+    """The configuration of an adapter. folder: where mapping/ is; url: where it subscribes; clock_trusted: as in
+    `[gateway]`."""
 
     mqtt: MqttSettings
     coap: CoapSettings
@@ -60,11 +62,13 @@ class AdapterConfiguration:
     folder: Path
     url: str
     log_level: str
+    clock_trusted: Trust = "auto"
 
     @classmethod
     def of(cls, settings: Settings, folder: Path, url: str) -> AdapterConfiguration:
         gateway = settings.gateway
-        return cls(settings.mqtt, settings.coap, gateway.base_iri, folder, url, gateway.log_level)
+        tables = settings.mqtt, settings.coap
+        return cls(*tables, gateway.base_iri, folder, url, gateway.log_level, gateway.clock_trusted)
 
 
 TABLES = ("gateway", "websocket", "security", "mqtt", "coap")
@@ -128,7 +132,8 @@ async def run_mqtt(
             settings, rules = made_of
             mapping, former = Mapping(rules), Mapping(() if before is None else before[1])
             gone = [one for one in former.filters if one not in mapping.filters]
-            return MqttAdapter(settings, mapping, client, forget=gone)
+            trust = configuration.clock_trusted
+            return MqttAdapter(settings, mapping, client, forget=gone, trusted=lambda: clock_trusted(trust))
 
         await _run(client, configuration, part, adapter, service, reread)
 

@@ -97,7 +97,13 @@ def open_sockets() -> int:
 
 @asynccontextmanager
 async def running(
-    broker_port: int, gateway: Gateway, *, mapping: Mapping = STREET, connected: bool = True, **changes: object
+    broker_port: int,
+    gateway: Gateway,
+    *,
+    mapping: Mapping = STREET,
+    connected: bool = True,
+    trusted: bool = True,
+    **changes: object,
 ) -> AsyncIterator[MqttAdapter]:
     """A running adapter; at the end it is cancelled, and has to leave no task and no socket behind."""
     settings = msgspec.convert({"host": "127.0.0.1", "port": broker_port} | changes, MqttSettings)
@@ -105,7 +111,7 @@ async def running(
     gc.collect()  # and what others have left is not
     sockets = open_sockets()
     tasks = asyncio.all_tasks()
-    adapter = MqttAdapter(settings, mapping, gateway)
+    adapter = MqttAdapter(settings, mapping, gateway, trusted=lambda: trusted)
     task = asyncio.create_task(adapter.run())
     try:
         if connected:
@@ -376,6 +382,50 @@ async def test_long_texts_are_sent_in_portions(tmp_path: Path) -> None:
             await until(lambda: adapter.counters.committed == 101)
             assert gateway.values() == ["first", *texts]
             assert max(len("".join(batch)) for batch in gateway.batches) <= UPDATE_CHARS_MAX
+
+
+async def test_reading_that_a_throttle_holds_back_is_written_when_it_is_due(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text(
+        "[[stream]]\ntopic = 't/{x}'\nproperty = 'lighting:temperature'\npayload = 'number'\nthrottle_s = 1.5\n"
+    )
+    mapping = load_mapping(tmp_path, "http://gateway.example/")
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, mapping=mapping) as adapter:
+            await publish(broker, *[("t/1", str(number)) for number in range(20)])
+            await until(lambda: gateway.values() == ["0", "19"])
+            assert adapter.counters.committed == 2
+            assert adapter.counters.repeated == 18
+
+
+async def test_members_of_one_message_are_one_batch_and_partial_messages_are_no_warning(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "rules.toml").write_text(
+        "[[stream]]\ntopic = 'z/{x}'\npayload = 'number'\n"
+        "[[stream.read]]\nmember = 'a'\nproperty = 'lighting:temperature'\n"
+        "[[stream.read]]\nmember = 'b'\nproperty = 'lighting:presence'\n"
+    )
+    mapping = load_mapping(tmp_path, "http://gateway.example/")
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, mapping=mapping) as adapter:
+            await publish(broker, ("z/1", '{"a": 1, "b": 2}'), ("z/1", '{"c": 5}'), ("z/1", '{"b": 3}'))
+            await until(lambda: gateway.values() == ["1", "2", "3"])
+            assert (adapter.counters.dropped_payload, adapter.counters.dropped_unmapped) == (0, 0)
+    assert said(caplog, "dropped") == []
+
+
+async def test_event_model_writes_graphs_and_untrusted_clock_marks_them() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, trusted=False, model="event", events_kept=2) as adapter:
+            await publish(broker, *[("street/1/temperature", str(number)) for number in range(4)])
+            await until(lambda: adapter.counters.committed == 4)
+        readings = [text for text in gateway.durable if "GRAPH" in text]
+        assert len(readings) == 4
+        assert all('timeProblem> "clock"' in text for text in readings)
+        assert [text.startswith("DROP SILENT GRAPH") for text in readings] == [False, False, True, True]
 
 
 async def test_second_topic_of_a_stream_is_refused(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
