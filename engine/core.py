@@ -14,7 +14,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +40,9 @@ from lamplighter.engine.store.quad_store import QuadStore, quad_from_native, que
 from lamplighter.engine.tables import changes, counted, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
-from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
+from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Source, opened, quads_of
+from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
@@ -239,7 +239,9 @@ class Engine:
         self._processor_time = processor_time
         self.work = Work(evaluation_ms_max, processor_time, slices)
         """The limit of evaluations by plans. It may be changed between two steps."""
-        self._updates = Updates(self._store, self._cts, lifter, self.work, delta_quads_max, slices)
+        self._updates = Updates(
+            self._store, self._cts, lifter, self.work, clock, self._new_blank_node, delta_quads_max, slices
+        )
         self._subscriptions = Subscriptions(
             self._store, self._cts, lifter, lambda: microseconds(self._clock()), self.work, slices, ends=ends_costly
         )
@@ -286,30 +288,20 @@ class Engine:
         """
         return self.commit(self.prepare_load(source, media_type, graph=graph, base=base, bytes_max=bytes_max))
 
-    def prepare(
-        self,
-        sparql: str,
-        *,
-        using: UsingGraphs | None = None,
-        now: datetime | None = None,
-        access: Access = FULL,
-        operations: Sequence[Resolved] | None = None,
-    ) -> QuadDelta:
+    def request(self, sparql: str, using: UsingGraphs | None = None) -> Request:
+        """An update request for `prepare`. Its text is not read yet. using: the graphs that the protocol names."""
+        return Request(self._updates, sparql, using)
+
+    def prepare(self, request: str | Request, *, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
         """The delta that an update request would have now. Nothing is changed.
 
-        now: the value of NOW(), instead of the engine's clock. access: the client's permissions; they are checked for
-        every quad that the request deletes or inserts, present or not. operations: the result of
-        `engine.updating.by_store.resolved` for the text, if it is known. Raises as `update`.
+        access: the client's permissions; they are checked for every quad that the request deletes or inserts, present
+        or not. now: the value of NOW(), instead of the engine's clock. Raises as `update`.
         """
+        if isinstance(request, str):
+            request = Request(self._updates, request)
         try:
-            return self._updates.delta(
-                sparql,
-                now=self._now if now is None else partial(now.astimezone, UTC),
-                new_blank_node=self._new_blank_node,
-                using=using,
-                access=access,
-                operations=operations,
-            )
+            return request.delta(access, now)
         except BaseException:
             if self._store.staged:
                 self._take_back()
@@ -328,9 +320,6 @@ class Engine:
         """Marks the engine as broken, and returns the error that all later commits raise."""
         self._broken = BrokenEngineError(f"a step failed half-way: {error!r}; build a new engine from the change log")
         return self._broken
-
-    def _now(self) -> datetime:
-        return self._clock().astimezone(UTC)
 
     def _new_blank_node(self) -> Term:
         return f"_:{self._new_identifier()}"
@@ -564,14 +553,6 @@ class Engine:
         if access.read.every:
             return default_graphs, named_graphs
         return dataset_of(sparql, default_graphs, named_graphs, access.read, "read").graphs(self._store.has_graph)
-
-    def evaluations(self, sparql: str, *, access: Access = FULL) -> list[str]:
-        """The SELECT queries that the store would run for an update. Raises as `update`.
-
-        Empty if a plan serves the update: plans limit their own work. The store does not, so a caller that must not
-        block should test the cost of these queries first.
-        """
-        return self._updates.evaluations(sparql, access.read)
 
     def evaluation_of_subscription(
         self,

@@ -1,4 +1,4 @@
-"""The clock function: the engine's time as a value in updates, queries and subscriptions.
+"""Time in request texts: NOW(), and the clock function, the engine's time as a value.
 
 ``<http://lamplighter.example/ns/gateway#clock>()`` is the time of the request in microseconds since 1970 (UTC),
 an xsd:integer, with one value in a request. In the projection of a subscription,
@@ -16,7 +16,7 @@ import pyoxigraph as ox
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 from lamplighter.engine.sparql.limits import outside_data
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import XSD, Term
 
 CLOCK = "<http://lamplighter.example/ns/gateway#clock>"
 FUNCTIONS: dict[ox.NamedNode, Callable[..., ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | None]] = {
@@ -24,12 +24,15 @@ FUNCTIONS: dict[ox.NamedNode, Callable[..., ox.NamedNode | ox.BlankNode | ox.Lit
 }
 """Custom functions for the store's parser, so that it accepts the clock function. They are never called."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+TimedText = Sequence[str]
+"""A text in pieces, to be joined by `at`. The second, the fourth, ... are the names of functions: NOW or CLOCK."""
 
 
 def microseconds(instant: datetime) -> int:
     """Microseconds since 1970. instant: a time with a zone."""
-    since = instant - _EPOCH
+    since = instant - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
@@ -62,13 +65,27 @@ def _full(prologue: str, names: Sequence[str]) -> list[Term]:
     return [found[f"<urn:{number}>"] for number in range(len(found))]
 
 
-def at_instant(text: str, prologue: str, found: Sequence[Token], instant: datetime) -> str:
-    """The text of the tokens, with each call replaced by the time."""
-    parts, position = [], found[0].start
-    for call in calls(prologue, found):
-        parts += [text[position : found[call].start], str(microseconds(instant))]
+def timed(text: str, prologue: str, found: Sequence[Token], *, now: bool) -> TimedText:
+    """The text of the tokens, cut at the calls of the clock function. now: whether to cut it at those of NOW() too."""
+    functions = dict.fromkeys(calls(prologue, found), "CLOCK")
+    if now:
+        functions |= {index: "NOW" for index, token in enumerate(found) if token.is_word("NOW")}
+    pieces, position = [], found[0].start
+    for call, function in sorted(functions.items()):
+        pieces += [text[position : found[call].start], function]
         position = found[call + 2].end
-    return "".join([*parts, text[position : found[-1].end]])
+    return (*pieces, text[position : found[-1].end])
+
+
+def at(text: TimedText, instant: datetime) -> str:
+    """The text with the time in place of each call. instant: UTC."""
+    if len(text) == 1:
+        return text[0]
+    values = {
+        "CLOCK": str(microseconds(instant)),
+        "NOW": f'"{instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}"^^<{XSD}dateTime>',
+    }
+    return "".join(values[piece] if index % 2 else piece for index, piece in enumerate(text))
 
 
 def without_clock(
@@ -111,4 +128,4 @@ def query_at(text: str, instant: datetime) -> str:
     if end >= len(found):
         return text  # no query; the parser reports it
     prologue = text[: found[end].start]
-    return prologue + at_instant(text, prologue, found[end:], instant)
+    return prologue + at(timed(text, prologue, found[end:], now=False), instant)

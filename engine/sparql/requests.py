@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import pairwise
 
 import msgspec
@@ -17,7 +16,7 @@ import pyoxigraph as ox
 
 from lamplighter.engine.access import Dataset, Graphs
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
-from lamplighter.engine.sparql.clock_function import FUNCTIONS, at_instant
+from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, timed
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 from lamplighter.engine.sparql.limits import outside_data
 from lamplighter.engine.store.quad_store import quad_from_native
@@ -245,7 +244,7 @@ class ModifyOperation:
     prologue: str
     delete: str | None
     insert: str | None
-    where: str
+    where: TimedText
     with_graph: str | None = None
     using: tuple[str, ...] = ()
     using_named: tuple[str, ...] = ()
@@ -267,11 +266,10 @@ class GraphOperation(msgspec.Struct, frozen=True, tag=True, array_like=True):
 Operation = DataOperation | ModifyOperation | GraphOperation
 
 
-def parse_update(text: str, now: datetime) -> list[Operation]:
+def parse_update(text: str) -> list[Operation]:
     """The operations of an update request, in order.
 
-    now: the value of NOW() and of the clock function in the whole request. Raises
-    RequestSyntaxError with the position, UnsupportedRequestError (SERVICE, LOAD).
+    Raises RequestSyntaxError with the position, UnsupportedRequestError (SERVICE, LOAD), LimitExceededError.
     """
     found = _checked(text)
     segments = list(_segments(found))
@@ -288,7 +286,7 @@ def parse_update(text: str, now: datetime) -> list[Operation]:
                     f"the declarations before all operations have more than {REQUEST_BYTES_MAX} characters together; "
                     "declare fewer prefixes or send the operations in several requests"
                 )
-            operations.append(_operation(text, prologue, body, now))
+            operations.append(_operation(text, prologue, body))
     return operations
 
 
@@ -342,7 +340,7 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
     raise AssertionError("the inserted operation did not fail")
 
 
-def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -> Operation:
+def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
     """One operation that the parser has accepted, given its tokens."""
     words = [token.text.upper() for token in body]
     if words[0] == "LOAD" and words[1] == "SILENT":
@@ -361,7 +359,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
         return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
     if words[1] == "WHERE":
         block = text[body[2].start : body[-1].end]
-        return ModifyOperation(prologue, delete=block, insert=None, where=_without_signs(text, body[2:]))
+        return ModifyOperation(prologue, delete=block, insert=None, where=(_without_signs(text, body[2:]),))
     with_graph, delete, insert = None, None, None
     using: list[str] = []
     using_named: list[str] = []
@@ -387,8 +385,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token], now: datetime) -
             position = end + 1
     if words[position] == "WHERE":
         position += 1
-    where = at_instant(text, prologue, body[position:], now)
-    where = _with_instant(where, list(outside_data(tokens(where))), now)
+    where = timed(text, prologue, body[position:], now=True)
     return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
 
 
@@ -427,17 +424,6 @@ def _block_end(body: Sequence[Token], position: int) -> int:
         if depth == 0:
             return index
     raise AssertionError("braces that the parser accepted do not balance")
-
-
-def _with_instant(text: str, body: Sequence[Token], now: datetime) -> str:
-    """The text of the tokens, with each NOW() replaced by the time."""
-    instant = f'"{now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
-    parts, position = [], body[0].start
-    for index, token in enumerate(body):
-        if token.is_word("NOW"):
-            parts += [text[position : token.start], instant]
-            position = body[index + 2].end
-    return "".join([*parts, text[position : body[-1].end]])
 
 
 # --- templates --------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """Update request -> quad delta.
 
-updates: chooses between plan and store; by_plan: compiled updates; by_store: evaluation by the store; graph_store: the
-Graph Store HTTP Protocol; documents: RDF files and bytes.
+request: an update request, read once; updates: cache of plans, and what requests share; by_plan: compiled updates;
+by_store: evaluation by the store; graph_store: the Graph Store HTTP Protocol; documents: RDF files and bytes.
 """

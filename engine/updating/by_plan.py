@@ -87,6 +87,7 @@ class UpdatePlan:
         self._work = work
         self._meter = Meter(work)
         self._held: list[Term | None] = []
+        self._closed = False
         spans = constant_spans(found)
         iris = {number for number, (start, end) in enumerate(spans) if kind_of(found[start].text) == IRI}
         try:
@@ -123,6 +124,7 @@ class UpdatePlan:
 
     def close(self) -> None:
         """Releases the predicates in the CTS."""
+        self._closed = True
         for predicate in self._held:
             self._cts.release(predicate)
         self._held.clear()
@@ -136,9 +138,11 @@ class UpdatePlan:
             elif self._reads is not None:
                 self._reads[graph.number if isinstance(graph, Constant) else graph] = None
 
-    def reads_within(self, read: Graphs, terms: Sequence[Term]) -> bool:
-        """Whether a request with these constants reads only graphs of this set."""
-        if read.every:
+    def serves(self, read: Graphs, terms: Sequence[Term]) -> bool:
+        """Whether it can be used for a request with these constants that must read only graphs of this set."""
+        if self._closed:
+            return False
+        if read.names is None:
             return True
         return self._reads is not None and all(
             (terms[graph] if isinstance(graph, int) else graph) in read for graph in self._reads

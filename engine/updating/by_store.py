@@ -24,6 +24,7 @@ from lamplighter.engine.errors import (
     StoreError,
 )
 from lamplighter.engine.slices import LONG, Slices, distinct, sliced
+from lamplighter.engine.sparql.clock_function import TimedText, at
 from lamplighter.engine.sparql.requests import (
     VARIABLE,
     DataOperation,
@@ -55,7 +56,7 @@ class UsingGraphs:
 
 
 def quad_delta(
-    text: str,
+    operations: Sequence[Resolved],
     store: QuadStore,
     *,
     now: datetime,
@@ -63,24 +64,22 @@ def quad_delta(
     using: UsingGraphs = UsingGraphs(),  # frozen
     access: Access = FULL,
     quads_max: int = DELTA_QUADS_MAX,
-    operations: Iterable[Resolved] | None = None,
     slices: Slices = Slices(),  # noqa: B008 - it has no state
 ) -> QuadDelta:
-    """The net effect that an update request would have on the store. The store is unchanged.
+    """The net effect that the operations of an update request would have on the store. The store is unchanged.
 
-    now: the time of the request, UTC. access: the client's permissions; write permission is checked for the quads that
-    the operations name, before any lookup. quads_max: quads that the templates of all operations may make together.
-    Raises RequestSyntaxError, UnsupportedRequestError, MalformedRequestError (graphs named both in the text and by the
-    protocol), AccessDeniedError, LimitExceededError and StoreError (an operation fails, such as CREATE of an existing
-    graph).
+    now: the value of NOW() and of the clock function in the whole request, UTC. access: the client's permissions; write
+    permission is checked for the quads that the operations name, before any lookup. quads_max: quads that the templates
+    of all operations may make together.
+    Raises MalformedRequestError (graphs named both in the text and by the protocol), AccessDeniedError,
+    LimitExceededError and StoreError (an operation fails, such as CREATE of an existing graph).
     """
-    operations = resolved(text, now) if operations is None else list(operations)
     if using and any(isinstance(operation, Modification) and operation.chooses for operation in operations):
         raise MalformedRequestError(
             "using-graph-uri and using-named-graph-uri cannot go with USING, USING NAMED or WITH in the text"
         )
     done: list[QuadDelta] = []
-    context = _Context(store, new_blank_node, using, access, quads_max, quads_max, slices)
+    context = _Context(store, now, new_blank_node, using, access, quads_max, quads_max, slices)
     try:
         for operation in operations:
             if done:
@@ -105,7 +104,8 @@ class QuadData:
 class Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """DELETE/INSERT WHERE with its templates.
 
-    variables: those of both templates, sorted; query: the SELECT query for the solutions, with these variables.
+    variables: those of both templates, sorted; query: the SELECT query for the solutions, with these variables, once
+    `at` has put in the time.
     chooses: whether the text names the dataset, by WITH or USING. with_graph, default_graphs, named_graphs: the graphs
     it names, else None.
     """
@@ -113,7 +113,7 @@ class Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
     deletes: Sequence[QuadPattern]
     inserts: Sequence[QuadPattern]
     variables: Sequence[str]
-    query: str
+    query: TimedText
     chooses: bool
     with_graph: Term | None
     default_graphs: tuple[Term | None, ...] | None
@@ -121,12 +121,12 @@ class Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 Resolved = QuadData | Modification | GraphOperation
-"""An operation with full names and canonical terms. It does not depend on the dataset."""
+"""An operation with full names and canonical terms. It depends neither on the dataset nor on the time."""
 
 
-def resolved(text: str, now: datetime) -> list[Resolved]:
-    """The operations of a request. Raises RequestSyntaxError, UnsupportedRequestError."""
-    return [_resolved(operation) for operation in parse_update(text, now)]
+def resolved(text: str) -> list[Resolved]:
+    """The operations of a request. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
+    return [_resolved(operation) for operation in parse_update(text)]
 
 
 def _resolved(operation: Operation) -> Resolved:
@@ -155,6 +155,7 @@ class _Context:
     """What the operations of a request share. left: the quads that their templates may still make."""
 
     store: QuadStore
+    now: datetime
     new_blank_node: Callable[[], Term]
     using: UsingGraphs
     access: Access
@@ -250,7 +251,7 @@ def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
     quads_each = len(deletes) + len(inserts)
     solutions_max = context.left // max(1, quads_each)
     # One more than allowed, so that a large join is stopped early.
-    text = f"{operation.query} LIMIT {solutions_max + 1}"
+    text = f"{at(operation.query, context.now)} LIMIT {solutions_max + 1}"
     if len(store) > LONG:
         context.slices.begin(len(store))
     solutions = store.select(text, default_graphs, named_graphs)
@@ -279,11 +280,12 @@ def _chosen(
     return with_graph, None if with_graph is None else (with_graph,), None
 
 
-def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> str:
+def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> TimedText:
     """The SELECT query for the solutions of an operation's WHERE, with the variables of its templates."""
     # Without variables the number of solutions still matters: each has blank nodes of its own.
     projection = " ".join(f"?{name}" for name in variables) or "*"
-    return f"{operation.prologue} SELECT {projection} WHERE {operation.where}"
+    first, *rest = operation.where
+    return (f"{operation.prologue} SELECT {projection} WHERE {first}", *rest)
 
 
 def _instances(

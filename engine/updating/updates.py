@@ -1,12 +1,12 @@
-"""Updates: request text -> quad delta, by a plan for frequent shapes, by the store for all others."""
+"""Updates: what requests share: the plans of frequent shapes, the dataset, and the limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
-from lamplighter.engine.access import EVERY, FULL, Access, Graphs
+from lamplighter.engine.access import Access
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import LimitExceededError, RequestError
 from lamplighter.engine.matching.analysis import Unsupported
@@ -14,19 +14,13 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.lexer import tokens
-from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX, canonical
+from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifted, Lifter, Recogniser, recogniser, skeleton_of
 from lamplighter.engine.sparql.text_cache import Remembered
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_plan import UpdatePlan
-from lamplighter.engine.updating.by_store import (
-    Modification,
-    Resolved,
-    UsingGraphs,
-    quad_delta,
-    resolved,
-)
+from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, quad_delta, resolved
 from lamplighter.engine.work import TooMuchWork, Work
 
 SHAPES_MAX = 512
@@ -40,6 +34,12 @@ RECOGNISED_CHARACTERS_MAX = 4096
 """Characters of the longest text that gets a recogniser; `re` caches the last 512 expressions."""
 PLANS_MAX = 64
 """Plans of one shape, which differ in their fixed constants, such as predicates."""
+
+
+Found = tuple[UpdatePlan | None, list[Term], str | None]
+"""(plan, constants, skeleton that is not known yet)."""
+UNKNOWN: Found = (None, [], None)
+"""Of a text without a skeleton."""
 
 
 class _UpdateShape:
@@ -57,7 +57,10 @@ class _UpdateShape:
 
 
 class Updates:
-    """Computes deltas of update requests, and caches their plans. The dataset is unchanged."""
+    """Caches the plans of update requests, and evaluates by a plan or by the store. The dataset is unchanged.
+
+    clock: the time for NOW(). `engine.updating.request.Request` decides which way a request takes.
+    """
 
     def __init__(
         self,
@@ -65,10 +68,14 @@ class Updates:
         cts: Cts,
         lifter: Lifter,
         work: Work,
+        clock: Callable[[], datetime],
+        new_blank_node: Callable[[], Term],
         quads_max: int = DELTA_QUADS_MAX,
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
         self._work = work
+        self._clock = clock
+        self._new_blank_node = new_blank_node
         self._slices = slices
         self._store = store
         self._cts = cts
@@ -77,107 +84,73 @@ class Updates:
         self._shapes = Remembered[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
 
-    def delta(
-        self,
-        text: str,
-        *,
-        now: Callable[[], datetime],
-        new_blank_node: Callable[[], Term],
-        using: UsingGraphs | None,
-        access: Access = FULL,
-        operations: Sequence[Resolved] | None = None,
-    ) -> QuadDelta:
-        """The net effect that a request would have now. Raises RequestError, StoreError.
+    # --- reading ---
 
-        operations: the operations of the text, if it has been read before; the store then evaluates them.
-        """
-        read = access.read
-        if operations is None and len(text) > TEXT_MAX:  # too long for a skeleton
-            self._slices.begin(len(text))
-            with self._slices.beside():
-                operations = resolved(text, now())
-        if operations is not None:
-            return self._by_store(text, now(), new_blank_node, using, access, operations)
-        if not using:
-            recognised = self._recognised_as(text)
-            if recognised is not None and (read.every or recognised[0].reads_within(read, recognised[1])):
-                plan, terms = recognised
-                return self._by_plan(plan, terms, new_blank_node, access)
-        lifted = None if using else self._lift(text)
-        shape = None
-        if lifted is not None:
-            shape = self._shapes.get(lifted.skeleton)
-            if shape is not None:
-                known = self._plan(text, lifted, shape)
-                if known is not None and (read.every or known.reads_within(read, lifted.terms)):
-                    self._recognise(text, lifted, known)
-                    return self._by_plan(known, lifted.terms, new_blank_node, access)
-        delta = self._by_store(text, now(), new_blank_node, using, access, None)
-        if lifted is not None and shape is None:
-            self._remember(lifted.skeleton, _UpdateShape())
-        return delta
-
-    def _by_store(
-        self,
-        text: str,
-        now: datetime,
-        new_blank_node: Callable[[], Term],
-        using: UsingGraphs | None,
-        access: Access,
-        operations: Sequence[Resolved] | None,
-    ) -> QuadDelta:
-        return quad_delta(
-            text,
-            self._store,
-            now=now,
-            new_blank_node=new_blank_node,
-            using=using or UsingGraphs(),
-            access=access,
-            quads_max=self._quads_max,
-            operations=operations,
-            slices=self._slices,
-        )
-
-    def _recognised_as(self, text: str) -> tuple[UpdatePlan, list[Term]] | None:
-        for known, plan in self._recognised:
+    def find(self, text: str) -> Found:
+        """The plan for a text, or the skeleton to tell `occurred` of, or neither."""
+        if len(text) > TEXT_MAX:
+            return UNKNOWN
+        for recogniser_, plan in self._recognised:
             try:
-                terms = known.terms(text)
+                terms = recogniser_.terms(text)
             except (SyntaxError, ValueError, RuntimeError):
-                return None  # a constant is invalid; the parser has the better message
+                break  # a constant is invalid; the parser has the better message
             if terms is not None:
-                return plan, terms
-        return None
+                return plan, terms, None
+        lifted = self._lift(text)
+        if lifted is None:
+            return UNKNOWN
+        shape = self._shapes.get(lifted.skeleton)
+        if shape is None:
+            return None, lifted.terms, lifted.skeleton
+        known = self._plan(text, lifted, shape)
+        if known is not None:
+            self._recognise(text, lifted, known)
+        return known, lifted.terms, None
 
-    def _by_plan(
-        self, plan: UpdatePlan, terms: list[Term], new_blank_node: Callable[[], Term], access: Access
-    ) -> QuadDelta:
+    def operations(self, text: str) -> Sequence[Resolved]:
+        """The operations of a text. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
+        if len(text) <= TEXT_MAX:
+            return resolved(text)
+        self._slices.begin(len(text))
+        with self._slices.beside():
+            return resolved(text)
+
+    def occurred(self, skeleton: str) -> None:
+        """Has the next text with this skeleton compiled: the store has accepted one."""
+        if skeleton not in self._shapes:
+            self._remember(skeleton, _UpdateShape())
+
+    # --- evaluating ---
+
+    def by_plan(self, plan: UpdatePlan, terms: list[Term], access: Access) -> QuadDelta:
+        """The net effect that a request with these constants would have now. Raises as `UpdatePlan.delta`."""
         self._work.begin()
         try:
-            return plan.delta(terms, self._store, new_blank_node, access.write, self._quads_max, self._slices)
+            return plan.delta(terms, self._store, self._new_blank_node, access.write, self._quads_max, self._slices)
         except TooMuchWork as error:
             raise LimitExceededError(f"the update needs {error}") from error
 
-    def evaluations(self, text: str, read: Graphs = EVERY) -> list[str]:
-        """The SELECT queries that the store would run for an update now; none if a plan serves it.
+    def by_store(
+        self, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access, now: datetime | None
+    ) -> QuadDelta:
+        """The net effect that operations would have. Raises as `quad_delta`. now: None for that of the clock."""
+        return quad_delta(
+            operations,
+            self._store,
+            now=(self._clock() if now is None else now).astimezone(UTC),
+            new_blank_node=self._new_blank_node,
+            using=using or UsingGraphs(),
+            access=access,
+            quads_max=self._quads_max,
+            slices=self._slices,
+        )
 
-        read: the graphs that the client may read. A plan that reads others does not serve the client.
-        """
-        recognised = self._recognised_as(text)
-        if recognised is not None and recognised[0].reads_within(read, recognised[1]):
-            return []
-        lifted = self._lift(text)
-        shape = None if lifted is None else self._shapes.get(lifted.skeleton)
-        if lifted is not None and shape is not None:
-            plan = self._plan(text, lifted, shape)
-            if plan is not None and plan.reads_within(read, lifted.terms):
-                return []
-        operations = resolved(text, datetime(1970, 1, 1))
-        return [operation.query for operation in operations if isinstance(operation, Modification)]
+    # --- the cache ---
 
     def _lift(self, text: str) -> Lifted | None:
-        if len(text) <= REQUEST_BYTES_MAX:
-            with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser has the better message
-                return self._lifter.lift(text)
+        with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser has the better message
+            return self._lifter.lift(text)
         return None
 
     def _plan(self, text: str, lifted: Lifted, shape: _UpdateShape) -> UpdatePlan | None:

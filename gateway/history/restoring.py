@@ -182,7 +182,7 @@ def _timers(head: Record, now: datetime) -> Iterator[Timer]:
             raise ValueError(f"delayed.pending[{number}]: it is due in {left_us} microseconds, later than any may be")
         if timer.update not in good:
             try:
-                parse_update(timer.update, now)
+                parse_update(timer.update)
             except RequestError as error:
                 raise ValueError(f"delayed.pending[{number}]: timer.update: {error}") from error
             good.add(timer.update)

@@ -19,7 +19,7 @@ from lamplighter.engine.errors import RequestError, StoreError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Results, is_long
 from lamplighter.engine.slices import LONG
-from lamplighter.engine.updating.by_store import Resolved
+from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.clock import Clock, moment
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.aggregators import Aggregators
@@ -62,14 +62,7 @@ class Commits:
         """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""
         return FULL if client is None else self._access_of(client)
 
-    def effect(
-        self,
-        sparql: str,
-        event: str,
-        ids: Mapping[str, Any],
-        client: str | None = None,
-        operations: Sequence[Resolved] | None = None,
-    ) -> QuadDelta:
+    def effect(self, request: Request, event: str, ids: Mapping[str, Any], client: str | None = None) -> QuadDelta:
         """The delta of an update whose requester does not wait. One that fails is logged, and has an empty delta.
 
         event, ids: for the log. client: who asked for it; its permissions of now count.
@@ -78,7 +71,7 @@ class Commits:
             access = self.access(client)
             if access is None:
                 raise not_registered(client or "")
-            return self._evaluations.prepare(sparql, access=access, operations=operations)
+            return self._evaluations.prepare(request, access)
         except (RequestError, StoreError) as error:
             logger.error(event, **ids, reason=error)
             return QuadDelta()

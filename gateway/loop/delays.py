@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Missed, Timer
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.updating.by_store import Resolved, check_access, resolved
-from lamplighter.gateway.clock import Clock, iso
+from lamplighter.engine.updating.request import Request
+from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.journal import Journal
@@ -33,20 +32,18 @@ class Delays:
     _scheduler: Scheduler
     _queue: Queue
     _current: Current
-    _clock: Clock
     _counters: Counters
 
     def add(
         self,
-        sparql: str,
+        request: Request,
         delay: str | None,
         at: str | None,
         missed: Missed | None,
         cause: Cause,
-        request: str | None = None,
+        request_id: str | None = None,
         client: str | None = None,
         access: Access = FULL,
-        operations: Sequence[Resolved] | None = None,
     ) -> Accepted:
         """A delayed update is pending. Raises GatewayError; nothing has changed then."""
         settings = self._current.settings
@@ -54,13 +51,10 @@ class Delays:
             raise MalformedRequestError("delay and at exclude each other")
         if len(self._delayed) >= settings.delayed.pending_max:
             raise LimitExceededError(f"delayed.pending_max = {settings.delayed.pending_max} updates are pending")
-        if operations is None:
-            operations = resolved(sparql, now=self._clock.wall())  # its errors belong to whoever asks now
-        if not access.full:
-            check_access(operations, access)
+        request.check(access)  # its errors belong to whoever asks now
         timer = Timer(
             id=uuid.uuid4().hex,
-            update=sparql,
+            update=request.text,
             delay_us=None if delay is None else delay_us(delay),
             at=None if at is None else iso(at_moment(at)),
             missed=missed or settings.delayed.missed,
@@ -68,7 +62,7 @@ class Delays:
         )
         if client is not None:
             self._check_quotas(client, timer)
-        record = self._journal.append(entries.timer(timer, cause, request, client))
+        record = self._journal.append(entries.timer(timer, cause, request_id, client))
         self.changed()
         return Accepted(record.seq, timer.id)
 

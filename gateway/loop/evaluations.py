@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from time import perf_counter, thread_time
 
-from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.access import Access
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, LimitExceededError, StoreError, is_fault
@@ -21,7 +20,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.store.quad_store import SelectRun
 from lamplighter.engine.terms import Bag
-from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
+from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.workers.ad_hoc import Reader
@@ -99,17 +98,11 @@ class Evaluations:
         self.evaluated_s = 0.0
         engine.store.around_select = self.measured
 
-    def prepare(
-        self,
-        sparql: str,
-        using: UsingGraphs | None = None,
-        access: Access = FULL,
-        operations: Sequence[Resolved] | None = None,
-    ) -> QuadDelta:
+    def prepare(self, request: Request, access: Access) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
         begun, wall = thread_time(), perf_counter()
         try:
-            return self._engine.prepare(sparql, using=using, access=access, operations=operations)
+            return self._engine.prepare(request, access=access)
         except GatewayError:
             raise
         except BaseException as error:

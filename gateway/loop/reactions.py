@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lamplighter.engine.change_log import Cause
+from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, GatewayError
 from lamplighter.engine.log_events import EventLogger
@@ -40,6 +41,7 @@ _REACT_AGAIN_S = 1.0
 class Reactions:
     """Records what is owed: reactions first, then what may follow them."""
 
+    _engine: Engine
     _aggregators: Aggregators
     _commits: Commits
     _delays: Delays
@@ -113,11 +115,12 @@ class Reactions:
         cause, before = trigger.cause, self._log.sequence
         try:
             reaction = trigger.reaction()
+            request = self._engine.request(reaction.sparql)
             if reaction.delay is None and reaction.at is None:
-                delta = self._commits.effect(reaction.sparql, "update failed", {"reaction": cause.id})
+                delta = self._commits.effect(request, "update failed", {"reaction": cause.id})
                 self._commits.commit(delta, cause)
             else:
-                self._delays.add(reaction.sparql, reaction.delay, reaction.at, reaction.missed, cause)
+                self._delays.add(request, reaction.delay, reaction.at, reaction.missed, cause)
         except (ChangeLogError, BrokenEngineError):
             raise
         except Exception as error:

@@ -106,7 +106,7 @@ class Runner:
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
         self._reader.steady = slices.steady
         self.rdf_bodies = RdfBodies(self._reader)
-        large_updates = LargeUpdates(self._reader, clock.wall)
+        large_updates = LargeUpdates(self._reader)
         self._trials = Trials(engine, self._reader, settings.limits)
         self._evaluations = Evaluations(engine, self._reader, self._trials, slices, current)
         self._queue = queue = Queue(current, self.counters, self.peaks)
@@ -116,7 +116,7 @@ class Runner:
         self._delayed = self._knowledge.delayed
         journal = Journal(log, self._knowledge)
         self._scheduler = Scheduler(self._delayed, clock)
-        delays = Delays(journal, self._delayed, self._scheduler, queue, current, clock, self.counters)
+        delays = Delays(journal, self._delayed, self._scheduler, queue, current, self.counters)
         self._aggregators = Aggregators(engine, current, self.health)
         self._subscribers = Subscribers(
             engine,
@@ -146,10 +146,10 @@ class Runner:
         )
         self._removals = Removals(self._knowledge, commits, delays, slices)
         self._reactions = reactions = Reactions(
-            self._aggregators, commits, delays, self._subscribers, self._removals, queue, log, self.counters
+            engine, self._aggregators, commits, delays, self._subscribers, self._removals, queue, log, self.counters
         )
         self._timers = Timers(
-            delays, self._delayed, commits, reactions, self._trials, large_updates, queue, self.counters
+            engine, delays, self._delayed, commits, reactions, self._trials, large_updates, queue, self.counters
         )
         self._updates = Updates(
             engine,

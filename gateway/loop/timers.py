@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lamplighter.engine.change_log import Cause
+from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates
-from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading, is_large
+from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 logger = EventLogger(__name__)
@@ -27,6 +29,7 @@ _FAILED = "delayed update failed"
 class Timers:
     """Executes what is due, and tells the log of the clocks. The scheduler calls `fire` and `note`."""
 
+    _engine: Engine
     _delays: Delays
     _delayed: DelayedUpdates
     _commits: Commits
@@ -39,26 +42,24 @@ class Timers:
 
     async def fire(self, name: str) -> None:
         """Executes a delayed update. Returns when that is durable."""
-        reading: Reading | None = None
+        waiting = self._delayed.get(name)
+        if waiting is None:
+            return
+        timer = waiting.timer
+        request = self._engine.request(timer.update)
 
         def trial() -> Trial | Reading | None:
-            nonlocal reading
-            pending = self._delayed.get(name)
-            if pending is None or (pending.timer.missed == "skip" and self._delayed.missed(name) is not None):
+            if self._delayed.get(name) is None or (timer.missed == "skip" and self._delayed.missed(name) is not None):
                 return None
-            access = self._commits.access(pending.timer.client)
+            access = self._commits.access(timer.client)
             if access is None:
                 return None
-            text = pending.timer.update
-            if not is_large(text):
-                return self._trials.of_update(text, None, access)
-            tried = partial(self._trials.of_operations, text, using=None, access=access)
-            reading = reading or Reading(self._large_updates, text, tried)
-            return reading
+            tried = partial(self._trials.of_update, request, access)
+            return Reading(self._large_updates, request, tried) if request.large else tried()
 
-        await self._queue.put(lambda: self._fire(name, reading), self._lane, trial, partial(self._refused, name))
+        await self._queue.put(partial(self._fire, name, request), self._lane, trial, partial(self._refused, name))
 
-    def _fire(self, name: str, reading: Reading | None) -> None:
+    def _fire(self, name: str, request: Request) -> None:
         pending = self._delayed.get(name)
         if pending is None:
             return  # it was cancelled while it waited for its turn
@@ -66,8 +67,7 @@ class Timers:
         if self._delays.skipped(pending):
             return
         self._reactions.new_request()
-        operations = None if reading is None else reading.operations
-        delta = self._commits.effect(pending.timer.update, _FAILED, {"id": name}, pending.timer.client, operations)
+        delta = self._commits.effect(request, _FAILED, {"id": name}, pending.timer.client)
         cause = Cause("timer", name, pending.sequence)
         try:
             self._commits.commit(delta, cause)

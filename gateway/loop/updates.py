@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -11,8 +10,9 @@ from lamplighter.engine.change_log import Cause, Missed
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, MalformedRequestError, UnknownDelayedError, UnknownGraphError
-from lamplighter.engine.updating.by_store import Resolved, UsingGraphs
+from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
+from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.evaluations import Evaluations
@@ -25,7 +25,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestKey
-from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading, is_large
+from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 
@@ -84,7 +84,7 @@ class Updates:
         timings: Timings,
         counters: Counters,
     ) -> None:
-        self._store = engine.store
+        self._engine = engine
         self._log = journal.log
         self._request_ids = journal.knowledge.request_ids
         self._delayed = journal.knowledge.delayed
@@ -101,39 +101,33 @@ class Updates:
 
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
-        delayed, access = call.delayed, call.caller.access
-        reading = None
-        if is_large(call.sparql):
+        request = self._engine.request(call.sparql, call.using)
 
-            def tried(found: list[Resolved]) -> Trial | None:
-                return None if delayed else self._trials.of_operations(call.sparql, found, call.using, access)
-
-            reading = Reading(self._large_updates, call.sparql, tried)
+        def tried() -> Trial | None:
+            return None if call.delayed else self._trials.of_update(request, call.caller.access)
 
         def trial() -> Trial | Reading | None:
             if self._request_ids.get(call.request_key):
                 return None
-            if reading is not None:
-                return reading
-            return None if delayed else self._trials.of_update(call.sparql, call.using, access)
+            return Reading(self._large_updates, request, tried) if request.large else tried()
 
-        outcome = self._queue.submit(lambda: self._update(call, reading), call.lane, trial, perf_counter())
+        outcome = self._queue.submit(lambda: self._update(call, request), call.lane, trial, perf_counter())
         self._counters.updates += 1
         return outcome
 
-    def _update(self, call: UpdateCall, reading: Reading | None) -> Accepted:
+    def _update(self, call: UpdateCall, request: Request) -> Accepted:
         batch = call.batch
         if batch is None:
-            return self._accepted(call, None if reading is None else reading.operations)
+            return self._accepted(call, request)
         if batch.refused is not None:
             raise batch.refused
         try:
-            return self._accepted(call, None if reading is None else reading.operations)
+            return self._accepted(call, request)
         except GatewayError as error:
             batch.refused = error if error.retriable else None
             raise
 
-    def _accepted(self, call: UpdateCall, operations: Sequence[Resolved] | None) -> Accepted:
+    def _accepted(self, call: UpdateCall, request: Request) -> Accepted:
         if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
             raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         caller, client = call.caller, call.caller.name or None
@@ -150,8 +144,8 @@ class Updates:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
             when = (call.delay, call.at, call.missed)
-            return self._delays.add(call.sparql, *when, call.cause, call.request_id, client, caller.access, operations)
-        delta = self._evaluations.prepare(call.sparql, call.using, caller.access, operations)
+            return self._delays.add(request, *when, call.cause, call.request_id, client, caller.access)
+        delta = self._evaluations.prepare(request, caller.access)
         # The next number tells that there was something to delete: where that is not to be seen each has one.
         if not (delta.changes or delta.kept or call.request_id or caller.access.blind):
             self._timings.store_update.took(self._evaluations.evaluated_s)
@@ -167,7 +161,7 @@ class Updates:
             self._reactions.settle()
             self._reactions.new_request()
             try:
-                delta = graph_write_delta(self._store, write, self._slices)
+                delta = graph_write_delta(self._engine.store, write, self._slices)
             except UnknownGraphError:
                 if write.graph in caller.access.read:
                     raise

@@ -1,4 +1,4 @@
-"""Long texts of updates, which would block the loop: a fork parses them and returns their operations.
+"""Long texts of updates, which would block the loop: a fork parses them and returns the operations of the request.
 
 Lexing, checking and canonical terms take 30 us a quad and depend only on the text. So a fork does that before the
 update has its turn, within limits (`gateway.workers.ad_hoc`). Later requests of its lane wait; others continue.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import partial
 from typing import BinaryIO
 
@@ -16,9 +15,9 @@ import msgspec
 
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.sparql.requests import GraphOperation
-from lamplighter.engine.sparql.skeletons import TEXT_MAX
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, resolved
+from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 from lamplighter.gateway.workers.trials import Trial
@@ -41,23 +40,17 @@ _Line = _Quads | Modification | GraphOperation
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-def is_large(text: str) -> bool:
-    """Whether a fork has to parse a text."""
-    return len(text) > TEXT_MAX
-
-
 class LargeUpdates:
-    """Parses texts. reader: starts the forks; now: the current value of NOW()."""
+    """Parses texts. reader: starts the forks."""
 
-    def __init__(self, reader: Reader, now: Callable[[], datetime]) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._now = now
         self._room = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def operations(self, text: str) -> list[Resolved]:
         """The operations of a text. Raises RequestError, StoreError."""
         async with self._room:
-            lines = self._reader.parse(partial(_read, text, self._now())).chunks()
+            lines = self._reader.parse(partial(_read, text)).chunks()
             found: list[Resolved] = []
             fresh = FreshNodes()
             rest: list[bytes] = []
@@ -88,8 +81,8 @@ def _take(found: list[Resolved], line: bytes, fresh: FreshNodes) -> None:
 # --- in the child -----------------------------------------------------------------------------------
 
 
-def _read(text: str, now: datetime, out: BinaryIO) -> None:
-    operations = resolved(text, now)
+def _read(text: str, out: BinaryIO) -> None:
+    operations = resolved(text)
     out.write(b"+")
     for line in _lines(operations):
         out.write(msgspec.json.encode(line) + b"\n")
@@ -109,26 +102,24 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
 class Reading:
     """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
 
-    trial: has to pass once the operations are known.
+    trial: makes the trial that has to pass once the operations are known.
     """
 
-    def __init__(self, updates: LargeUpdates, text: str, trial: Callable[[list[Resolved]], Trial | None]) -> None:
+    def __init__(self, updates: LargeUpdates, request: Request, trial: Callable[[], Trial | None]) -> None:
         self._updates = updates
-        self._text = text
+        self._request = request
         self._trial_of = trial
         self._trial: Trial | None = None
-        self.operations: list[Resolved] | None = None
-        """Of the text, once they are known."""
 
     @property
     def passed(self) -> bool:
-        return self.operations is not None and (self._trial is None or self._trial.passed)
+        return self._request.operations is not None and (self._trial is None or self._trial.passed)
 
     async def run(self) -> None:
         """Raises RequestError for an invalid text or one that the loop must not run, StoreError."""
-        if self.operations is None:
-            self.operations = await self._updates.operations(self._text)
-            self._trial = self._trial_of(self.operations)
+        if self._request.operations is None:
+            self._request.operations = await self._updates.operations(self._request.text)
+            self._trial = self._trial_of()
         if self._trial is not None:
             await self._trial.run()
 

@@ -20,7 +20,6 @@ fork first (`Reader.try_here`). Each evaluation in the loop is measured too: abo
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -50,12 +49,12 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
-from lamplighter.engine.sparql.lexer import joined, tokens
+from lamplighter.engine.sparql.lexer import joined
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
 from lamplighter.engine.sparql.text_cache import Remembered
 from lamplighter.engine.terms import Bag, Term
-from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs
+from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
 from lamplighter.gateway.workers.ad_hoc import Reader
 
@@ -67,8 +66,6 @@ _LOOKS_PER_MS = 2000
 """Quads that the store reads in a millisecond, at least."""
 AT_ONCE_MAX = 2
 """Trials that run at the same time; more wait."""
-
-_WHERE = re.compile(r"\bWHERE\b", re.I)
 
 
 class _Memory:
@@ -184,33 +181,22 @@ class Trials:
         self._lifter = Lifter(canonical)
         self._outlines = Remembered[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
-    def of_update(self, sparql: str, using: UsingGraphs | None, access: Access = FULL) -> Trial | None:
+    def of_update(self, request: Request, access: Access = FULL) -> Trial | None:
         """None for an update without evaluation by the store, and for an invalid one.
 
         For a client that may read only some graphs, the trial is over those, and counts only for that client.
         """
-        if _WHERE.search(sparql) is None:
-            return None
         with suppress(GatewayError):
-            texts = self.engine.evaluations(sparql, access=access)
-            if not texts and not using:
+            texts = request.evaluations(access)
+            if not texts:
                 return None
             shape = None
-            if len(texts) == 1 and not using and access.read.every and _single(sparql):
+            if request.single and not request.using and access.read.every:
                 shape = self._shape(texts[0])
-            work = partial(self.engine.prepare, sparql, using=using, access=access)
-            return Trial(self, _key(sparql, using, _names(access.read)), shape, work)
+            # The data of a large text has cost its time already, where it was parsed.
+            work = partial(self.engine.prepare, request.modifications() if request.large else request, access=access)
+            return Trial(self, _key(request.text, request.using, _names(access.read)), shape, work)
         return None
-
-    def of_operations(
-        self, sparql: str, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access
-    ) -> Trial | None:
-        """As `of_update`, of a text without a plan whose operations are known."""
-        evaluated = [operation for operation in operations if isinstance(operation, Modification)]
-        if not evaluated:
-            return None
-        work = partial(self.engine.prepare, "", using=using, access=access, operations=evaluated)
-        return Trial(self, _key(sparql, using, _names(access.read)), None, work)
 
     def of_subscription(
         self,
@@ -274,16 +260,6 @@ class Trials:
         )
         key = _key(lifted.prologue, lifted.skeleton, fixed)
         return _Shape(key, outline.linear, outline.exponent, lambda: _generalised(text, lifted, outline))
-
-
-def _single(sparql: str) -> bool:
-    """Whether an update is one operation on the dataset that it finds, and does not name another."""
-    depth = 0
-    for token in tokens(sparql):
-        if token.is_word("WITH", "USING") or (token.text == ";" and not depth):
-            return False
-        depth += {"{": 1, "}": -1}.get(token.text, 0)
-    return True
 
 
 def _outline(text: str, lifted: Lifted) -> _Outline | None:

@@ -6,14 +6,13 @@ Random cases are in `tests/properties/test_access_oracle.py`.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
 
 import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.access import EVERY, FULL, Access, Dataset, Graphs
 from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
-from lamplighter.engine.updating.by_store import UsingGraphs, check_access, resolved
+from lamplighter.engine.updating.by_store import UsingGraphs
 from tests.support.footprints import footprint
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"
@@ -101,7 +100,7 @@ def test_a_graph_that_the_protocol_chooses_is_checked_too(engine: Engine, graph:
         with pytest.raises(AccessDeniedError, match="subscribe to"):
             engine.subscribe("SELECT * { ?s ?p ?o }", access=READS_A, **dataset)  # type: ignore[arg-type]
     with pytest.raises(AccessDeniedError, match=graph):
-        engine.prepare("INSERT { } WHERE { }", using=UsingGraphs((graph,)), access=READS_A)
+        engine.prepare(engine.request("INSERT { } WHERE { }", UsingGraphs((graph,))), access=READS_A)
 
 
 def test_a_name_that_is_none_is_a_syntax_error(engine: Engine) -> None:
@@ -223,15 +222,15 @@ def test_who_may_write_a_graph_and_not_read_it_is_not_told_whether_it_exists(
     ],
 )
 def test_what_an_update_names_is_judged_before_it_is_evaluated(text: str, graph: str) -> None:
-    operations = resolved(text, datetime(2026, 1, 1))
-    check_access(operations, FULL)
+    request = Engine().request(text)
+    request.check(FULL)
     if graph:
         with pytest.raises(AccessDeniedError, match=graph):
-            check_access(operations, READS_A)
+            request.check(READS_A)
     else:
-        check_access(operations, READS_A)
+        request.check(READS_A)
     with pytest.raises(AccessDeniedError, match="may not write any graph"):
-        check_access(operations, Access(write=graphs()))
+        request.check(Access(write=graphs()))
 
 
 @pytest.mark.parametrize("target", ["ALL", "NAMED", "DEFAULT"])
@@ -261,14 +260,14 @@ def test_a_plan_of_a_full_client_shows_a_restricted_one_nothing(engine: Engine) 
     text = f"INSERT {{ GRAPH {A} {{ ?s <q:> ?o }} }} WHERE {{ GRAPH ?g {{ ?s <p:> ?o }} }}"
     for _ in range(3):
         assert len(engine.prepare(text).added) == 2
-    assert engine.evaluations(text) == [] and len(engine.evaluations(text, access=READS_A)) == 1
+    assert engine.request(text).evaluations() == [] and len(engine.request(text).evaluations(READS_A)) == 1
     assert len(engine.prepare(text, access=READS_A).added) == 1
     hidden = f"INSERT {{ GRAPH {A} {{ ?s <q:> ?o }} }} WHERE {{ GRAPH %s {{ ?s <p:> ?o }} }}"
     for _ in range(3):
         assert engine.prepare(hidden % B).added
     assert not engine.prepare(hidden % B, access=READS_A).added
     assert engine.prepare(hidden % A, access=READS_A).added
-    assert engine.evaluations(hidden % A, access=READS_A) == []
+    assert engine.request(hidden % A).evaluations(READS_A) == []
 
 
 # --- limits.delta_quads_max ---
@@ -290,7 +289,7 @@ def test_templates_make_as_many_quads_as_the_limit_and_no_more(size: int, most: 
     for _ in range(times - 1):  # from the second time on by a plan
         engine.prepare(PRODUCT)
     chain(engine, size)
-    assert (engine.evaluations(PRODUCT) == []) == (times > 1)
+    assert (engine.request(PRODUCT).evaluations() == []) == (times > 1)
     before = engine.dump()
     if most >= size * size:
         assert len(engine.prepare(PRODUCT).added) == size * size
@@ -309,7 +308,7 @@ def test_all_templates_and_operations_of_a_request_count(times: int) -> None:
         engine.prepare(f"{both} ; {one}")
         engine.prepare(f"{both} ; {one} ; {one}")
     chain(engine, 3)
-    assert (engine.evaluations(f"{both} ; {one} ; {one}") == []) == (times > 1)
+    assert (engine.request(f"{both} ; {one} ; {one}").evaluations() == []) == (times > 1)
     assert len(engine.prepare(f"{both} ; {one}").added) == 9
     with pytest.raises(LimitExceededError):
         engine.prepare(f"{both} ; {one} ; {one}")

@@ -246,7 +246,7 @@ class Comparison:
         self.change(
             step.text,
             lambda: self.oracle.update(step.same),
-            lambda: self.engine.commit(self.engine.prepare(step.text, using=using)),
+            lambda: self.engine.commit(self.engine.prepare(self.engine.request(step.text, using))),
         )
 
     def _load(self, text: str) -> None:

@@ -69,7 +69,7 @@ def graphs_of(delta: QuadDelta) -> set[str | None]:
 def outcome(engine: Engine, step: Step, access: Access) -> QuadDelta | type[Exception]:
     using = None if step.graphs is None else UsingGraphs(step.graphs[0] or (), step.graphs[1] or ())
     try:
-        return engine.prepare(step.text, using=using, access=access)
+        return engine.prepare(engine.request(step.text, using), access=access)
     except GatewayError as error:
         return type(error)
 

@@ -16,7 +16,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Quad
-from lamplighter.engine.updating.by_store import UsingGraphs, quad_delta
+from lamplighter.engine.updating.by_store import UsingGraphs, quad_delta, resolved
 
 DATA = "INSERT DATA { <a:a> <a:b> <a:c>, 1, 'x' GRAPH <a:g> { <a:a> <a:b> <a:d> . <a:x> <a:b> <a:y> } }"
 NOW = datetime(2026, 11, 21, 2, 0, 0, 123456, tzinfo=UTC)
@@ -75,7 +75,7 @@ def dataset(store: ox.Store) -> ox.Dataset:
 
 
 def delta_of(text: str, store: QuadStore, using: UsingGraphs | None = None):
-    return quad_delta(text, store, now=NOW, new_blank_node=labels(), using=using or UsingGraphs())
+    return quad_delta(resolved(text), store, now=NOW, new_blank_node=labels(), using=using or UsingGraphs())
 
 
 def test_delta_does_what_the_raw_store_does() -> None:

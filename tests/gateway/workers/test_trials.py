@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Resume
+from lamplighter.engine.updating import updates as request_texts
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.loop.queue import Lane
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -49,7 +51,7 @@ def trials() -> Iterator[Trials]:
 
 
 def of_update(trials: Trials, text: str, using: UsingGraphs | None = None) -> Trial:
-    trial = trials.of_update(text, using)
+    trial = trials.of_update(trials.engine.request(text, using))
     assert trial is not None
     return trial
 
@@ -66,18 +68,18 @@ def of_update(trials: Trials, text: str, using: UsingGraphs | None = None) -> Tr
     ],
 )
 def test_what_evaluates_nothing_or_is_wrong_is_not_tried(trials: Trials, text: str) -> None:
-    assert trials.of_update(text, None) is None
+    assert trials.of_update(trials.engine.request(text)) is None
 
 
 def test_what_has_a_plan_is_not_tried(trials: Trials) -> None:
     text = "DELETE {{ ?s <http://p> ?o }} WHERE {{ ?s <http://p> ?o . ?s <http://q> {} }}"
     trials.engine.update(text.format(1))
-    assert trials.of_update(text.format(2), None) is None
+    assert trials.of_update(trials.engine.request(text.format(2))) is None
 
 
 def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None:
     cheap = "INSERT { ?s <http://q> ?m } WHERE { SELECT ?s (MAX(?o) AS ?m) { ?s <http://p> ?o } GROUP BY ?s }"
-    found = trials.of_update(cheap, None)
+    found = trials.of_update(trials.engine.request(cheap))
     assert found is None or found.passed
     for costly in (CHAIN, PRODUCT, cheap.replace("<http://p>", "?p ?x . ?s ?q")):
         assert not of_update(trials, costly).passed
@@ -131,6 +133,15 @@ async def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(t
     assert not of_update(trials, text.format("s2").replace("http://none", "http://p")).passed, "another predicate"
     assert not of_update(trials, text.format("s2") + " ; " + CHAIN).passed, "another operation"
     assert not of_update(trials, text.format("s2"), UsingGraphs(("<http://g>",), ())).passed, "another dataset"
+
+
+async def test_requests_at_different_times_have_one_shape(trials: Trials) -> None:
+    text = (
+        "INSERT {{ <http://{0}> <http://q> ?t }}"
+        " WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x BIND(NOW() AS ?t) }}"
+    )
+    await of_update(trials, text.format("s1")).run()
+    assert of_update(trials, text.format("s2")).passed
 
 
 async def test_a_shape_that_is_costly_as_a_whole_passes_text_by_text(trials: Trials) -> None:
@@ -203,6 +214,29 @@ async def test_a_delayed_update_that_is_too_costly_is_done_without_effect(
         assert "limits.evaluation_ms_max" in caplog.text
         [failed] = [record for record in caplog.records if "update failed" in record.getMessage()]
         assert fields(failed)["TIMER_ID"] == records(tmp_path)[-1].cause.id
+
+
+@pytest.mark.parametrize("how", [{}, {"delay": "PT1S"}])
+async def test_a_text_that_waits_for_its_trial_is_parsed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
+) -> None:
+    clock, parsed = FakeClock(), Counter[str]()
+    resolved = request_texts.resolved
+
+    def counted(text: str) -> Any:
+        parsed[text] += 1
+        return resolved(text)
+
+    monkeypatch.setattr(request_texts, "resolved", counted)
+    async with gateway(tmp_path, clock) as runner:
+        await update(runner, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
+        await update(runner, CHAIN, **how)
+        await time_passes(runner, clock, 2)
+        await until(lambda: runner.counters.commits == 2)
+        assert records(tmp_path)[-1].a
+        assert runner.figures.status()["trials"] == 1
+    # The gateway also reads a delayed update when it is sent, to report its errors.
+    assert parsed[CHAIN] == (2 if how else 1)
 
 
 # --- subscriptions ----------------------------------------------------------------------------------

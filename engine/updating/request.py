@@ -1,0 +1,110 @@
+"""Request: an update request, read once for trial, permission check, plan and delta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.errors import RequestError
+from lamplighter.engine.sparql.clock_function import EPOCH, at
+from lamplighter.engine.sparql.skeletons import TEXT_MAX
+from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access
+from lamplighter.engine.updating.updates import UNKNOWN, Found, Updates
+
+
+class Request(msgspec.Struct, eq=False):
+    """An update request whose text is read once, when it is first needed.
+
+    ::
+
+        text ─┬─ plan and constants (a frequent shape) ─┬─▶ evaluations: the queries that a trial runs
+              │                                         └─▶ delta: the net effect
+              └─ operations (everything else) ──────────┬─▶ evaluations, delta
+                                                        └─▶ check: permission for the graphs that the text names
+
+    Plan and operations depend neither on the dataset nor on the time. A request may therefore wait, be tried in another
+    process, and be prepared again when it was interrupted. It is committed once: the blank nodes of its data are made
+    by the parser.
+
+    text, using: as the client sent them. operations: None until the text is parsed; a process that parses large texts
+    sets them. Each method raises the errors of the text: RequestSyntaxError, UnsupportedRequestError,
+    LimitExceededError.
+
+    A Struct, because an instance is made for each update, and a class takes three times as long.
+    """
+
+    _updates: Updates
+    text: str
+    using: UsingGraphs | None = None
+    operations: Sequence[Resolved] | None = None
+    _found: Found | None = None
+    _error: RequestError | None = None
+
+    @property
+    def large(self) -> bool:
+        """Whether parsing the text takes long, 30 us a quad. Such a text has no plan."""
+        return len(self.text) > TEXT_MAX
+
+    @property
+    def single(self) -> bool:
+        """Whether the text is one operation that does not name its dataset."""
+        operations = self._parsed()
+        return len(operations) == 1 and not (isinstance(operations[0], Modification) and operations[0].chooses)
+
+    def check(self, access: Access) -> None:
+        """Checks the text, and the permissions for the graphs that it names, without evaluating anything.
+
+        Raises AccessDeniedError as well.
+        """
+        operations = self._parsed()
+        if not access.full:
+            check_access(operations, access)
+
+    def evaluations(self, access: Access = FULL) -> list[str]:
+        """The SELECT queries that the store would run for the client; none if a plan serves it.
+
+        Their time is that of 1970, so that equal requests have equal queries. Plans limit their own work. The store
+        does not, so a caller that must not block should test the cost of these queries first.
+        """
+        plan, terms, _ = self._found or self._find()
+        if plan is not None and plan.serves(access.read, terms):
+            return []
+        return [at(operation.query, EPOCH) for operation in self._parsed() if isinstance(operation, Modification)]
+
+    def modifications(self) -> Request:
+        """The request without quad data and graph management: the part whose cost is unknown."""
+        evaluated = [operation for operation in self._parsed() if isinstance(operation, Modification)]
+        return Request(self._updates, self.text, self.using, evaluated)
+
+    def delta(self, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
+        """The net effect that the request would have now; for `Engine.prepare`, which takes back what an error leaves.
+
+        access: the client's permissions. now: the value of NOW(), None for the clock's. Raises AccessDeniedError,
+        MalformedRequestError and StoreError as well.
+        """
+        plan, terms, skeleton = self._found or self._find()
+        if plan is not None and plan.serves(access.read, terms):
+            return self._updates.by_plan(plan, terms, access)
+        delta = self._updates.by_store(self._parsed(), self.using, access, now)
+        if skeleton is not None:
+            self._updates.occurred(skeleton)
+        return delta
+
+    def _find(self) -> Found:
+        self._found = found = UNKNOWN if self.using else self._updates.find(self.text)
+        return found
+
+    def _parsed(self) -> Sequence[Resolved]:
+        if self._error is not None:
+            raise self._error
+        if self.operations is None:
+            try:
+                self.operations = self._updates.operations(self.text)
+            except RequestError as error:
+                self._error = error
+                raise
+        return self.operations
