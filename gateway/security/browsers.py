@@ -12,7 +12,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import partial
 
 from lamplighter.engine.errors import ForeignRequestError
 from lamplighter.engine.log_events import EventLogger
@@ -25,7 +25,6 @@ _TOLD_MAX = 100
 _SHOWN_MAX = 200
 _HOST_CHARACTERS_MAX = 300
 """A name has at most 253 (RFC 1035, 2.3.4)."""
-_HOSTS_CACHED = 64
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re.IGNORECASE)
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -55,7 +54,7 @@ class Browsers:
         if settings.plain_on_network:
             names |= _machine_names()
         served = partial(_is_served, names=names, any_address=settings.plain_on_network)
-        self._is_host: Callable[[str], bool] = _any_host if settings.enabled else lru_cache(_HOSTS_CACHED)(served)
+        self._is_host: Callable[[str], bool] = _any_host if settings.enabled else served
         if self._any_origin and not settings.enabled:
             logger.warning("every web page may use the gateway without a token", origins="*")
 
