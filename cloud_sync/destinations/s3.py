@@ -96,7 +96,12 @@ class S3Bucket:
                 more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def close(self) -> None:
-        del self._fs  # s3fs closes its connections when the last reference goes
+        from fsspec.asyn import sync
+
+        # Without this, s3fs closes its connections when it is garbage-collected, from whatever event loop runs then.
+        client = self._fs._s3
+        if client is not None:
+            sync(self._fs.loop, client.close)
 
     def _list(self, prefix: str, more: dict[str, str]) -> dict[str, Any]:
         return cast(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,17 +25,23 @@ Opener = Callable[[], Destination]
 def opener(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opener]:
     """Opens a destination; each time the same one."""
     folder: Path = tmp_path_factory.mktemp(request.param)
-    if request.param == "folder":
+    with ExitStack() as stack:
+        if request.param == "folder":
+            url, options = str(folder / "to"), {}
+        elif request.param == "s3":
+            url, options = "s3://fleet/some/prefix", request.getfixturevalue("s3")
+        else:
+            require_module("paramiko")
+            root, options = stack.enter_context(sftp_server(folder / "server"))
+            url = f"{root}{folder / 'to'}"
         (folder / "to").mkdir()
-        yield lambda: destination(str(folder / "to"), {})
-    elif request.param == "s3":
-        options = request.getfixturevalue("s3")
-        yield lambda: destination("s3://fleet/some/prefix", options)
-    else:
-        require_module("paramiko")
-        with sftp_server(folder / "server") as (url, options):
-            (folder / "to").mkdir()
-            yield lambda: destination(f"{url}{folder / 'to'}", options)
+
+        def opened() -> Destination:
+            to = destination(url, options)
+            stack.callback(to.close)
+            return to
+
+        yield opened
 
 
 @pytest.fixture
@@ -189,3 +198,13 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="nonsense"):
         destination("nonsense://host/x", {})
+
+
+async def test_a_closed_bucket_leaves_nothing_to_the_garbage_collector(s3: dict[str, object]) -> None:
+    before = asyncio.all_tasks()
+    to = destination("s3://fleet/closed", s3)
+    await asyncio.to_thread(to.put, "gw-a/one", b"something")
+    await asyncio.to_thread(to.close)
+    del to
+    gc.collect()
+    await asyncio.gather(*(asyncio.all_tasks() - before))  # s3fs closes the session once more, in this loop
