@@ -44,7 +44,7 @@ test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and d
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
 
-fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
+fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF, files and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 deb: $(VENV)/run.stamp ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine

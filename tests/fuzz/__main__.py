@@ -2,6 +2,12 @@
 
 Inputs are files of the corpus with bytes, words and parts changed, and parts of two put together. A fault ends the run;
 its input is kept in build/fuzz, and belongs into the corpus when it is mended.
+
+Inputs are not guided by coverage. Of `atheris`, the fuzzer that guides Python programs, there are wheels for x86-64
+only, and none of its releases has wheels for CPython 3.11 and for 3.12, so one lock file could not serve the machines
+that run these tests. It does not see into the native parsers (msgspec, pyoxigraph, Zstandard), which decide about most
+inputs. Where it is installed, it takes the functions of `tests.fuzz.targets` as they are: `atheris.Setup(sys.argv,
+TARGETS["lexer"])`.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import msgspec
 import zstandard
 
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
+from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, decode, encode
 from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError
 from lamplighter.engine.protocol import requests
@@ -113,6 +114,28 @@ def bodies(data: bytes) -> None:
             assert len(set(again)) == len(set(quads))
 
 
+def loads(data: bytes) -> None:
+    """A file for `Engine.load`; the first line is its name. What was loaded is dumped and loaded as the same number of
+    quads; what was refused has changed nothing."""
+    name, _, body = data.partition(b"\n")
+    suffixes = name.decode("ascii", "replace").partition(".")[2].replace("/", "")[:40].replace("\0", "")
+    engine = Engine()
+    engine.update("INSERT DATA { <http://e/s> <http://e/p> 1 }")
+    before = engine.dump()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"document.{suffixes}"
+        path.write_bytes(body)
+        try:
+            commit = engine.load(path, bytes_max=2**20)
+        except GatewayError:
+            assert engine.dump() == before
+            return
+    assert engine.quad_count == 1 + len(commit.delta.added)
+    again = Engine()
+    again.load(engine.dump(), "nq")
+    assert again.quad_count == engine.quad_count
+
+
 def profiles(data: bytes) -> None:
     """A JSAP document, and the texts of what it names."""
     try:
@@ -139,6 +162,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "messages": messages,
     "segments": segments,
     "bodies": bodies,
+    "loads": loads,
     "profiles": profiles,
 }
 CORPUS = Path(__file__).parent / "corpus"

@@ -140,14 +140,18 @@ async def _watch(state: ServerState) -> None:
 
 
 async def _close(state: ServerState) -> None:
-    """Waits for running requests, then cancels the rest."""
+    """Waits for running requests, then closes the connections of the rest without an answer: a step that has begun is
+    finished, so an error would say that nothing was changed when it was."""
     for connection in list(state.connections):
         connection.shutdown()
     if state.tasks:
         _, late = await asyncio.wait(set(state.tasks), timeout=_CLOSING_S)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # they learn of it
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late)
-    for connection in list(state.connections):
+    for connection in list(state.connections):  # those without a request
         connection.transport.abort()
