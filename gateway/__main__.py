@@ -24,6 +24,7 @@ from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
 from lamplighter.gateway.cli.install import add_install_commands
+from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.log.writer import Recovery
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(command)
     add_client_commands(command)
     add_security_commands(command)
+    add_mapping_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
     add_install_commands(commands)
     demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)

@@ -1,5 +1,6 @@
 """The commands of `lamplighter`.
 
 commands: verify, log, backup, restore, status; client_commands: query, update, subscribe, register; security_commands:
-clients, keys; install: install, uninstall; confirmation: the question before a destructive command.
+clients, keys; mapping_commands: mapping test, mapping check; install: install, uninstall; confirmation: the question
+before a destructive command.
 """

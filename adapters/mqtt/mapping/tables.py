@@ -82,7 +82,8 @@ class CommandTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     topic: without wildcards. actuator: IRI, prefixed name or path under the base IRI; None: the subject of the desired
     state. payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. values: state -> text that
-    replaces it, such as "true" = "ON". state: reads the state that the device reports.
+    replaces it, such as "true" = "ON". minimum, maximum: numbers outside are refused. state: reads the state that the
+    device reports.
     """
 
     topic: str
@@ -92,6 +93,8 @@ class CommandTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     values: dict[str, str] = {}
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
     state: StreamTable | None = None
 
 

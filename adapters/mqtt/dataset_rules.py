@@ -1,0 +1,134 @@
+"""Rules that are triples in the dataset, applied while the adapter runs.
+
+A rule is a node of the default graph::
+
+    <http://gateway.example/mapping/attic> a gateway:Mapping ; gateway:rule '{"stream": {"topic": "attic/t", ...}}' .
+
+Its JSON is an object with one member: ``stream`` or ``command``, the table of mapping/*.toml with the same keys. Other
+members (``availability``) belong to other parts of the adapter. A node may have several rules. A faulty rule is not
+applied, and the node gets the reason as `gateway:problem`, until the fault is gone.
+
+This is the Topics Manager of Roffia 2018, 5.4, by rules of ours. There an agent adds an observation with the property
+hasMqttTopic for each topic, and the MQTT adapter, subscribed to these, takes the number out of a payload by a regular
+expression and writes it as qudt:numericValue of the observation's qudt:QuantityValue. Here a client inserts, instead of
+hasMqttTopic, a `gateway:Mapping` whose rule names the topic, the observation (``observation``), the expression
+(``pattern``), the unit and the place (``feature``), with ``"result": "quantity"``. The paper's OBSERVATIONS_VALUES then
+finds value, unit, place and time at the observation as it does there (with the terms of QUDT 2: `qudt:hasUnit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from lamplighter.adapters.mqtt.mapping import CommandRule, CommandTable, StreamRule, StreamTable, command_rule
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import Term, is_iri, lexical, literal
+from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE
+
+RULES_MAX = 20_000
+RULE_CHARS_MAX = 65_536
+
+QUERY = f"SELECT ?mapping ?rule WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{RULE}> ?rule }}"
+FORGET_PROBLEMS = (
+    f"DELETE {{ ?mapping <{HAS_PROBLEM}> ?problem }} "
+    f"WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{HAS_PROBLEM}> ?problem }}"
+)
+"""What former processes said. It is the first update of a process."""
+
+_Row = tuple[Term, Term]
+
+
+class DatasetRules:
+    """The rules of the dataset. Pure: rows in, rules and updates out."""
+
+    def __init__(self, base_iri: str) -> None:
+        self._base_iri = base_iri
+        self._rows: dict[_Row, StreamRule | CommandRule | str | None] = {}
+        """None: a rule for others; a text: why the rule is faulty."""
+        self._said: dict[Term, str] = {}
+
+    def replace(self, rows: Iterable[_Row]) -> None:
+        """Takes the whole result of `QUERY`. Rules that stay are not made again."""
+        known, self._rows = self._rows, {}
+        for row in rows:
+            self._rows[row] = known[row] if row in known else self._made(row)
+
+    def change(self, added: Iterable[_Row], removed: Iterable[_Row]) -> None:
+        """Takes a change of the result."""
+        for row in removed:
+            self._rows.pop(row, None)
+        for row in added:
+            if row not in self._rows:
+                self._rows[row] = self._made(row)
+
+    def streams(self) -> list[StreamRule]:
+        """In the order of their nodes, so that the first of two rules for one stream is always the same."""
+        return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, StreamRule)]
+
+    def commands(self) -> list[CommandRule]:
+        return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, CommandRule)]
+
+    def problems(self) -> dict[Term, str]:
+        """Why rules are not applied, by node; several faults of a node in one text."""
+        found: dict[Term, list[str]] = {}
+        for (mapping, _), rule in sorted(self._rows.items(), key=_order):
+            if isinstance(rule, str):
+                found.setdefault(mapping, []).append(rule)
+        return {mapping: "; ".join(sorted(texts))[:2_000] for mapping, texts in found.items()}
+
+    def problem_updates(self) -> list[str]:
+        """The updates that make the dataset say what `problems` says, since the last call."""
+        problems = {mapping: text for mapping, text in self.problems().items() if is_iri(mapping)}
+        updates = []
+        for mapping in sorted(problems.keys() | self._said.keys()):
+            text = problems.get(mapping)
+            if text == self._said.get(mapping):
+                continue
+            insert = "" if text is None else f"INSERT {{ {mapping} <{HAS_PROBLEM}> {literal(text)} }} "
+            updates.append(
+                f"DELETE {{ {mapping} <{HAS_PROBLEM}> ?problem }} {insert}"
+                f"WHERE {{ OPTIONAL {{ {mapping} <{HAS_PROBLEM}> ?problem }} }}"
+            )
+        self._said = problems
+        return updates
+
+    def _made(self, row: _Row) -> StreamRule | CommandRule | str | None:
+        mapping, text = row
+        if len(self._rows) >= RULES_MAX:
+            return f"there are more than {RULES_MAX} rules"
+        if len(text) > RULE_CHARS_MAX:
+            return f"the rule has more than {RULE_CHARS_MAX} characters"
+        try:
+            return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>")
+        except ConfigurationError as error:
+            return str(error)
+
+
+def _order(item: tuple[_Row, Any]) -> _Row:
+    return item[0]
+
+
+def _rule(text: str, base_iri: str, place: str) -> StreamRule | CommandRule | None:
+    """Raises ConfigurationError."""
+    cure = 'write {"stream": {...}} or {"command": {...}} with the keys of mapping/*.toml'
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{place}: the rule is not JSON: {error}; {cure}") from error
+    if not isinstance(document, dict) or len(document) != 1:
+        raise ConfigurationError(f"{place}: the rule is not an object with one member; {cure}")
+    [(kind, table)] = document.items()
+    context: dict[str, Any] = {"prefixes": PREFIXES, "base_iri": base_iri, "place": place}
+    try:
+        if kind == "stream":
+            return StreamRule(msgspec.json.decode(text, type=dict[str, StreamTable])[kind], **context)
+        if kind == "command":
+            return command_rule(msgspec.json.decode(text, type=dict[str, CommandTable])[kind], **context)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{place}: {error}; {cure}") from error
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{place}: the rule has no table; {cure}")
+    return None

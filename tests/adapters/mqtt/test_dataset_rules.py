@@ -1,0 +1,139 @@
+"""Rules that are triples: rows in, rules and updates out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyoxigraph import Store
+
+from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, RULES_MAX, DatasetRules
+from lamplighter.adapters.mqtt.mapping import Mapping
+from lamplighter.engine.terms import Term, iri, lexical, literal
+from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, SOSA
+from tests.support.mapping_rules import BASE, readings, values
+
+GOOD = {"stream": {"topic": "attic/t", "payload": "number", "property": "gateway:temperature", "scale": 0.1}}
+COMMAND = {"command": {"topic": "lamp/set", "values": {"true": "ON"}, "state": {"topic": "lamp", "member": "state"}}}
+
+
+def row(name: str, rule: Any) -> tuple[Term, Term]:
+    return iri(f"{BASE}mapping/{name}"), literal(rule if isinstance(rule, str) else json.dumps(rule))
+
+
+def test_rules_are_applied_and_forgotten() -> None:
+    rules = DatasetRules(BASE)
+    rules.replace([row("b", GOOD), row("a", COMMAND), row("c", {"availability": {"topics": []}})])
+    assert [rule.place for rule in rules.streams()] == [f"<{BASE}mapping/b>"]
+    assert values(Mapping(rules.streams()), "attic/t", "215") == {"attic/t": "21.5"}
+    assert [command.table.topic for command in rules.commands()] == ["lamp/set"]
+    assert rules.problems() == {}
+    rules.change([], [row("b", GOOD)])
+    assert rules.streams() == []
+
+
+def test_rule_that_stays_is_the_same_object() -> None:
+    rules = DatasetRules(BASE)
+    rules.replace([row("a", GOOD)])
+    [before] = rules.streams()
+    rules.replace([row("a", GOOD), row("b", GOOD)])
+    assert rules.streams()[0] is before
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[" * 5000, "not JSON"),
+        ("[]", "one member"),
+        ({"stream": GOOD["stream"], "command": {}}, "one member"),
+        ({"stream": []}, "Expected `object`"),
+        ({"availability": 1}, "no table"),
+        ({"stream": GOOD["stream"] | {"topik": 1}}, "topik"),
+        ({"stream": GOOD["stream"] | {"topic": "a/{x}/{x}"}}, "captures a name twice"),
+        ({"stream": GOOD["stream"] | {"scale": "NaN"}}, "scale"),
+        ({"stream": GOOD["stream"] | {"dead_band": "NaN"}}, "dead_band"),
+        ({"stream": GOOD["stream"] | {"sensor": "http://{x}/"}}, "not captured"),
+        ({"stream": GOOD["stream"] | {"pattern": "(a+)+"}}, "too many steps"),
+        ({"stream": GOOD["stream"] | {"time_zone": "../../etc/passwd"}}, "time_zone"),
+        ({"command": {"topic": "a/+"}}, "without +"),
+        ({"command": {"topic": "$SYS/a"}}, "a $ at the start"),
+        ("x" * 70_000, "characters"),
+    ],
+)
+def test_faulty_rule_is_a_problem_of_its_node(rule: Any, reason: str) -> None:
+    rules = DatasetRules(BASE)
+    rules.replace([row("bad", rule), row("good", GOOD)])
+    [(mapping, text)] = rules.problems().items()
+    assert mapping == f"<{BASE}mapping/bad>"
+    assert reason in text
+    assert len(rules.streams()) == 1
+
+
+def test_problem_is_in_the_dataset_as_long_as_it_lasts() -> None:
+    store, rules = Store(), DatasetRules(BASE)
+
+    def follow() -> set[str]:
+        rules.replace([(str(found[0]), str(found[1])) for found in store.query(QUERY)])  # type: ignore[union-attr, index]
+        for update in rules.problem_updates():
+            store.update(update)
+        assert rules.problem_updates() == []
+        return {quad.object.value for quad in store if quad.predicate.value == GATEWAY + "problem"}
+
+    a = f"<{BASE}mapping/a>"
+    store.update(
+        f'INSERT DATA {{ {a} a <{GATEWAY}Mapping> ; <{GATEWAY}rule> "[]" ; <{GATEWAY}problem> "of a former process" }}'
+    )
+    store.update(FORGET_PROBLEMS)
+    [problem] = follow()
+    assert "one member" in problem
+    store.update(f"DELETE WHERE {{ {a} <{GATEWAY}rule> ?r }}")
+    store.update(f"INSERT DATA {{ {a} <{GATEWAY}rule> {row('a', GOOD)[1]} }}")
+    assert follow() == set()
+    assert len(rules.streams()) == 1
+
+
+def test_number_of_rules_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RULES_MAX >= 10_000
+    monkeypatch.setattr("lamplighter.adapters.mqtt.dataset_rules.RULES_MAX", 2)
+    rules = DatasetRules(BASE)
+    rules.replace([row(name, GOOD) for name in "abc"])
+    assert len(rules.streams()) == 2
+    assert list(rules.problems().values()) == ["there are more than 2 rules"]
+
+
+def test_topics_manager_of_the_paper() -> None:
+    """Roffia 2018, 5.4: a topic is mapped to an observation whose quantity value gets the number in the payload."""
+    rules = DatasetRules(BASE)
+    table = {
+        "topic": "pepoli/6lowpan/network/NODO1/Temperature",
+        "payload": "number",
+        "pattern": "(-?[0-9]+(?:\\.[0-9]+)?)",
+        "property": "gateway:temperature",
+        "observation": "http://monitor.example/ns#Pepoli-6lowpan-Nodo1-Temperature",
+        "feature": "http://monitor.example/ns#Pepoli",
+        "label": "Temperature",
+        "unit": "unit:DEG_C",
+        "result": "quantity",
+    }
+    rules.replace([row("pepoli", {"stream": table})])
+    [reading] = readings(Mapping(rules.streams()), str(table["topic"]), "T:21.75;node=1")
+    store, model = Store(), LatestModel()
+    for update in [model.description(reading.stream), *model.updates(reading)]:
+        store.update(update)
+    query = f"""
+        PREFIX sosa: <{SOSA}> PREFIX qudt: <{QUDT}> PREFIX rdfs: <{RDFS}>
+        SELECT ?observation ?location ?label ?value ?unit WHERE {{
+          ?observation a sosa:Observation ; sosa:hasFeatureOfInterest ?location ; sosa:resultTime ?at ;
+            sosa:hasResult ?q . ?q qudt:hasUnit ?unit ; qudt:numericValue ?value .
+          ?stream rdfs:label ?label }}"""
+    [found] = store.query(query)  # type: ignore[misc]
+    assert [lexical(str(term)) for term in found] == [  # type: ignore[union-attr]
+        table["observation"],
+        table["feature"],
+        "Temperature",
+        "21.75",
+        "http://qudt.org/vocab/unit/DEG_C",
+    ]

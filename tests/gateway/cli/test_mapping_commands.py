@@ -1,0 +1,112 @@
+"""`lamplighter mapping test` and `lamplighter mapping check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lamplighter.gateway.__main__ import main
+
+RULES = """\
+[[stream]]
+topic = "z/{device}"
+payload = "number"
+[[stream.read]]
+member = "temperature"
+property = "lighting:temperature"
+unit = "°C"
+[[stream.read]]
+member = "occupancy"
+property = "lighting:presence"
+payload = "boolean"
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.gateway.cli.mapping_commands.GATEWAY_S", 0.2)
+
+
+def run(
+    folder: Path, capsys: pytest.CaptureFixture[str], rules: str, *arguments: str, settings: str = ""
+) -> tuple[int, str]:
+    (folder / "mapping").mkdir(exist_ok=True)
+    (folder / "mapping" / "home.toml").write_text(rules)
+    config = folder / "lamplighter.toml"
+    config.write_text(settings + "[websocket]\nport = 1\n")
+    code = main(["mapping", *arguments, "--config", str(config)])
+    return code, capsys.readouterr().out.replace(f"{folder}/", "")
+
+
+def test_triples_of_a_message_with_the_rules_that_make_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES, "test", "z/hall", '{"temperature": 21.5}')
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "mapping/home.toml line 1: stream 1  (topic z/{device})"
+    assert lines[1] == "  read 1"
+    observation = "<http://lamplighter.local/observation/sensor/z/hall/temperature;lighting:temperature;feature/z/hall>"
+    assert f'    {observation} sosa:hasSimpleResult "21.5"^^xsd:decimal' in lines
+    assert any("qudt:hasUnit unit:DEG_C" in line for line in lines)
+    assert "  not in the message: occupancy (optional)" in lines
+    assert "not tested: the rules in the dataset; the gateway does not answer" in lines
+
+
+def test_fault_of_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES, "test", "z/hall", '{"temperature": "warm"}')
+    assert code == 1
+    assert "  fault: temperature: not a number" in out
+
+
+def test_topic_without_a_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES, "test", "z/hall/kitchen", "1")
+    assert code == 1
+    assert "no rule covers the topic z/hall/kitchen" in out
+
+
+def test_payload_of_a_file_and_in_hexadecimal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = '[[stream]]\ntopic = "b"\npayload = "number"\nformat = "<h"\nproperty = "lighting:temperature"\n'
+    (tmp_path / "payload").write_bytes(b"\xff\xff")
+    for payload in ([f"@{tmp_path}/payload"], ["ffff", "--hex"]):
+        code, out = run(tmp_path, capsys, rules, "test", "b", *payload)
+        assert code == 0
+        assert '"-1"^^xsd:integer' in out
+
+
+def test_model_event_shows_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES, "test", "z/a", '{"temperature": 1}', settings='[mqtt]\nmodel = "event"\n')
+    assert code == 0
+    assert 'sosa:hasSimpleResult "1"^^xsd:integer  in <http://lamplighter.local/stream/' in out
+
+
+def test_check_names_all_faults_overlaps_and_unknown_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = """\
+[[stream]]
+topic = "a/{x}"
+property = "lighting:temperature"
+payload = "number"
+unit = "furlong"
+[[stream]]
+topic = "a/b"
+property = "lighting:temperature"
+payload = "float"
+[[stream]]
+topic = "a/b"
+property = "lighting:temperature"
+payload = "number"
+[[command]]
+topic = "a/#"
+"""
+    code, out = run(tmp_path, capsys, RULES + more, "check")
+    assert code == 1
+    assert "fault: mapping/home.toml line 17: stream 3: " in out
+    assert "fault: mapping/home.toml line 25: command 1: topic = 'a/#': " in out
+    assert "overlap: mapping/home.toml line 12: stream 2 and mapping/home.toml line 21: stream 4: both rules" in out
+    assert "unknown unit: mapping/home.toml line 12: stream 2: unit = 'furlong' is kept as text" in out
+    assert "3 rules in files, 0 in the dataset, 0 commands" in out
+
+
+def test_check_of_good_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES, "check")
+    assert code == 0
+    assert "fault" not in out and "overlap" not in out
