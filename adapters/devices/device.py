@@ -1,0 +1,100 @@
+"""The records of a device that announced itself. Pure data; `adapters.devices.draft` makes and checks them.
+
+A device has rule tables, as `mapping/*.toml` has them: a sensor has a ``[[stream]]`` table, an actuator a
+``[[command]]`` table and the stream table of its state. IRIs in tables are paths below the base IRI of the gateway, or
+prefixed names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Table = dict[str, Any]
+"""A rule table with the keys of its TOML form. Not to be modified."""
+
+
+class Sensor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One value that the device publishes.
+
+    key: unique in the device and stable; it is part of the IRI. kind: the observed property: a prefixed name of
+    `ontology/kinds.ttl`, or a path (``property/...``) where no kind fits. label: for people.
+    """
+
+    key: str
+    kind: str
+    label: str
+    table: Table
+
+
+class Actuator(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One state of the device that can be set.
+
+    key, kind, label: as for sensors; kind is the property that the actuator acts on. command: how a desired state
+    becomes a message. state: the stream table that reads the state back, if the device publishes it. minimum, maximum:
+    of a number, as announced.
+    """
+
+    key: str
+    kind: str
+    label: str
+    command: Table
+    state: Table | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Topics that say whether the device is online.
+
+    topics: tables with topic, broker, member (optional), on and off: lists of payloads. mode: online if "all" topics
+    say so, if "any" does, or as the "latest" message says.
+    """
+
+    topics: tuple[Table, ...]
+    mode: Literal["all", "any", "latest"] = "all"
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A device as it announced itself.
+
+    id: stable (IEEE address, MAC, serial number), never the friendly name; one segment of an IRI. source: the format of
+    the announcement; source and id are the identity. broker: name of the broker. name, manufacturer, model, area: as
+    announced, for people; empty if unknown.
+    """
+
+    id: str
+    source: str
+    broker: str
+    name: str
+    manufacturer: str = ""
+    model: str = ""
+    area: str = ""
+    sensors: tuple[Sensor, ...] = ()
+    actuators: tuple[Actuator, ...] = ()
+    availability: Availability | None = None
+
+    @property
+    def identity(self) -> str:
+        """Unique in the gateway, such as ``zigbee2mqtt/0x00158d0001e82a4c``."""
+        return f"{self.source}/{self.id}"
+
+    def to_json(self) -> str:
+        """Equal devices have equal texts."""
+        return msgspec.json.encode(self, order="deterministic").decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Device:
+        """Raises ValueError if the text is not that of a device."""
+        return msgspec.json.decode(text, type=cls)  # msgspec.ValidationError and DecodeError are ValueErrors
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why an announcement, or a part of one, is not used. device: its identity, empty if unknown."""
+
+    source: str
+    broker: str
+    topic: str
+    reason: str
+    device: str = ""

@@ -1,0 +1,312 @@
+"""Makes the record of a device part by part, and refuses what must not get into rule tables.
+
+Announcements are hostile input: whoever may publish at the broker may write one. Sizes, counts and characters are
+bounded here, for all formats of announcements. A part that is refused leaves the device without it, and is a problem
+that names the part and the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
+
+TOPIC_BYTES_MAX = 512
+NAME_CHARS_MAX = 120
+WORD_CHARS_MAX = 120
+WORDS_MAX = 200
+UNIT_CHARS_MAX = 32
+SEGMENT_CHARS_MAX = 96
+PAYLOAD_CHARS_MAX = 1_024
+MEMBERS_MAX = 8
+"""Levels of a JSON path."""
+SENSORS_MAX = 200
+ACTUATORS_MAX = 100
+AVAILABILITY_TOPICS_MAX = 8
+PROBLEMS_MAX = 20
+"""Of one device; further ones are counted in the last one."""
+
+_SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
+_NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
+_PLAIN_MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_:-]*")
+_NOT_IN_MEMBER = re.compile(r"[\"\\\[\]\x00-\x1f\x7f]")
+_NOT_IN_TOPIC = re.compile(r"[+#{}\x00-\x1f\x7f-\x9f]")
+
+Payload = Literal["number", "boolean", "text", "sparkplug"]
+
+
+def segment(text: str) -> str:
+    """Text as one segment of an IRI's path. Different for different texts, readable, and stable.
+
+    Raises ValueError for an empty text.
+    """
+    if not text or len(text) > 4 * SEGMENT_CHARS_MAX:
+        raise ValueError(f"an identifier has 1 to {4 * SEGMENT_CHARS_MAX} characters")
+    if _SEGMENT.fullmatch(text) and text not in (".", "..") and len(text) <= SEGMENT_CHARS_MAX:
+        return text
+    readable = _NOT_IN_SEGMENT.sub("_", text).strip("._")[: SEGMENT_CHARS_MAX // 2]
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{readable or 'id'}~{digest}"
+
+
+def plain(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
+    """Text for people: one line without control characters, cut; empty if it is no text."""
+    if not isinstance(text, str):
+        return ""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * chars_max]).split())
+    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
+
+
+def checked_topic(topic: object) -> str:
+    """A topic to read from. Raises ValueError: no text, too long, with wildcards, braces or control characters, or one
+    of the broker's own."""
+    if not isinstance(topic, str):
+        raise ValueError("the topic is not a text")
+    if not topic or len(topic.encode("utf-8", "surrogatepass")) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a topic has 1 to {TOPIC_BYTES_MAX} bytes")
+    if _NOT_IN_TOPIC.search(topic) or not topic.isprintable():
+        raise ValueError(f"the topic {plain(topic)!r} has a wildcard, a brace or a control character")
+    if topic.startswith("$"):
+        raise ValueError(f"the topic {plain(topic)!r} starts with '$', as those of the broker do")
+    if any(level in (".", "..") for level in topic.split("/")):
+        raise ValueError(f"the topic {plain(topic)!r} has a level '.' or '..'")
+    return topic
+
+
+def member_path(names: Sequence[str | int]) -> str:
+    """The JSON path of a rule table, such as ``battery.cells[0]["a.b"]``. Raises ValueError."""
+    if not 0 < len(names) <= MEMBERS_MAX:
+        raise ValueError(f"a JSON path has 1 to {MEMBERS_MAX} levels")
+    path = ""
+    for name in names:
+        if isinstance(name, int):
+            if not 0 <= name < 1_000:
+                raise ValueError("an index in a JSON path is 0 to 999")
+            path += f"[{name}]"
+        elif not name or len(name) > WORD_CHARS_MAX or _NOT_IN_MEMBER.search(name) or not name.isprintable():
+            raise ValueError(f"the member name {plain(name)!r} cannot be used")
+        elif _PLAIN_MEMBER.fullmatch(name):
+            path += f".{name}" if path else name
+        else:
+            path += f'["{name}"]'
+    return path
+
+
+def checked_words(words: Iterable[object]) -> list[str]:
+    """Payloads as texts, without repetition: a boolean as JSON spells it. Raises ValueError."""
+    found: dict[str, None] = {}
+    for word in words:
+        if isinstance(word, bool):
+            found["true" if word else "false"] = None
+        elif isinstance(word, str | int | float):
+            text = str(word)
+            if not text or len(text) > WORD_CHARS_MAX or not text.isprintable():
+                raise ValueError(f"the value {plain(text)!r} is empty, too long, or has control characters")
+            found[text] = None
+        else:
+            raise ValueError("a value is neither text, number nor boolean")
+    if len(found) > WORDS_MAX:
+        raise ValueError(f"there are more than {WORDS_MAX} values")
+    return list(found)
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+class Draft:
+    """One device that is being read from an announcement. Its parts are added by key; `device` is the result.
+
+    topic: of the announcement, for problems. Raises ValueError if the identifier cannot be used.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        identifier: object,
+        *,
+        broker: str,
+        topic: str,
+        name: object = "",
+        manufacturer: object = "",
+        model: object = "",
+        area: object = "",
+    ) -> None:
+        if not isinstance(identifier, str):
+            raise ValueError("the identifier of the device is not a text")
+        self.id = segment(identifier)
+        self.source = source
+        self.identity = f"{source}/{self.id}"
+        self.problems: list[Problem] = []
+        self._broker, self._topic = broker, topic
+        self._texts = {"name": plain(name) or self.id, "manufacturer": plain(manufacturer), "model": plain(model)}
+        self._texts["area"] = plain(area)
+        self._sensors: dict[str, Sensor] = {}
+        self._actuators: dict[str, Actuator] = {}
+        self._availability: list[Table] = []
+        self.mode: Literal["all", "any", "latest"] = "all"
+
+    def problem(self, reason: str) -> None:
+        """Notes why something of the announcement is not used."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(Problem(self.source, self._broker, self._topic, plain(reason, 400), self.identity))
+
+    def sensor(
+        self,
+        key: str,
+        kind: str,
+        topic: object,
+        payload: Payload,
+        *,
+        label: object = "",
+        member: Sequence[str | int] = (),
+        on: Iterable[object] = (),
+        off: Iterable[object] = (),
+        unit: object = None,
+        **more: Any,
+    ) -> Table | None:
+        """Adds a value that the device publishes. Returns its stream table; None if it is refused, which is a problem.
+
+        kind: prefixed name, or a path for what no kind fits. member: JSON path. more: further keys of the table.
+        """
+        try:
+            name = segment(key)
+            table = self._stream(name, kind, topic, payload, plain(label) or key, member, on, off, unit) | more
+            if name in self._sensors:
+                raise ValueError("there are two of this name")
+            if len(self._sensors) >= SENSORS_MAX:
+                raise ValueError(f"the device has more than {SENSORS_MAX} sensors")
+        except ValueError as error:
+            self.problem(f"{plain(key)}: {error}")
+            return None
+        self._sensors[name] = Sensor(name, kind, plain(label) or name, table)
+        return table
+
+    def actuator(
+        self,
+        key: str,
+        kind: str,
+        topic: object,
+        *,
+        label: object = "",
+        payload: str = "{value}",
+        values: Mapping[str, object] | None = None,
+        state: Table | None = None,
+        minimum: object = None,
+        maximum: object = None,
+        qos: int = 1,
+        retain: bool = False,
+    ) -> None:
+        """Adds a state that can be set.
+
+        values: desired state -> text, or boolean as JSON spells it; None: any text. state: the stream table that reads
+        it back. The message is retained only if the announcement asks for it.
+        """
+        try:
+            name = segment(key)
+            if len(payload) > PAYLOAD_CHARS_MAX:
+                raise ValueError(f"the payload of the command has more than {PAYLOAD_CHARS_MAX} characters")
+            command: Table = {
+                "topic": checked_topic(topic),
+                "broker": self._broker,
+                "actuator": f"actuator/{self.identity}/{name}",
+                "payload": payload,
+                "qos": qos if qos in (0, 1, 2) else 1,
+                "retain": retain,
+            }
+            if values is not None:
+                if len(values) > WORDS_MAX:
+                    raise ValueError(f"there are more than {WORDS_MAX} values")
+                command["values"] = {
+                    checked_words([word])[0]: checked_words([text])[0] for word, text in values.items()
+                }
+            if name in self._actuators:
+                raise ValueError("there are two of this name")
+            if len(self._actuators) >= ACTUATORS_MAX:
+                raise ValueError(f"the device has more than {ACTUATORS_MAX} actuators")
+        except ValueError as error:
+            self.problem(f"{plain(key)}: {error}")
+            return
+        self._actuators[name] = Actuator(
+            name, kind, plain(label) or name, command, state, number(minimum), number(maximum)
+        )
+
+    def online(self, topic: object, on: Iterable[object], off: Iterable[object], member: Sequence[str] = ()) -> None:
+        """Adds a topic that says whether the device is online."""
+        try:
+            table: Table = {
+                "topic": checked_topic(topic),
+                "broker": self._broker,
+                "on": checked_words(on),
+                "off": checked_words(off),
+            }
+            if member:
+                table["member"] = member_path(member)
+            if len(self._availability) >= AVAILABILITY_TOPICS_MAX:
+                raise ValueError(f"there are more than {AVAILABILITY_TOPICS_MAX} topics")
+        except ValueError as error:
+            self.problem(f"availability: {error}")
+            return
+        if table not in self._availability:
+            self._availability.append(table)
+
+    def device(self) -> Device:
+        """The device as it is now; parts in the order of their keys."""
+        return Device(
+            id=self.id,
+            source=self.source,
+            broker=self._broker,
+            **self._texts,
+            sensors=tuple(self._sensors[key] for key in sorted(self._sensors)),
+            actuators=tuple(self._actuators[key] for key in sorted(self._actuators)),
+            availability=Availability(tuple(self._availability), self.mode) if self._availability else None,
+        )
+
+    def _stream(
+        self,
+        key: str,
+        kind: str,
+        topic: object,
+        payload: Payload,
+        label: str,
+        member: Sequence[str | int],
+        on: Iterable[object],
+        off: Iterable[object],
+        unit: object,
+    ) -> Table:
+        table: Table = {
+            "topic": checked_topic(topic),
+            "broker": self._broker,
+            "property": kind,
+            "payload": payload,
+            "sensor": f"sensor/{self.identity}/{key}",
+            "feature": f"device/{self.identity}",
+            "platform": f"device/{self.identity}",
+            "label": label.replace("{", "(").replace("}", ")"),
+        }
+        if member:
+            table |= {"member": member_path(member), "optional": True}
+        if payload == "boolean":
+            table |= {"on": checked_words(on), "off": checked_words(off)}
+            if set(table["on"]) & set(table["off"]):
+                raise ValueError("the same value means on and off")
+        if isinstance(unit, str) and (spelled := unit.strip()) and payload == "number":
+            if len(spelled) > UNIT_CHARS_MAX or not spelled.isprintable() or ":" in spelled:
+                raise ValueError(f"the unit {plain(unit)!r} cannot be used")
+            table["unit"] = spelled
+        return table
+
+
+def own_kind(name: str) -> str:
+    """The kind of a value for which the vocabulary has none: a path below the base IRI. Raises ValueError."""
+    return f"property/{segment(name)}"

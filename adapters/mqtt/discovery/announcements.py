@@ -1,0 +1,293 @@
+"""All announcements of all brokers -> devices; each part, identity and topic has one owner.
+
+The first to announce something owns it until it is withdrawn. A second one is refused, and a problem says who owns it.
+So a device cannot take over another's identity, or be switched by another's announcement. State is bounded by
+`devices_max` and the bounds of the formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
+from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, tasmota, zigbee2mqtt
+from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group
+
+FORMATS: dict[str, Format] = {one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, homeassistant)}
+"""By name. The native formats come first, since Home Assistant's announces the same devices again."""
+
+PARTS_MAX = 400
+"""Of one device."""
+PARTS_PER_DEVICE_MEAN = 40
+"""Parts of all devices are bounded by `devices_max` times this."""
+
+_NOT_OF_DEVICES = re.compile(
+    r"^homeassistant/.*/config$|/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
+    r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
+)
+"""Topics of announcements, and those that configure a bridge; no announcement may have a command there."""
+
+_Key = tuple[str, str, Group]
+"""Format, broker, group."""
+_Origin = tuple[str, str]
+"""Broker and topic of an announcement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one message changes. devices: new or changed; gone: identities that are not announced any more."""
+
+    devices: Sequence[Device] = ()
+    gone: Sequence[str] = ()
+    problems: Sequence[Problem] = ()
+
+
+@dataclass(slots=True)
+class _Known:
+    """A group.
+
+    parts: by name, with the topic of their announcement. refused_at: the number of releases at which something of the
+    device was refused, None if nothing was; after a further release it may own more.
+    """
+
+    parts: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    device: Device | None = None
+    refused_at: int | None = None
+
+
+class Announcements:
+    """The announcements of the formats named, in their precedence."""
+
+    def __init__(self, formats: Iterable[str], *, devices_max: int) -> None:
+        wanted = set(formats)
+        self._formats = [one for name, one in FORMATS.items() if name in wanted]
+        self._devices_max = devices_max
+        self._groups: dict[_Key, _Known] = {}
+        self._announced: dict[_Origin, set[tuple[_Key, str]]] = {}
+        self._parts = 0
+        self._owners: dict[str, _Key | None] = {}
+        """Identity -> group; None: known from an earlier run, and not announced yet."""
+        self._claims: dict[_Claim, str] = {}
+        """Topics and values that are read, and topics of commands -> identity."""
+        self._restored: dict[str, Device] = {}
+        self._releases = 0
+
+    @property
+    def filters(self) -> list[str]:
+        """What to subscribe to at each broker."""
+        return [one for format_ in self._formats for one in format_.filters]
+
+    @property
+    def asks(self) -> list[tuple[str, str]]:
+        """Messages, topic and payload, that make devices announce themselves."""
+        return [one for format_ in self._formats for one in format_.asks]
+
+    def covers(self, topic: str) -> bool:
+        """Whether `read` takes messages of the topic."""
+        return any(format_.covers(topic) for format_ in self._formats)
+
+    def restore(self, devices: Iterable[Device]) -> None:
+        """Devices of an earlier run keep what they own."""
+        for device in devices:
+            if device.identity not in self._owners:
+                self._owners[device.identity] = None
+                self._restored[device.identity] = device
+                self._claim(device)
+
+    def read(self, broker: str, topic: str, payload: bytes) -> Changes:
+        """What a message changes. Nothing is raised for any topic or payload."""
+        found = next((one for one in self._formats if one.covers(topic)), None)
+        if found is None:
+            return Changes()
+        try:
+            said = found.announced(broker, topic, payload)
+        except ValueError as error:
+            return Changes(problems=[Problem(found.name, broker, topic, str(error))])
+        return self._changes(found, broker, topic, said)
+
+    def _changes(self, format_: Format, broker: str, topic: str, said: Announced) -> Changes:
+        problems = list(said.problems)
+        origin = broker, topic
+        before = self._announced.get(origin, set())
+        parts = {((format_.name, broker, group), part): content for (group, part), content in said.parts.items()}
+        changed: dict[_Key, None] = {}
+        now = set(before) if said.adds else set()
+        for key, part in sorted(before - parts.keys() - now):
+            del self._groups[key].parts[part]
+            self._parts -= 1
+            changed[key] = None
+        full = False
+        for (key, part), content in parts.items():
+            known = self._groups.get(key)
+            held = known.parts.get(part) if known else None
+            if held is not None and held[0] != topic:
+                if held[1] != content:
+                    reason = f"{part}: the topic {held[0]} already announced it"
+                    problems.append(Problem(format_.name, broker, topic, reason, f"{format_.name}/{key[2]}"))
+                continue
+            if held is None:
+                if known is None and len(self._groups) >= self._devices_max:
+                    full = True
+                    continue
+                if self._parts >= self._devices_max * PARTS_PER_DEVICE_MEAN or (
+                    known and len(known.parts) >= PARTS_MAX
+                ):
+                    full = True
+                    continue
+                self._parts += 1
+            now.add((key, part))
+            refused_at = known.refused_at if known else None
+            if held is None or held[1] != content or (refused_at is not None and refused_at < self._releases):
+                self._groups.setdefault(key, _Known()).parts[part] = topic, content
+                changed[key] = None
+        if full:
+            reason = f"there are more than {self._devices_max} devices (mqtt.devices_max), or too many parts of one"
+            problems.append(Problem(format_.name, broker, topic, reason))
+        if now:
+            self._announced[origin] = now
+        else:
+            self._announced.pop(origin, None)
+        withdrawn = self._withdrawn(format_, broker, said)
+        if not changed:
+            return Changes((), withdrawn, problems)
+        devices, gone, further = self._joined(format_, list(changed))
+        return Changes(devices, [*withdrawn, *gone], problems + further)
+
+    def _withdrawn(self, format_: Format, broker: str, said: Announced) -> list[str]:
+        """Devices of an earlier run that a complete list does not have any more."""
+        if not said.below or not self._restored:
+            return []
+        listed = {f"{format_.name}/{group}" for group, _ in said.parts}
+        gone = [
+            device
+            for identity, device in self._restored.items()
+            if device.source == format_.name
+            and device.broker == broker
+            and identity not in listed
+            and any(table["topic"].startswith(said.below) for table in _tables(device))
+        ]
+        for device in gone:
+            self._release(device)
+            del self._restored[device.identity]
+        return sorted(device.identity for device in gone)
+
+    def _joined(self, format_: Format, changed: Sequence[_Key]) -> tuple[list[Device], list[str], list[Problem]]:
+        """The changed groups as devices. What they owned is free before it is given out again: names may be swapped."""
+        devices: list[Device] = []
+        problems: list[Problem] = []
+        before = {key: self._groups[key].device for key in changed}
+        for device in before.values():
+            if device:
+                self._release(device)
+        for key in changed:
+            known = self._groups[key]
+            joined = format_.joined(key[1], key[2], {name: content for name, (_, content) in known.parts.items()})
+            device, was = joined.device if known.parts else None, before[key]
+            problems += joined.problems
+            if device is not None and was is not None and device.identity != was.identity:
+                topic = next(iter(known.parts.values()))[0]
+                reason = f"it announces itself as another device than before; {was.identity} is kept"
+                problems.append(Problem(device.source, device.broker, topic, reason, device.identity))
+                device = was
+            refused: list[Problem] = []
+            if device is not None:
+                device, refused = self._owned(key, device)
+                problems += refused
+            known.device = device
+            known.refused_at = self._releases if refused else None
+            if not known.parts:
+                del self._groups[key]
+            if device is not None and device != was:
+                devices.append(device)
+        held = {device.identity for known in self._groups.values() if (device := known.device)}
+        gone = sorted({device.identity for device in before.values() if device and device.identity not in held})
+        return devices, gone, problems
+
+    def _owned(self, key: _Key, device: Device) -> tuple[Device | None, list[Problem]]:
+        """The device with what it may own. None if its identity is another's, or if it has nothing."""
+        identity = device.identity
+        topic = next(iter(self._groups[key].parts.values()))[0]
+        owner, restored = self._owners.get(identity), self._restored.get(identity)
+        if (owner is not None and owner != key) or (restored is not None and restored.broker != device.broker):
+            reason = "another announcement is already of this device, and is kept"
+            return None, [Problem(device.source, device.broker, topic, reason, identity)]
+        if restored is not None:
+            self._release(restored)
+            del self._restored[identity]
+        self._owners[identity] = key
+        problems: list[Problem] = []
+        others: set[str] = set()
+
+        def refused(part: str, part_topic: str, other: str) -> None:
+            if other.partition("/")[0] != device.source:
+                others.add(other)  # the same device in another format, as a rule
+            else:
+                reason = f"{part}: the topic {part_topic} belongs to {other}, which announced it first"
+                problems.append(Problem(device.source, device.broker, topic, reason, identity))
+
+        sensors: list[Sensor] = []
+        for sensor in device.sensors:
+            claims = _reads(device, sensor)
+            other = self._claims.setdefault(claims[0], identity)
+            if other != identity:
+                refused(sensor.key, sensor.table["topic"], other)
+                continue
+            self._claims.setdefault(claims[1], identity)
+            sensors.append(sensor)
+        actuators: list[Actuator] = []
+        for actuator in device.actuators:
+            to = actuator.command["topic"]
+            if _NOT_OF_DEVICES.search(to):
+                reason = f"{actuator.key}: the topic {to} is not one of a device"
+                problems.append(Problem(device.source, device.broker, topic, reason, identity))
+                continue
+            read = self._claims.get(("topic", device.broker, to), identity)
+            other = read if read != identity else self._claims.setdefault(_writes(device, actuator), identity)
+            if other != identity:
+                refused(actuator.key, to, other)
+                continue
+            actuators.append(actuator)
+        for other in sorted(others):
+            reason = f"some of its topics belong to {other}, which announced them first; they are used there"
+            problems.append(Problem(device.source, device.broker, topic, reason, identity))
+        if not sensors and not actuators:
+            return None, problems
+        return msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators)), problems
+
+    def _claim(self, device: Device) -> None:
+        for claim in _claims(device):
+            self._claims.setdefault(claim, device.identity)
+
+    def _release(self, device: Device) -> None:
+        self._releases += 1
+        for claim in _claims(device):
+            if self._claims.get(claim) == device.identity:
+                del self._claims[claim]
+        self._owners.pop(device.identity, None)
+
+
+_Claim = tuple[str, ...]
+
+
+def _reads(device: Device, sensor: Sensor) -> tuple[_Claim, _Claim]:
+    """The value, which only one device may have, and its topic, to which no other device may write."""
+    topic = sensor.table["topic"]
+    return ("value", device.broker, topic, sensor.table.get("member", "")), ("topic", device.broker, topic)
+
+
+def _writes(device: Device, actuator: Actuator) -> _Claim:
+    return "command", device.broker, actuator.command["topic"]
+
+
+def _claims(device: Device) -> list[_Claim]:
+    claims: list[_Claim] = [claim for sensor in device.sensors for claim in _reads(device, sensor)]
+    return claims + [_writes(device, actuator) for actuator in device.actuators]
+
+
+def _tables(device: Device) -> list[Table]:
+    return [sensor.table for sensor in device.sensors] + [actuator.command for actuator in device.actuators]

@@ -1,0 +1,336 @@
+"""Announcements of Shelly devices -> devices, of both generations.
+
+First generation: ``shellies/announce`` says who a device is; what it has is learnt from the topics below
+``shellies/<prefix>/`` on which it publishes. Second generation and later: ``<prefix>/events/rpc`` has notifications
+with the device's identifier and the status of its components; what it has is learnt from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from lamplighter.adapters.devices.device import Problem, Table
+from lamplighter.adapters.devices.draft import Draft, plain
+from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
+
+NAME = "shelly"
+COMPONENTS_MAX = 64
+"""Of one device of the second generation."""
+
+_ON, _OFF = ["on", "true", "1"], ["off", "false", "0"]
+_PREFIX = re.compile(r"[A-Za-z0-9._ -]{1,64}(?:/[A-Za-z0-9._ -]{1,64})?")
+_ADDRESS = re.compile(r"[0-9A-Fa-f]{12}")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9]{1,40}-([0-9A-Fa-f]{12})")
+_COMPONENT = re.compile(r"([a-z][a-z0-9]{0,20}):([0-9]{1,3})")
+
+_FIRST = (
+    ("relay/{n}", "gateway:switch", "switch", None),
+    ("relay/{n}/power", "gateway:power", "number", "W"),
+    ("relay/{n}/energy", "gateway:energy", "number", "J"),
+    ("roller/{n}", "gateway:cover", "cover", None),
+    ("roller/{n}/pos", "gateway:position", "position", "%"),
+    ("roller/{n}/power", "gateway:power", "number", "W"),
+    ("roller/{n}/energy", "gateway:energy", "number", "J"),
+    ("light/{n}", "gateway:light", "switch", None),
+    ("light/{n}/power", "gateway:power", "number", "W"),
+    ("color/{n}", "gateway:light", "switch", None),
+    ("white/{n}", "gateway:light", "switch", None),
+    ("input/{n}", "gateway:input", "boolean", None),
+    ("emeter/{n}/power", "gateway:power", "number", "W"),
+    ("emeter/{n}/voltage", "gateway:voltage", "number", "V"),
+    ("emeter/{n}/current", "gateway:current", "number", "A"),
+    ("emeter/{n}/pf", "gateway:powerFactor", "number", None),
+    ("emeter/{n}/total", "gateway:energy", "number", "Wh"),
+    ("emeter/{n}/total_returned", "gateway:energyProduced", "number", "Wh"),
+    ("temperature", "gateway:deviceTemperature", "number", "°C"),
+    ("overtemperature", "gateway:heatAlarm", "boolean", None),
+    ("voltage", "gateway:voltage", "number", "V"),
+    ("adc/{n}", "gateway:voltage", "number", "V"),
+    ("ext_temperature/{n}", "gateway:temperature", "number", "°C"),
+    ("ext_humidity/{n}", "gateway:humidity", "number", "%"),
+    ("sensor/temperature", "gateway:temperature", "number", "°C"),
+    ("sensor/humidity", "gateway:humidity", "number", "%"),
+    ("sensor/battery", "gateway:battery", "number", "%"),
+    ("sensor/lux", "gateway:illuminance", "number", "lx"),
+    ("sensor/motion", "gateway:motion", "boolean", None),
+    ("sensor/vibration", "gateway:vibration", "boolean", None),
+    ("sensor/flood", "gateway:leak", "boolean", None),
+    ("sensor/smoke", "gateway:smoke", "boolean", None),
+    ("sensor/gas", "gateway:gasAlarm", "alarm", None),
+    ("sensor/state", "gateway:contact", "contact", None),
+    ("sensor/tilt", "gateway:angle", "number", "deg"),
+    ("sensor/charger", "gateway:charging", "boolean", None),
+)
+"""Topics of the first generation below ``shellies/<prefix>/``: kind, how it is read, unit. Energy is counted in watt
+minutes there, of 60 J."""
+_FIRST_TOPICS = [
+    (re.compile(template.replace("{n}", "[0-9]")), (kind, how, unit)) for template, kind, how, unit in _FIRST
+]
+
+_SECOND: dict[str, tuple[tuple[str, str, str, str | None], ...]] = {
+    "switch": (
+        ("output", "gateway:switch", "boolean", None),
+        ("apower", "gateway:power", "number", "W"),
+        ("voltage", "gateway:voltage", "number", "V"),
+        ("current", "gateway:current", "number", "A"),
+        ("freq", "gateway:frequency", "number", "Hz"),
+        ("pf", "gateway:powerFactor", "number", None),
+        ("aenergy.total", "gateway:energy", "number", "Wh"),
+        ("ret_aenergy.total", "gateway:energyProduced", "number", "Wh"),
+        ("temperature.tC", "gateway:deviceTemperature", "number", "°C"),
+    ),
+    "light": (
+        ("output", "gateway:light", "boolean", None),
+        ("brightness", "gateway:brightness", "number", "%"),
+        ("apower", "gateway:power", "number", "W"),
+        ("aenergy.total", "gateway:energy", "number", "Wh"),
+    ),
+    "cover": (
+        ("state", "gateway:cover", "text", None),
+        ("current_pos", "gateway:position", "number", "%"),
+        ("apower", "gateway:power", "number", "W"),
+        ("aenergy.total", "gateway:energy", "number", "Wh"),
+    ),
+    "pm1": (
+        ("apower", "gateway:power", "number", "W"),
+        ("voltage", "gateway:voltage", "number", "V"),
+        ("current", "gateway:current", "number", "A"),
+        ("aenergy.total", "gateway:energy", "number", "Wh"),
+    ),
+    "em1": (
+        ("act_power", "gateway:power", "number", "W"),
+        ("voltage", "gateway:voltage", "number", "V"),
+        ("current", "gateway:current", "number", "A"),
+        ("pf", "gateway:powerFactor", "number", None),
+    ),
+    "em": (
+        ("total_act_power", "gateway:power", "number", "W"),
+        ("total_current", "gateway:current", "number", "A"),
+        *(
+            (f"{phase}_{name}", f"gateway:{kind}", "number", unit)
+            for phase in "abc"
+            for name, kind, unit in (
+                ("act_power", "power", "W"),
+                ("voltage", "voltage", "V"),
+                ("current", "current", "A"),
+            )
+        ),
+    ),
+    "emdata": (
+        ("total_act", "gateway:energy", "number", "Wh"),
+        ("total_act_ret", "gateway:energyProduced", "number", "Wh"),
+    ),
+    "em1data": (
+        ("total_act_energy", "gateway:energy", "number", "Wh"),
+        ("total_act_ret_energy", "gateway:energyProduced", "number", "Wh"),
+    ),
+    "input": (
+        ("state", "gateway:input", "boolean", None),
+        ("percent", "property/input_percent", "number", "%"),
+    ),
+    "temperature": (("tC", "gateway:temperature", "number", "°C"),),
+    "humidity": (("rh", "gateway:humidity", "number", "%"),),
+    "illuminance": (("lux", "gateway:illuminance", "number", "lx"),),
+    "voltmeter": (("voltage", "gateway:voltage", "number", "V"),),
+    "devicepower": (
+        ("battery.percent", "gateway:battery", "number", "%"),
+        ("battery.V", "gateway:voltage", "number", "V"),
+    ),
+    "smoke": (("alarm", "gateway:smoke", "boolean", None),),
+    "flood": (("alarm", "gateway:leak", "boolean", None),),
+}
+"""Members of the components of the second generation: kind, payload, unit."""
+
+
+@lru_cache(maxsize=4_096)
+def _first_kind(below: str) -> tuple[str, str, str | None] | None:
+    """What a topic of the first generation tells: kind, how it is read, unit."""
+    return next((about for pattern, about in _FIRST_TOPICS if pattern.fullmatch(below)), None)
+
+
+def covers(topic: str) -> bool:
+    return topic.startswith("shellies/") or topic.endswith("/events/rpc")
+
+
+def announced(broker: str, topic: str, payload: bytes) -> Announced:
+    """Who a device is, a topic of it, or components of it. Raises ValueError."""
+    if topic.endswith("/events/rpc"):
+        return _notified(broker, topic, payload)
+    below = topic.removeprefix("shellies/")
+    if below in ("announce", "command"):
+        return _introduced(broker, topic, payload) if below == "announce" else Announced(adds=True)
+    prefix, _, rest = below.partition("/")
+    if rest == "announce" and _PREFIX.fullmatch(prefix):
+        return _introduced(broker, topic, payload)
+    if not payload or _first_kind(rest) is None or not _PREFIX.fullmatch(prefix):
+        return Announced(adds=True)
+    return Announced({(f"shellies/{prefix}", rest): None}, adds=True)
+
+
+def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
+    return _first(broker, group, parts) if group.startswith("shellies/") else _second(broker, group, parts)
+
+
+FORMAT = Format(
+    NAME,
+    ("shellies/#", "+/events/rpc", "+/+/events/rpc"),
+    covers=covers,
+    announced=announced,
+    joined=joined,
+    asks=(("shellies/command", "announce"),),
+)
+
+
+def _introduced(broker: str, topic: str, payload: bytes) -> Announced:
+    """`announce` of the first generation; a newer device answers there too, and says what it has elsewhere."""
+    if not payload:
+        return Announced(adds=True)
+    document = json_object(payload)
+    if isinstance(document.get("gen"), int) and document["gen"] > 1:
+        return Announced(adds=True)
+    prefix, address = document.get("id"), document.get("mac")
+    if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix) or "/" in prefix:
+        raise ValueError("id is missing, or cannot be used in a topic")
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise ValueError("mac is not an address")
+    if topic not in ("shellies/announce", f"shellies/{prefix}/announce"):
+        raise ValueError("the payload has another id than the topic")
+    about = {"address": address.upper(), "model": plain(document.get("model"))}
+    return Announced({(f"shellies/{prefix}", "announce"): about}, adds=True)
+
+
+def _notified(broker: str, topic: str, payload: bytes) -> Announced:
+    prefix = topic.removesuffix("/events/rpc")
+    if not payload:
+        return Announced(adds=True)
+    document = json_object(payload)
+    source, params = document.get("src"), document.get("params")
+    if document.get("method") not in ("NotifyStatus", "NotifyFullStatus") or not isinstance(params, dict):
+        return Announced(adds=True)
+    if not isinstance(source, str) or not (found := _IDENTIFIER.fullmatch(source)) or not _PREFIX.fullmatch(prefix):
+        raise ValueError("src is not the identifier of a device, or its topic cannot be used")
+    if len(params) > COMPONENTS_MAX:
+        raise ValueError(f"the notification has more than {COMPONENTS_MAX} components")
+    parts: dict[tuple[Group, str], Any] = {}
+    for name, status in params.items():
+        component = _COMPONENT.fullmatch(name)
+        if component is None or component[1] not in _SECOND or not isinstance(status, dict):
+            continue
+        for member, _, _, _ in _SECOND[component[1]]:
+            if _has(status, member.split(".")):
+                parts[prefix, f"{name}.{member}"] = None
+    if parts:
+        parts[prefix, "src"] = {"address": found[1].upper(), "model": source.partition("-")[0]}
+    return Announced(parts, adds=True)
+
+
+def _has(status: Any, path: list[str]) -> bool:
+    for name in path:
+        if not isinstance(status, dict) or name not in status:
+            return False
+        status = status[name]
+    return status is not None
+
+
+def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
+    about = parts.get("announce")
+    if about is None:
+        return Joined(None)
+    prefix = group.removeprefix("shellies/")
+    draft = Draft(
+        NAME,
+        about["address"],
+        broker=broker,
+        topic=f"{group}/announce",
+        name=prefix,
+        manufacturer="Shelly",
+        model=about["model"],
+    )
+    draft.online(f"{group}/online", ["true"], ["false"])
+    for below in sorted(set(parts) - {"announce"}):
+        about_topic = _first_kind(below)
+        assert about_topic is not None, below
+        kind, how, unit = about_topic
+        key, topic = below.replace("/", "."), f"{group}/{below}"
+        if how in ("number", "position"):
+            more: dict[str, Any] = {"scale": 60} if unit == "J" else {}
+            state = draft.sensor(key, kind, topic, "number", unit=unit, **more)
+            if how == "position":
+                draft.actuator(
+                    key, kind, f"{topic.removesuffix('/pos')}/command/pos", state=state, minimum=0, maximum=100
+                )
+        elif how == "cover":
+            state = draft.sensor(key, kind, topic, "text")
+            words = {"OPEN": "open", "CLOSE": "close", "STOP": "stop"}
+            draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
+        elif how == "contact":
+            draft.sensor(key, kind, topic, "boolean", on=["close", "0"], off=["open", "1"])
+        elif how == "alarm":
+            draft.sensor(key, kind, topic, "boolean", on=["mild", "heavy"], off=["none", "test"])
+        else:
+            state = draft.sensor(key, kind, topic, "boolean", on=_ON, off=_OFF)
+            if how == "switch":
+                words = {"true": "on", "false": "off", "ON": "on", "OFF": "off"}
+                draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
+    return Joined(draft.device(), draft.problems)
+
+
+def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
+    about = parts["src"]
+    topic = f"{group}/events/rpc"
+    try:
+        draft = Draft(
+            NAME,
+            about["address"],
+            broker=broker,
+            topic=topic,
+            name=group,
+            manufacturer="Shelly",
+            model=about["model"],
+        )
+    except ValueError as error:
+        return Joined(None, [Problem(NAME, broker, topic, str(error))])
+    draft.online(f"{group}/online", ["true"], ["false"])
+    for part in sorted(set(parts) - {"src"}):
+        component, _, member = part.partition(".")
+        name = component.partition(":")[0]
+        kind, payload, unit = next((k, p, u) for m, k, p, u in _SECOND[name] if m == member)
+        key = f"{component.replace(':', '.')}.{member}"
+        words = {"on": ["true"], "off": ["false"]} if payload == "boolean" else {}
+        state = draft.sensor(
+            key,
+            kind,
+            topic,
+            "number" if payload == "number" else "boolean" if payload == "boolean" else "text",
+            label=key.replace(".", " "),
+            member=("params", component, *member.split(".")),
+            unit=unit,
+            **words,
+        )
+        _second_actuator(draft, f"{group}/rpc", component, key, kind, state)
+    return Joined(draft.device(), draft.problems)
+
+
+def _second_actuator(draft: Draft, topic: str, component: str, key: str, kind: str, state: Table | None) -> None:
+    """The commands of switches, lights and covers, as remote procedure calls."""
+    name, _, number = component.partition(":")
+    method = name.capitalize()
+
+    def call(method: str, params: str = "") -> str:
+        return f'{{"id": 1, "src": "lamplighter", "method": "{method}", "params": {{"id": {int(number)}{params}}}}}'
+
+    if kind in ("gateway:switch", "gateway:light"):
+        values = {"true": "true", "false": "false", "ON": "true", "OFF": "false"}
+        draft.actuator(key, kind, topic, payload=call(f"{method}.Set", ', "on": {value}'), values=values, state=state)
+    elif kind == "gateway:brightness":
+        payload = call("Light.Set", ', "brightness": {value}')
+        draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)
+    elif kind == "gateway:cover":
+        calls = {"OPEN": call("Cover.Open"), "CLOSE": call("Cover.Close"), "STOP": call("Cover.Stop")}
+        draft.actuator(key, kind, topic, values=calls, state=state)
+    elif kind == "gateway:position":
+        payload = call("Cover.GoToPosition", ', "pos": {value}')
+        draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)

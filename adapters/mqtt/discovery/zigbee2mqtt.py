@@ -1,0 +1,305 @@
+"""The list of devices of Zigbee2MQTT -> devices.
+
+``<base>/bridge/devices`` is a retained list with what each device exposes. A device is known by its IEEE address; its
+topic, ``<base>/<friendly name>``, changes when it is renamed. A device that is not in the list any more is withdrawn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lamplighter.adapters.devices.device import Problem, Table
+from lamplighter.adapters.devices.draft import Draft, member_path, own_kind, plain
+from lamplighter.adapters.mqtt.discovery.announced import (
+    ANNOUNCEMENT_BYTES_MAX,
+    Announced,
+    Format,
+    Group,
+    Joined,
+    json_document,
+)
+
+NAME = "zigbee2mqtt"
+DEVICES_MAX = 1_000
+"""Of one list."""
+EXPOSES_MAX = 300
+"""Values of one device, with those in lights, switches and other composites."""
+DEPTH_MAX = 4
+
+_ADDRESS = re.compile(r"0x[0-9a-f]{16}")
+_PUBLISHED, _SET = 1, 2
+"""Bits of `access`."""
+
+_STATES = {
+    "light": "gateway:light",
+    "switch": "gateway:switch",
+    "fan": "gateway:fan",
+    "lock": "gateway:lock",
+    "cover": "gateway:cover",
+}
+"""What `state` is in a specific type."""
+
+_KINDS = {
+    "action": "event",
+    "aqi": "airQuality",
+    "air_quality": "airQuality",
+    "battery": "battery",
+    "battery_low": "batteryLow",
+    "brightness": "brightness",
+    "carbon_monoxide": "carbonMonoxideAlarm",
+    "charging": "charging",
+    "child_lock": "childLock",
+    "co": "carbonMonoxide",
+    "co2": "carbonDioxide",
+    "color_hs": "color",
+    "color_temp": "colorTemperature",
+    "color_xy": "color",
+    "contact": "contact",
+    "current": "current",
+    "current_heating_setpoint": "targetTemperature",
+    "device_temperature": "deviceTemperature",
+    "distance": "distance",
+    "effect": "effect",
+    "energy": "energy",
+    "fan_mode": "fanMode",
+    "formaldehyd": "formaldehyde",
+    "formaldehyde": "formaldehyde",
+    "gas": "gasAlarm",
+    "hcho": "formaldehyde",
+    "humidity": "humidity",
+    "illuminance": "illuminance",
+    "illuminance_lux": "illuminance",
+    "linkquality": "linkQuality",
+    "local_temperature": "temperature",
+    "lock_state": "lockState",
+    "occupancy": "motion",
+    "occupied_cooling_setpoint": "targetTemperature",
+    "occupied_heating_setpoint": "targetTemperature",
+    "pi_heating_demand": "valvePosition",
+    "pm1": "pm1",
+    "pm10": "pm10",
+    "pm25": "pm25",
+    "position": "position",
+    "power": "power",
+    "power_apparent": "apparentPower",
+    "power_factor": "powerFactor",
+    "power_reactive": "reactivePower",
+    "presence": "occupancy",
+    "preset": "preset",
+    "pressure": "pressure",
+    "produced_energy": "energyProduced",
+    "rain": "rain",
+    "running_state": "climateAction",
+    "smoke": "smoke",
+    "soil_moisture": "soilMoisture",
+    "sound": "soundDetected",
+    "system_mode": "climateMode",
+    "tamper": "tamper",
+    "temperature": "temperature",
+    "tilt": "tilt",
+    "vibration": "vibration",
+    "voc": "volatileCompounds",
+    "voltage": "voltage",
+    "water_leak": "leak",
+}
+"""By the name of what is exposed. An `occupancy` is what a motion sensor sees; `presence` also is of people who do not
+move."""
+
+
+def covers(topic: str) -> bool:
+    return topic.endswith("/bridge/devices")
+
+
+def announced(broker: str, topic: str, payload: bytes) -> Announced:
+    """The devices of a list. Raises ValueError."""
+    base = topic.removesuffix("/bridge/devices")
+    if not payload:
+        return Announced()
+    listed = json_document(payload, ANNOUNCEMENT_BYTES_MAX)
+    if not isinstance(listed, list):
+        raise ValueError("the payload is not a list of devices")
+    parts: dict[tuple[Group, str], Any] = {}
+    problems: list[Problem] = []
+    if len(listed) > DEVICES_MAX:
+        problems.append(Problem(NAME, broker, topic, f"the list has more than {DEVICES_MAX} devices"))
+    for entry in listed[:DEVICES_MAX]:
+        try:
+            found = _device(broker, topic, base, entry)
+        except ValueError as error:
+            name = plain(entry.get("friendly_name")) if isinstance(entry, dict) else ""
+            problems.append(Problem(NAME, broker, topic, f"{name or 'an entry'}: {error}"))
+            continue
+        if found is None:
+            continue
+        problems += found.problems
+        if (found.id, "device") in parts:
+            problems.append(Problem(NAME, broker, topic, "the list has the address twice", found.identity))
+        else:
+            parts[found.id, "device"] = found.device()
+    return Announced(parts, problems, below=f"{base}/")
+
+
+def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
+    return Joined(parts.get("device"))
+
+
+FORMAT = Format(NAME, ("+/bridge/devices", "+/+/bridge/devices"), covers=covers, announced=announced, joined=joined)
+
+
+def _device(broker: str, topic: str, base: str, entry: object) -> Draft | None:
+    """The device of an entry; None for one without values: the coordinator, or a device that is disabled or new."""
+    if not isinstance(entry, dict):
+        raise ValueError("it is not an object")
+    definition = entry.get("definition")
+    if entry.get("type") == "Coordinator" or entry.get("disabled") is True or not isinstance(definition, dict):
+        return None
+    address, name = entry.get("ieee_address"), entry.get("friendly_name")
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise ValueError("ieee_address is not an IEEE address")
+    if not isinstance(name, str) or not name or name.split("/")[0] == "bridge":
+        raise ValueError("friendly_name is missing, or is that of the bridge")
+    draft = Draft(
+        NAME,
+        address,
+        broker=broker,
+        topic=topic,
+        name=name,
+        manufacturer=definition.get("vendor"),
+        model=definition.get("model"),
+    )
+    reader = _Reader(draft, f"{base}/{name}")
+    exposes = definition.get("exposes")
+    for count, (exposed, context, path) in enumerate(_exposed(exposes if isinstance(exposes, list) else [])):
+        if count >= EXPOSES_MAX:
+            draft.problem(f"the device exposes more than {EXPOSES_MAX} values")
+            break
+        reader.read(exposed, context, path)
+    # Version 1 may send the bare word, version 2 sends an object.
+    for place in (f"{base}/bridge/state", f"{base}/{name}/availability"):
+        draft.online(place, ["online", '{"state":"online"}'], ["offline", '{"state":"offline"}'])
+    return draft
+
+
+def _exposed(
+    exposes: list[Any], context: str = "", path: tuple[str, ...] = (), depth: int = 0
+) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...]]]:
+    """The single values, each with the specific type that it is in, and the JSON path of what it is in.
+
+    A colour is one value, with its components as further ones.
+    """
+    for exposed in exposes if depth < DEPTH_MAX else []:
+        if not isinstance(exposed, dict):
+            continue
+        features, kind = exposed.get("features"), exposed.get("type")
+        if not isinstance(features, list):
+            yield exposed, context, path
+        elif kind == "composite":
+            inner = exposed.get("property")
+            if exposed.get("name") in ("color_xy", "color_hs"):
+                yield exposed, context, path
+            elif isinstance(inner, str):
+                yield from _exposed(features, context, (*path, inner), depth + 1)
+        else:
+            yield from _exposed(features, kind if isinstance(kind, str) else "", path, depth + 1)
+
+
+class _Reader:
+    """Adds what a device exposes to its draft. topic: of the device."""
+
+    def __init__(self, draft: Draft, topic: str) -> None:
+        self._draft, self._topic = draft, topic
+
+    def read(self, exposed: Mapping[str, Any], context: str, path: tuple[str, ...]) -> None:
+        name, inner = exposed.get("name"), exposed.get("property")
+        access = exposed.get("access", 0)
+        if not isinstance(name, str) or not isinstance(inner, str) or not name or not inner:
+            return
+        if exposed.get("type") == "composite":
+            self._color(name, inner)
+            return
+        if not isinstance(access, int):
+            return
+        read = getattr(self, f"_{exposed.get('type')}", None) if exposed.get("type") in _TYPES else None
+        if read is None:
+            return  # a list, which is no single value
+        member = (*path, inner)
+        try:
+            member_path(member)
+            kind = self._kind(name, context, inner)
+            read(exposed, ".".join(member), kind, member, access)
+        except ValueError as error:
+            self._draft.problem(f"{plain(name)}: {error}")
+
+    def _kind(self, name: str, context: str, inner: str) -> str:
+        if context == "lock" and inner.startswith("child_lock"):
+            return "gateway:childLock"
+        if name == "state" and context in _STATES:
+            return _STATES[context]
+        if name == "mode" and context == "fan":
+            return "gateway:fanMode"
+        return f"gateway:{_KINDS[name]}" if name in _KINDS else own_kind(name)
+
+    def _binary(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
+        on, off = exposed.get("value_on", True), exposed.get("value_off", False)
+        if kind == "gateway:contact":
+            # The exposed value is true while the contact is closed, and value_on is false.
+            on, off = (on, off) if on is True else (off, on)
+        state = self._sensor(key, kind, "boolean", member, access, on=[on], off=[off])
+        if access & _SET:
+            words = {"true": on, "false": off} | {word: word for word in (on, off) if isinstance(word, str)}
+            self._actuator(key, kind, member, state, values={word: _json(text) for word, text in words.items()})
+
+    def _numeric(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
+        state = self._sensor(key, kind, "number", member, access, unit=exposed.get("unit"))
+        if access & _SET:
+            self._actuator(key, kind, member, state, minimum=exposed.get("value_min"), maximum=exposed.get("value_max"))
+
+    def _enum(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
+        more: dict[str, Any] = {"on_repeat": "event"} if kind == "gateway:event" else {}
+        state = self._sensor(key, kind, "text", member, access, **more)
+        listed = exposed.get("values")
+        if access & _SET and isinstance(listed, list):
+            values = {str(one): _json(one) for one in listed if isinstance(one, str | int)}
+            self._actuator(key, kind, member, state, values=values)
+
+    def _text(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
+        more: dict[str, Any] = {"on_repeat": "event"} if kind == "gateway:event" else {}
+        state = self._sensor(key, kind, "text", member, access, **more)
+        if access & _SET:
+            self._actuator(key, kind, member, state, value="{json}")
+
+    def _color(self, name: str, inner: str) -> None:
+        """Two numbers for reading, and a text such as #ff8800 for writing."""
+        first, second = ("x", "y") if name == "color_xy" else ("hue", "saturation")
+        for component in (first, second):
+            self._sensor(f"{name}.{component}", f"property/{name}_{component}", "number", (inner, component), 1)
+        if name == "color_xy":
+            self._actuator("color", "gateway:color", (inner, "hex"), None, value="{json}")
+
+    def _sensor(
+        self, key: str, kind: str, payload: Any, member: tuple[str, ...], access: int, **more: Any
+    ) -> Table | None:
+        if not access & _PUBLISHED:
+            return None
+        label = key.replace("_", " ")
+        return self._draft.sensor(key, kind, self._topic, payload, label=label, member=member, **more)
+
+    def _actuator(
+        self, key: str, kind: str, member: tuple[str, ...], state: Table | None, value: str = "{value}", **more: Any
+    ) -> None:
+        payload = value
+        for name in reversed(member):
+            payload = f"{{{_json(name)}: {payload}}}"
+        self._draft.actuator(
+            key, kind, f"{self._topic}/set", label=key.replace("_", " "), payload=payload, state=state, **more
+        )
+
+
+_TYPES = {"binary", "numeric", "enum", "text"}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
+from tests.support.announcements import announcements, zigbee_house
+
+
+def switch(identifier: str, **keys: Any) -> bytes:
+    return json.dumps({"cmd_t": f"{identifier}/set", "uniq_id": identifier, "dev": {"ids": identifier}} | keys).encode()
+
+
+def topic(name: str) -> str:
+    return f"homeassistant/switch/{name}/config"
+
+
+def known(devices_max: int = 100) -> Announcements:
+    return Announcements(FORMATS, devices_max=devices_max)
+
+
+def test_no_device_gets_the_command_topic_of_another() -> None:
+    state = known()
+    state.read("", topic("a"), switch("a"))
+    changes = state.read("", topic("b"), switch("b", cmd_t="a/set"))
+    assert not changes.devices
+    assert changes.problems[0].reason == "b: the topic a/set belongs to homeassistant/a, which announced it first"
+    state.read("", topic("a"), b"")
+    assert state.read("", topic("b"), switch("b", cmd_t="a/set", name="again")).devices, "withdrawn, so it is free"
+
+
+def test_no_device_writes_where_another_is_read() -> None:
+    state = known()
+    state.read("", topic("a"), switch("a", stat_t="a/state"))
+    assert not state.read("", topic("b"), switch("b", cmd_t="a/state")).devices
+
+
+def test_no_device_is_read_where_another_is() -> None:
+    state = known()
+    sensor = {"stat_t": "a/t", "uniq_id": "x", "dev": {"ids": "a"}}
+    state.read("", "homeassistant/sensor/a/config", json.dumps(sensor).encode())
+    forged = json.dumps(sensor | {"dev": {"ids": "b"}}).encode()
+    assert not state.read("", "homeassistant/sensor/b/config", forged).devices
+
+
+def test_brokers_have_topics_of_their_own_but_a_device_is_at_one() -> None:
+    state = known()
+    (first,) = state.read("home", topic("a"), switch("a")).devices
+    (second,) = state.read("shed", topic("b"), switch("b", cmd_t="a/set")).devices
+    assert (first.broker, second.broker) == ("home", "shed")
+    changes = state.read("shed", topic("a"), switch("a"))
+    assert not changes.devices
+    assert changes.problems[0].reason == "another announcement is already of this device, and is kept"
+
+
+def test_a_second_entity_of_one_name_is_left_out() -> None:
+    state = known()
+    state.read("", topic("a"), switch("a"))
+    changes = state.read("", topic("a2"), switch("a", cmd_t="a/other"))
+    assert [actuator.command["topic"] for device in changes.devices for actuator in device.actuators] in ([], ["a/set"])
+    assert any("already has one of this name" in problem.reason for problem in changes.problems)
+
+
+def test_the_same_device_in_two_formats_is_said_once() -> None:
+    state = known()
+    for message in announcements("tasmota"):
+        state.read("", *message)
+    entity = {"cmd_t": "cmnd/tasmota_F17F56/POWER", "stat_t": "stat/tasmota_F17F56/POWER", "uniq_id": "F17F56_RL_1"}
+    config = json.dumps(entity | {"dev": {"ids": ["F17F56"]}}).encode()
+    changes = state.read("", topic("F17F56"), config)
+    assert not changes.devices
+    assert [problem.reason for problem in changes.problems] == [
+        "some of its topics belong to tasmota/E09806F17F56, which announced them first; they are used there"
+    ]
+
+
+def test_devices_of_an_earlier_run_keep_what_they_own() -> None:
+    (device,) = known().read("home", topic("a"), switch("a")).devices
+    state = known()
+    state.restore([device, device])
+    assert not state.read("home", topic("b"), switch("b", cmd_t="a/set")).devices
+    assert not state.read("shed", topic("a"), switch("a")).devices
+    assert state.read("home", topic("a"), switch("a", cmd_t="a/new")).devices
+    assert state.read("home", topic("b"), switch("b", cmd_t="a/set")).devices, "its owner does not use it any more"
+
+
+def test_devices_are_bounded() -> None:
+    state = known(devices_max=5)
+    changes = state.read("", "zigbee2mqtt/bridge/devices", zigbee_house(3))
+    assert len(changes.devices) == 5
+    assert [problem.reason for problem in changes.problems] == [
+        "there are more than 5 devices (mqtt.devices_max), or too many parts of one"
+    ]
+
+
+def test_parts_of_one_device_are_bounded() -> None:
+    state = known()
+    for number in range(450):
+        state.read("", topic(f"a{number}"), switch("a", uniq_id=f"a{number}", cmd_t=f"a/{number}/set"))
+    (device,) = state.read("", topic("a0"), switch("a", uniq_id="a0", cmd_t="a/other/set")).devices
+    assert len(device.actuators) == 400
+
+
+def test_an_identifier_of_any_characters_is_one_segment() -> None:
+    state = known()
+    seen: set[str] = set()
+    for identifier in ("a b", "a_b", "a/b", "..", "é", "x" * 300, "<http://e/>", 'a"b', "a\u202eb", "%41"):
+        (device,) = state.read(
+            "", topic(str(len(seen))), switch(identifier, cmd_t=f"t{len(seen)}/set", uniq_id="u")
+        ).devices
+        assert "/" not in device.id and len(device.id) <= 96
+        assert all(sign.isascii() and (sign.isalnum() or sign in "._~@=+,-") for sign in device.id)
+        seen.add(device.id)
+    assert len(seen) == 10
+
+
+def test_records_survive_json() -> None:
+    state = known()
+    found: list[Device] = []
+    for name in ("homeassistant", "zigbee2mqtt", "tasmota", "shelly"):
+        for message in announcements(name):
+            found += state.read("", *message).devices
+    assert len(found) > 15
+    for device in found:
+        assert Device.from_json(device.to_json()) == device
+
+
+def test_filters_are_those_of_the_formats_named() -> None:
+    assert known().filters[0] == "+/bridge/devices"
+    assert Announcements(["tasmota"], devices_max=1).filters == [
+        "tasmota/discovery/+/config",
+        "tasmota/discovery/+/sensors",
+    ]
+    assert Announcements([], devices_max=1).filters == []
+    assert known().asks == [("shellies/command", "announce")]
+
+
+def test_topics_that_are_no_announcements_are_passed_over() -> None:
+    assert not known().covers("zigbee2mqtt/lamp")
+    assert not known().read("", "zigbee2mqtt/lamp", b"{}").problems

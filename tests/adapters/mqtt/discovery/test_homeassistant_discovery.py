@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements, Changes
+from lamplighter.adapters.mqtt.discovery.homeassistant import command_payload, template_path
+from tests.support.announcements import announcements
+
+
+def discovered(*names: str) -> tuple[dict[str, Device], list[str]]:
+    """The devices of the files by identity, and the reasons of all problems."""
+    known = Announcements(["homeassistant", "zigbee2mqtt", "tasmota", "shelly"], devices_max=100)
+    devices: dict[str, Device] = {}
+    reasons: list[str] = []
+    for name in names:
+        for topic, payload in announcements(name):
+            changes = known.read("", topic, payload)
+            devices |= {device.identity: device for device in changes.devices}
+            reasons += [problem.reason for problem in changes.problems]
+    return devices, reasons
+
+
+def one(config: dict[str, Any], component: str = "sensor") -> Changes:
+    known = Announcements(["homeassistant"], devices_max=10)
+    return known.read("home", f"homeassistant/{component}/thing/config", json.dumps(config).encode())
+
+
+def test_entities_with_one_identifier_are_one_device() -> None:
+    devices, _ = discovered("homeassistant")
+    kitchen = devices["homeassistant/a8032abe54dc"]
+    assert (kitchen.name, kitchen.manufacturer, kitchen.model, kitchen.area) == (
+        "esp-kitchen",
+        "espressif",
+        "esp32dev",
+        "Kitchen",
+    )
+    assert {sensor.kind for sensor in kitchen.sensors} == {"gateway:temperature", "gateway:motion", "gateway:switch"}
+    (relay,) = kitchen.actuators
+    assert relay.command == {
+        "topic": "esp-kitchen/switch/relay/command",
+        "broker": "",
+        "actuator": "actuator/homeassistant/a8032abe54dc/ESPswitchrelay",
+        "payload": "{value}",
+        "qos": 1,
+        "retain": False,
+        "values": {"true": "ON", "false": "OFF", "ON": "ON", "OFF": "OFF"},
+    }
+    assert relay.state is not None and relay.state["topic"] == "esp-kitchen/switch/relay/state"
+    assert kitchen.availability is not None
+    assert kitchen.availability.topics[0]["topic"] == "esp-kitchen/status"
+
+
+def test_a_stream_table_has_unit_member_and_iris_under_the_identity() -> None:
+    devices, _ = discovered("homeassistant")
+    (humidity,) = [one for one in devices["homeassistant/ea334450945afc"].sensors if one.kind == "gateway:humidity"]
+    assert humidity.table == {
+        "topic": "sensorBedroom/state",
+        "broker": "",
+        "property": "gateway:humidity",
+        "payload": "number",
+        "sensor": "sensor/homeassistant/ea334450945afc/temp01ae_h",
+        "feature": "device/homeassistant/ea334450945afc",
+        "platform": "device/homeassistant/ea334450945afc",
+        "label": "humidity",
+        "member": "air.humidity",
+        "optional": True,
+        "unit": "%",
+    }
+
+
+def test_an_open_window_is_a_contact_that_is_false() -> None:
+    devices, _ = discovered("homeassistant")
+    (window,) = [one for one in devices["homeassistant/ea334450945afc"].sensors if one.kind == "gateway:contact"]
+    assert (window.table["on"], window.table["off"]) == (["shut"], ["open"])
+
+
+def test_base_topics_json_lights_and_lists_of_availability() -> None:
+    devices, _ = discovered("homeassistant")
+    (shed,) = [device for device in devices.values() if device.name == "Shed"]
+    commands = {actuator.key: actuator.command for actuator in shed.actuators}
+    assert commands["shed_lamp"]["topic"] == "shed/lamp/set"
+    assert commands["shed_lamp"]["values"]["true"] == '{"state": "ON"}'
+    assert commands["shed_lamp.brightness"]["payload"] == '{"state": "ON", "brightness": {value}}'
+    assert shed.availability is not None and shed.availability.mode == "all"
+    assert [table["topic"] for table in shed.availability.topics] == ["shed/lamp/status", "shed/bridge"]
+    assert shed.availability.topics[1]["member"] == "state"
+
+
+def test_climate_and_cover() -> None:
+    devices, _ = discovered("homeassistant")
+    living = {actuator.kind: actuator for actuator in devices["homeassistant/living-1"].actuators}
+    assert (living["gateway:targetTemperature"].minimum, living["gateway:targetTemperature"].maximum) == (5, 30)
+    assert living["gateway:climateMode"].command["values"] == {"off": "off", "heat": "heat"}
+    blind = {actuator.kind: actuator for actuator in devices["homeassistant/blind-1"].actuators}
+    assert blind["gateway:cover"].command["values"] == {"OPEN": "OPEN", "CLOSE": "CLOSE"}, "null: it cannot stop"
+    assert blind["gateway:position"].command["topic"] == "blind/pos/set"
+
+
+def test_what_is_not_understood_is_a_problem_with_its_reason() -> None:
+    _, reasons = discovered("homeassistant")
+    assert sorted(reasons) == [
+        "ESPupdate: the component 'update' is not supported",
+        "temp01ae_c: the template '{{ value_json.a + value_json.b }}' is not understood; only paths such as "
+        "value_json.a.b are",
+    ]
+
+
+def test_devices_of_zigbee2mqtt_are_not_announced_twice() -> None:
+    devices, _ = discovered("homeassistant", "zigbee2mqtt")
+    assert [identity for identity in devices if "00158d0001e82a4c" in identity] == ["zigbee2mqtt/0x00158d0001e82a4c"]
+
+
+def test_an_empty_payload_withdraws_an_entity_and_the_last_one_the_device() -> None:
+    known = Announcements(["homeassistant"], devices_max=10)
+    config = {"stat_t": "a/t", "uniq_id": "t", "dev": {"ids": ["a"]}}
+    other = {"stat_t": "a/h", "uniq_id": "h", "dev": {"ids": ["a"]}}
+    known.read("", "homeassistant/sensor/t/config", json.dumps(config).encode())
+    known.read("", "homeassistant/sensor/h/config", json.dumps(other).encode())
+    (left,) = known.read("", "homeassistant/sensor/t/config", b"").devices
+    assert [sensor.key for sensor in left.sensors] == ["h"]
+    changes = known.read("", "homeassistant/sensor/h/config", b"")
+    assert (changes.gone, changes.devices) == (["homeassistant/a"], [])
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        (None, ()),
+        ("{{ value }}", ()),
+        ("{{value|float}}", ()),
+        ("{{ value_json.a }}", ("a",)),
+        ("{{ value_json['a b'].c[0] | int(0) }}", ("a b", "c", 0)),
+        ('{{- value_json["a"]["b"] | is_defined -}}', ("a", "b")),
+        ("{{ value_json.t | float | round(1) }}", ("t",)),
+        ("{{ value_json.t | default('') }}", ("t",)),
+    ],
+)
+def test_templates_that_are_paths(template: str | None, path: tuple[object, ...]) -> None:
+    assert template_path(template) == path
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ value_json }}",
+        "{{ value_json.a }} °C",
+        "{{ value_json.a * 2 }}",
+        "{% if value %}1{% endif %}",
+        "{{ states('sensor.x') }}",
+        "{{ value_json.a.__class__() }}",
+        "{{ value_json['a\\'] }}",
+        "{{ value | float",
+        "value",
+        "",
+        "{{ value_json" + ".a" * 1000 + " }}",
+        7,
+        ["{{ value }}"],
+    ],
+)
+def test_other_templates_are_refused(template: object) -> None:
+    with pytest.raises(ValueError, match="is not understood"):
+        template_path(template)
+
+
+def test_command_templates_may_have_the_value_only() -> None:
+    assert command_payload(None) == "{value}"
+    assert command_payload('{"brightness": {{ value | int }} }') == '{"brightness": {value} }'
+    for template in ("{{ value * 2 }}", "{% raw %}", "{value}", "\0", 3):
+        with pytest.raises(ValueError, match="is not understood"):
+            command_payload(template)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"cmd_t": "a/#", "dev": {"ids": "a"}}, "a wildcard, a brace or a control character"),
+        ({"cmd_t": "a/+/set", "dev": {"ids": "a"}}, "a wildcard, a brace or a control character"),
+        ({"cmd_t": "a/{x}", "dev": {"ids": "a"}}, "a wildcard, a brace or a control character"),
+        ({"cmd_t": "$SYS/x", "dev": {"ids": "a"}}, "starts with '$'"),
+        ({"cmd_t": "a/../b", "dev": {"ids": "a"}}, "a level '.' or '..'"),
+        ({"cmd_t": "a\u0000b", "dev": {"ids": "a"}}, "a wildcard, a brace or a control character"),
+        ({"cmd_t": "a" * 600, "dev": {"ids": "a"}}, "1 to 512 bytes"),
+        ({"cmd_t": 5, "dev": {"ids": "a"}}, "the topic is not a text"),
+        ({"cmd_t": "homeassistant/switch/b/config", "dev": {"ids": "a"}}, "is not one of a device"),
+        ({"cmd_t": "zigbee2mqtt/bridge/request/restart", "dev": {"ids": "a"}}, "is not one of a device"),
+        ({"cmd_t": "a", "pl_on": "x" * 500, "dev": {"ids": "a"}}, "too long"),
+        ({"cmd_t": "a", "pl_on": {"a": 1}, "dev": {"ids": "a"}}, "neither text, number nor boolean"),
+        ({"cmd_t": "a", "stat_t": "b", "stat_on": "1", "stat_off": "1", "dev": {"ids": "a"}}, "means on and off"),
+    ],
+)
+def test_hostile_commands_are_refused(config: dict[str, Any], reason: str) -> None:
+    changes = one(config, "switch")
+    assert [reason in problem.reason for problem in changes.problems] == [True], changes.problems
+    if "stat_t" not in config:
+        assert not changes.devices
+
+
+def test_an_entity_without_device_is_a_device_of_its_own() -> None:
+    (device,) = one({"stat_t": "a/b", "name": "Outside", "uniq_id": "x1", "unit_of_meas": "hPa"}).devices
+    assert (device.identity, device.name, device.broker) == ("homeassistant/x1", "Outside", "home")
+    assert device.sensors[0].kind == "property/outside"

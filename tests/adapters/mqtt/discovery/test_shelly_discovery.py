@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from tests.support.announcements import announcements
+
+
+def devices() -> dict[str, Device]:
+    known = Announcements(["shelly"], devices_max=10)
+    found: dict[str, Device] = {}
+    for topic, payload in announcements("shelly"):
+        changes = known.read("", topic, payload)
+        assert not changes.problems
+        found |= {device.identity: device for device in changes.devices}
+    return found
+
+
+def test_the_first_generation_is_learnt_from_its_topics() -> None:
+    switch = devices()["shelly/98F4ABB929CC"]
+    assert (switch.name, switch.model) == ("shellyswitch25-B929CC", "SHSW-25")
+    tables = {sensor.key: sensor.table for sensor in switch.sensors}
+    assert set(tables) == {"relay.0", "relay.0.power", "relay.0.energy", "temperature"}
+    assert (tables["relay.0.energy"]["unit"], tables["relay.0.energy"]["scale"]) == ("J", 60)
+    (relay,) = switch.actuators
+    assert relay.command["topic"] == "shellies/shellyswitch25-B929CC/relay/0/command"
+    assert relay.command["values"]["true"] == "on"
+    assert switch.availability is not None
+    assert switch.availability.topics[0]["topic"] == "shellies/shellyswitch25-B929CC/online"
+
+
+def test_later_generations_are_learnt_from_notifications() -> None:
+    plug = devices()["shelly/A8032ABE54DC"]
+    members = {sensor.key: sensor.table["member"] for sensor in plug.sensors}
+    assert members == {
+        "switch.0.output": "params.switch:0.output",
+        "switch.0.apower": "params.switch:0.apower",
+        "switch.0.voltage": "params.switch:0.voltage",
+        "switch.0.aenergy.total": "params.switch:0.aenergy.total",
+        "switch.0.temperature.tC": "params.switch:0.temperature.tC",
+    }
+    (relay,) = plug.actuators
+    assert relay.command["topic"] == "shellyplus1pm-a8032abe54dc/rpc"
+    call = relay.command["payload"].replace("{value}", relay.command["values"]["ON"])
+    assert json.loads(call) == {"id": 1, "src": "lamplighter", "method": "Switch.Set", "params": {"id": 0, "on": True}}
+
+
+def test_a_prefix_may_have_two_levels_and_is_not_the_identity() -> None:
+    climate = devices()["shelly/08B61FCB7F3C"]
+    assert {sensor.kind for sensor in climate.sensors} == {
+        "gateway:temperature",
+        "gateway:humidity",
+        "gateway:battery",
+        "gateway:voltage",
+    }
+    assert climate.availability is not None
+    assert climate.availability.topics[0]["topic"] == "garden/sensor/online"
+
+
+def test_a_cover_is_opened_by_calls() -> None:
+    status = {"cover:0": {"id": 0, "state": "open", "current_pos": 70}}
+    message = {"src": "shellyplus2pm-5443b23d81f8", "method": "NotifyStatus", "params": status}
+    known = Announcements(["shelly"], devices_max=10)
+    (cover,) = known.read("", "blind/events/rpc", json.dumps(message).encode()).devices
+    commands = {actuator.kind: actuator.command for actuator in cover.actuators}
+    assert json.loads(commands["gateway:cover"]["values"]["STOP"])["method"] == "Cover.Stop"
+    assert '"pos": {value}' in commands["gateway:position"]["payload"]
+
+
+def test_a_second_device_cannot_take_a_prefix_over() -> None:
+    known = Announcements(["shelly"], devices_max=10)
+    for topic, payload in announcements("shelly"):
+        known.read("", topic, payload)
+    forged = {"id": "shellyswitch25-B929CC", "model": "SHSW-25", "mac": "000000000001"}
+    changes = known.read("", "shellies/announce", json.dumps(forged).encode())
+    assert not changes.devices and not changes.gone
+    assert "as another device than before" in changes.problems[0].reason
+    status = {"src": "shellyplus1pm-000000000001", "method": "NotifyStatus", "params": {"switch:0": {"output": True}}}
+    changes = known.read("", "shellyplus1pm-a8032abe54dc/events/rpc", json.dumps(status).encode())
+    assert not changes.devices and not changes.gone
+    assert "as another device than before" in changes.problems[0].reason
+
+
+def test_the_same_device_on_another_prefix_is_refused_while_the_first_is_known() -> None:
+    known = Announcements(["shelly"], devices_max=10)
+    for topic, payload in announcements("shelly"):
+        known.read("", topic, payload)
+    status = {"src": "shellyplus1pm-a8032abe54dc", "method": "NotifyStatus", "params": {"switch:0": {"output": True}}}
+    changes = known.read("", "elsewhere/events/rpc", json.dumps(status).encode())
+    assert not changes.devices
+    assert "already of this device" in changes.problems[0].reason
+
+
+def test_newer_devices_that_answer_like_old_ones_and_events_are_passed_over() -> None:
+    known = Announcements(["shelly"], devices_max=10)
+    newer = {"id": "shellyplus1-a8032abe54dc", "mac": "A8032ABE54DC", "gen": 2}
+    event = {"src": "shellyplus1-a8032abe54dc", "method": "NotifyEvent", "params": {"events": []}}
+    for topic, document in (("shellies/announce", newer), ("shellyplus1-a8032abe54dc/events/rpc", event)):
+        changes = known.read("", topic, json.dumps(document).encode())
+        assert not changes.devices and not changes.problems
+
+
+def test_messages_that_are_no_notifications_are_problems() -> None:
+    known = Announcements(["shelly"], devices_max=10)
+    assert known.read("", "a/events/rpc", b"{").problems
+    message = {"src": "#", "method": "NotifyStatus", "params": {"switch:0": {"output": True}}}
+    assert known.read("", "a/events/rpc", json.dumps(message).encode()).problems
+    assert known.read("", "shellies/announce", b'{"id": "+", "mac": "98F4ABB929CC"}').problems
+    assert known.read("", "shellies/announce", b'{"id": "a", "mac": "#"}').problems

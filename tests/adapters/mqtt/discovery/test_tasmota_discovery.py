@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from tests.support.announcements import announcements
+
+
+def devices() -> dict[str, Device]:
+    known = Announcements(["tasmota"], devices_max=10)
+    found: dict[str, Device] = {}
+    for topic, payload in announcements("tasmota"):
+        changes = known.read("", topic, payload)
+        assert not changes.problems
+        found |= {device.name: device for device in changes.devices}
+    return found
+
+
+def test_a_plug_with_energy_and_climate() -> None:
+    plug = devices()["Plug"]
+    assert (plug.identity, plug.model) == ("tasmota/E09806F17F56", "Athom Plug V2")
+    tables = {sensor.key: (sensor.kind, sensor.table["topic"], sensor.table.get("unit")) for sensor in plug.sensors}
+    assert tables == {
+        "POWER": ("gateway:switch", "stat/tasmota_F17F56/POWER", None),
+        "Switch1": ("gateway:input", "tele/tasmota_F17F56/SENSOR", None),
+        "ENERGY.Total": ("gateway:energy", "tele/tasmota_F17F56/SENSOR", "kWh"),
+        "ENERGY.Power": ("gateway:power", "tele/tasmota_F17F56/SENSOR", "W"),
+        "ENERGY.Voltage.0": ("gateway:voltage", "tele/tasmota_F17F56/SENSOR", "V"),
+        "ENERGY.Voltage.1": ("gateway:voltage", "tele/tasmota_F17F56/SENSOR", "V"),
+        "ENERGY.Current": ("gateway:current", "tele/tasmota_F17F56/SENSOR", "A"),
+        "AM2301.Temperature": ("gateway:temperature", "tele/tasmota_F17F56/SENSOR", "C"),
+        "AM2301.Humidity": ("gateway:humidity", "tele/tasmota_F17F56/SENSOR", "%"),
+        "AM2301.DewPoint": ("gateway:dewPoint", "tele/tasmota_F17F56/SENSOR", "C"),
+    }
+    assert {sensor.key: sensor.table.get("member") for sensor in plug.sensors}[
+        "ENERGY.Voltage.1"
+    ] == "ENERGY.Voltage[1]"
+    (relay,) = plug.actuators
+    assert (relay.label, relay.command["topic"]) == ("Kettle", "cmnd/tasmota_F17F56/POWER")
+    assert plug.availability is not None
+    assert plug.availability.topics == (
+        {"topic": "tele/tasmota_F17F56/LWT", "broker": "", "on": ["Online"], "off": ["Offline"]},
+    )
+
+
+def test_a_light_with_colours_and_another_full_topic() -> None:
+    strip = {actuator.key: actuator for actuator in devices()["Strip"].actuators}
+    assert {key: actuator.command["topic"] for key, actuator in strip.items()} == {
+        "POWER": "home/strip/cmnd/POWER",
+        "Dimmer": "home/strip/cmnd/Dimmer",
+        "CT": "home/strip/cmnd/CT",
+        "HSBColor": "home/strip/cmnd/HSBColor",
+    }
+    assert strip["POWER"].kind == "gateway:light"
+    assert strip["Dimmer"].state is not None
+    assert strip["Dimmer"].state["topic"] == "home/strip/stat/RESULT"
+
+
+def test_two_relays_of_a_shutter_are_one_position() -> None:
+    (position,) = devices()["Blinds"].actuators
+    assert (position.kind, position.command["topic"]) == ("gateway:position", "cmnd/blinds/ShutterPosition1")
+
+
+def test_telemetry_may_come_before_the_configuration() -> None:
+    known = Announcements(["tasmota"], devices_max=10)
+    config, sensors = list(announcements("tasmota"))[:2]
+    assert not known.read("", *sensors).devices
+    (plug,) = known.read("", *config).devices
+    assert len(plug.sensors) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"mac": "000000000000"}, "another address than the topic"),
+        ({"ft": None}, "no full topic"),
+        ({"tp": ["cmnd"]}, "not three texts"),
+        ({"t": "#"}, "wildcard"),
+        ({"t": "$SYS", "ft": "%topic%/%prefix%/"}, "starts with '$'"),
+        ({"ft": "%prefix%/%hostname%/", "hn": 5}, "needs %hostname%"),
+    ],
+)
+def test_hostile_configurations_make_no_device(change: dict[str, Any], reason: str) -> None:
+    topic, payload = next(announcements("tasmota"))
+    changes = Announcements(["tasmota"], devices_max=10).read(
+        "", topic, json.dumps(json.loads(payload) | change).encode()
+    )
+    assert not changes.devices
+    assert any(reason in problem.reason for problem in changes.problems), changes.problems
+
+
+def test_other_topics_are_problems() -> None:
+    known = Announcements(["tasmota"], devices_max=10)
+    assert known.read("", "tasmota/discovery/zz/config", b"{}").problems
+    assert known.read("", "tasmota/discovery/E09806F17F56/config", b"[]").problems
