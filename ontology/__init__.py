@@ -1,1 +1,1 @@
-"""Vocabularies: gateway.ttl and lighting.ttl; vocabulary has the IRIs that the code writes, as constants."""
+"""Vocabularies: gateway.ttl, devices.ttl, kinds.ttl and lighting.ttl; vocabulary has the IRIs that the code writes."""

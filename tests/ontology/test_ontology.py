@@ -4,11 +4,16 @@ from pathlib import Path
 import pytest
 from pyoxigraph import Literal, NamedNode, RdfFormat, Store, parse
 
+from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.ontology import vocabulary
 from lamplighter.ontology.vocabulary import GATEWAY, LIGHTING, RDFS, SOSA
 from tests.support.places import ROOT
 
-FILES = {LIGHTING: ROOT / "ontology" / "lighting.ttl", GATEWAY: ROOT / "ontology" / "gateway.ttl"}
+FILES = {
+    LIGHTING: [ROOT / "ontology" / "lighting.ttl"],
+    GATEWAY: [ROOT / "ontology" / f"{name}.ttl" for name in ("gateway", "devices", "kinds")],
+}
+ALL = [file for files in FILES.values() for file in files]
 
 # Terms of the 2017 recommendation that the draft of the 2023 edition keeps as they are (sosa:Result, which it
 # deprecates, is left out). Not here on purpose: sosa:actuationMadeBy, an erratum, and all that only one edition has.
@@ -45,7 +50,7 @@ def english(store: Store, subject: str, predicate: str) -> list[str]:
 
 @pytest.mark.parametrize("term", OUR_TERMS)
 def test_term_that_the_code_writes_is_defined(term: str) -> None:
-    store = load(*FILES.values())
+    store = load(*ALL)
     assert len(english(store, term, "label")) == 1
     assert len(english(store, term, "comment")) == 1
 
@@ -56,7 +61,7 @@ def test_some_terms_are_checked() -> None:
 
 @pytest.mark.parametrize("namespace", FILES)
 def test_each_defined_term_has_one_label_and_one_comment(namespace: str) -> None:
-    store = load(FILES[namespace])
+    store = load(*FILES[namespace])
     subjects = {quad.subject.value for quad in store if isinstance(quad.subject, NamedNode)}
     assert len(subjects) > 4
     for subject in subjects:
@@ -67,7 +72,7 @@ def test_each_defined_term_has_one_label_and_one_comment(namespace: str) -> None
 
 @pytest.mark.parametrize("namespace", FILES)
 def test_no_term_of_ours_is_used_undefined(namespace: str) -> None:
-    store = load(*FILES.values())
+    store = load(*ALL)
     used = {
         node.value
         for quad in store
@@ -80,7 +85,7 @@ def test_no_term_of_ours_is_used_undefined(namespace: str) -> None:
 def test_ontologies_use_sosa_terms_of_both_editions_only() -> None:
     used = {
         node.value.removeprefix(SOSA)
-        for file in FILES.values()
+        for file in ALL
         for triple in parse(path=str(file), format=RdfFormat.TURTLE)
         for node in (triple.subject, triple.predicate, triple.object)
         if isinstance(node, NamedNode) and node.value.startswith(SOSA)
@@ -109,7 +114,7 @@ def test_code_uses_sosa_terms_of_both_editions_only() -> None:
 
 
 def test_a_post_hosts_its_lamp_and_is_what_is_observed() -> None:
-    store = load(FILES[LIGHTING])
+    store = load(*FILES[LIGHTING])
     assert store.query(
         f"""
         PREFIX rdfs: <{RDFS}> PREFIX sosa: <{SOSA}> PREFIX lighting: <{LIGHTING}>
@@ -121,3 +126,21 @@ def test_a_post_hosts_its_lamp_and_is_what_is_observed() -> None:
           lighting:temperature a sosa:ObservableProperty .
         }}"""
     )
+
+
+def test_kinds_are_those_of_the_code() -> None:
+    store = load(ROOT / "ontology" / "kinds.ttl")
+    types = {
+        term: {NamedNode(SOSA + name) for name in names}
+        for term, names in ((False, ["ObservableProperty"]), (True, ["ObservableProperty", "ActuatableProperty"]))
+    }
+    terms = {quad.subject.value.removeprefix(GATEWAY) for quad in store if isinstance(quad.subject, NamedNode)}
+    assert terms == set(KINDS)
+    for name, kind in KINDS.items():
+        node = NamedNode(GATEWAY + name)
+        assert english(store, node.value, "label") == [kind.label]
+        units = [quad.object for quad in store.quads_for_pattern(node, NamedNode(vocabulary.UCUM_UNIT), None)]
+        assert units == ([] if kind.unit is None else [Literal(kind.unit)])
+        found = {quad.object for quad in store.quads_for_pattern(node, NamedNode(vocabulary.RDF_TYPE), None)}
+        expected = types[kind.acts] - ({NamedNode(SOSA + "ObservableProperty")} if name == "button" else set())
+        assert found - {NamedNode("http://www.w3.org/2002/07/owl#NamedIndividual")} == expected, name

@@ -1,0 +1,343 @@
+"""Devices in the dataset: SPARQL updates that propose, adopt, ignore, rename, retire and remove them. Pure.
+
+::
+
+    announced ─▶ proposed ─▶ adopted ◀─▶ retired          graph <base>graph/proposed: one node a device, with its
+                     └─▶ ignored                          announcement as JSON and the decision about it
+
+An adopted device is described in the default graph, with its rules as `gateway:Mapping`. Each update is one operation
+that changes nothing if the device is not any more as the caller saw it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from lamplighter.adapters.devices.device import Device, Table
+from lamplighter.adapters.devices.draft import plain, segment
+from lamplighter.adapters.devices.kinds import KINDS
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.ontology.vocabulary import (
+    ACTUATABLE_PROPERTY,
+    ACTUATOR,
+    ADOPTION,
+    ANNOUNCEMENT,
+    AREA,
+    BROKER,
+    COMMAND,
+    CONTROLS,
+    DEVICE,
+    FEATURE_OF_INTEREST,
+    GATEWAY,
+    GIVEN_AREA,
+    GIVEN_NAME,
+    HOSTS,
+    IN_AREA,
+    LIVE_OBSERVATION,
+    MADE_BY_SENSOR,
+    MANUFACTURER,
+    MAPPING,
+    MAXIMUM,
+    MINIMUM,
+    MODEL,
+    OBSERVABLE_PROPERTY,
+    OBSERVES,
+    OF_DEVICE,
+    PLATFORM,
+    RDF_TYPE,
+    RDFS_LABEL,
+    REVISION,
+    RULE,
+    SENSOR,
+    SOURCE,
+)
+
+Adoption = Literal["proposed", "adopted", "ignored", "retired"]
+Adopt = Literal["ask", "all"]
+"""The setting: whether a person decides about proposed devices."""
+
+_Triple = tuple[Term, str, Term]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the dataset says of a device. given_name, given_area: from a person, instead of the announced ones."""
+
+    device: Device
+    adoption: Adoption
+    given_name: str = ""
+    given_area: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.given_name or self.device.name
+
+    @property
+    def area(self) -> str:
+        return self.given_area or self.device.area
+
+    @property
+    def identity(self) -> str:
+        return self.device.identity
+
+
+def revision(device: Device) -> str:
+    """Equal for equal announcements."""
+    return hashlib.sha256(device.to_json().encode()).hexdigest()[:16]
+
+
+class Registry:
+    """The updates and queries of one gateway. base_iri: ends with a slash."""
+
+    def __init__(self, base_iri: str) -> None:
+        self.base_iri = base_iri
+        self.graph = iri(f"{base_iri}graph/proposed")
+
+    @property
+    def query(self) -> str:
+        """All devices; a row is read by `entry`."""
+        return f"""\
+SELECT ?announcement ?adoption ?name ?area WHERE {{
+  GRAPH {self.graph} {{
+    ?device <{ANNOUNCEMENT}> ?announcement ; <{ADOPTION}> ?adoption .
+    OPTIONAL {{ ?device <{GIVEN_NAME}> ?name }}
+    OPTIONAL {{ ?device <{GIVEN_AREA}> ?area }}
+  }}
+}}"""
+
+    def entry(self, row: Sequence[Term | None]) -> Entry:
+        """The device of a row of `query`. Raises ValueError if the row was not written by this program."""
+        announcement, adoption, name, area = (None if term is None else lexical(term) for term in row)
+        if announcement is None or adoption not in ("proposed", "adopted", "ignored", "retired"):
+            raise ValueError("the row is not one of a device")
+        return Entry(Device.from_json(announcement), adoption, name or "", area or "")  # type: ignore[arg-type]
+
+    # Announcements
+
+    def announced(self, entry: Entry | None, device: Device, adopt: Adopt) -> str | None:
+        """The update for a device that is announced like this; None if the dataset has it so."""
+        if entry is None:
+            new = Entry(device, "adopted" if adopt == "all" else "proposed")
+            return self._insertion(new)
+        adoption = entry.adoption
+        if adoption == "retired" or (adoption == "proposed" and adopt == "all"):
+            adoption = "adopted"
+        changed = replace(entry, device=device, adoption=adoption)
+        return None if changed == entry else self._change(entry, changed)
+
+    def withdrawn(self, entry: Entry) -> str | None:
+        """The update for a device that is not announced any more; None if nothing changes.
+
+        A proposed device is forgotten; the rules of an adopted one go, its description stays.
+        """
+        if entry.adoption == "proposed":
+            return self._change(entry, None)
+        return self._change(entry, replace(entry, adoption="retired")) if entry.adoption == "adopted" else None
+
+    # Decisions of people
+
+    def adoption(self, entry: Entry, *, area: str | None = None) -> str:
+        """Adopts a device. area: the room or place to put it into; None: as before."""
+        given = entry.given_area if area is None else plain(area)
+        return self._change(entry, replace(entry, adoption="adopted", given_area=given))
+
+    def ignoring(self, entry: Entry) -> str:
+        """Ignores a device: it is not proposed again, and has no rules and no description."""
+        return self._change(entry, replace(entry, adoption="ignored"))
+
+    def naming(self, entry: Entry, *, name: str | None = None, area: str | None = None) -> str:
+        """Gives a name and an area; an empty text gives back the announced one. IRIs stay."""
+        changed = replace(
+            entry,
+            given_name=entry.given_name if name is None else plain(name),
+            given_area=entry.given_area if area is None else plain(area),
+        )
+        return self._change(entry, changed)
+
+    def removal(self, entry: Entry) -> str:
+        """Removes all of a device: entry, description, rules, streams and their live observations.
+
+        What a sensor observed stays in the change log. A device that is still announced is proposed again.
+        """
+        sensors = " ".join(self._below(sensor.table["sensor"]) for sensor in entry.device.sensors)
+        observed = f"""\
+DELETE {{ ?thing ?property ?value }} WHERE {{
+  VALUES ?sensor {{ {sensors} }}
+  ?observation <{MADE_BY_SENSOR}> ?sensor .
+  {{ ?observation ?property ?value . BIND(?observation AS ?thing) }}
+  UNION {{ ?thing <{LIVE_OBSERVATION}> ?observation ; ?property ?value }}
+}} ;
+"""
+        return (observed if sensors else "") + self._change(entry, None)
+
+    # Triples
+
+    def device_iri(self, device: Device) -> Term:
+        return self._below(f"device/{device.identity}")
+
+    def rules(self, device: Device) -> dict[str, Table]:
+        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic, commands, and
+        availability."""
+        place = f"mapping/{device.identity}"
+        streams: dict[str, dict[str, Any]] = {}
+        for sensor in device.sensors:
+            table = self._absolute(sensor.table)
+            common = {key: table.pop(key) for key in ("topic", "broker", "feature", "platform") if key in table}
+            number = hashlib.sha256(common["topic"].encode()).hexdigest()[:12]
+            stream = streams.setdefault(f"{place}/stream/{number}", common | {"read": []})
+            stream["read"].append(table)
+        rules: dict[str, Table] = {path: {"stream": stream} for path, stream in streams.items()}
+        for actuator in device.actuators:
+            state = {} if actuator.state is None else {"state": self._absolute(actuator.state)}
+            rules[f"{place}/command/{actuator.key}"] = {"command": actuator.command | state}
+        if device.availability is not None:
+            table = {"device": f"device/{device.identity}", "mode": device.availability.mode}
+            rules[f"{place}/availability"] = {"availability": table | {"topics": list(device.availability.topics)}}
+        return rules
+
+    def _absolute(self, table: Table) -> Table:
+        """The table with the full IRI of a property that no vocabulary has."""
+        kind = table["property"]
+        return table | ({} if kind.startswith("gateway:") else {"property": self.base_iri + kind})
+
+    def _below(self, path: str) -> Term:
+        return iri(self.base_iri + path)
+
+    def _kind(self, kind: str) -> Term:
+        return iri(GATEWAY + kind.removeprefix("gateway:")) if kind.startswith("gateway:") else self._below(kind)
+
+    def _entry_triples(self, entry: Entry) -> set[_Triple]:
+        device = entry.device
+        subject = self.device_iri(device)
+        triples = {
+            (subject, RDF_TYPE, iri(DEVICE)),
+            (subject, RDFS_LABEL, literal(entry.name)),
+            (subject, SOURCE, literal(device.source)),
+            (subject, ADOPTION, literal(entry.adoption)),
+            (subject, ANNOUNCEMENT, literal(device.to_json())),
+            (subject, REVISION, literal(revision(device))),
+        }
+        given = ((BROKER, device.broker), (GIVEN_NAME, entry.given_name), (GIVEN_AREA, entry.given_area))
+        return triples | {(subject, name, literal(text)) for name, text in given if text}
+
+    def _description(self, entry: Entry) -> set[_Triple]:
+        """What the default graph says of an adopted or retired device."""
+        if entry.adoption not in ("adopted", "retired"):
+            return set()
+        device, subject = entry.device, self.device_iri(entry.device)
+        triples = {
+            (subject, RDF_TYPE, iri(DEVICE)),
+            (subject, RDF_TYPE, iri(PLATFORM)),
+            (subject, RDFS_LABEL, literal(entry.name)),
+            (subject, ADOPTION, literal(entry.adoption)),
+        }
+        texts = ((MANUFACTURER, device.manufacturer), (MODEL, device.model), (SOURCE, device.source))
+        triples |= {(subject, name, literal(text)) for name, text in texts if text}
+        if entry.area:
+            triples.add((subject, IN_AREA, self._area(entry.area)))
+        for sensor in device.sensors:
+            node = self._below(sensor.table["sensor"])
+            triples |= {
+                (subject, HOSTS, node),
+                (node, RDF_TYPE, iri(SENSOR)),
+                (node, RDFS_LABEL, literal(f"{entry.name} {sensor.label}")),
+                (node, OBSERVES, self._kind(sensor.kind)),
+            }
+        for actuator in device.actuators:
+            node = self._below(actuator.command["actuator"])
+            triples |= {
+                (subject, HOSTS, node),
+                (node, RDF_TYPE, iri(ACTUATOR)),
+                (node, RDFS_LABEL, literal(f"{entry.name} {actuator.label}")),
+                (node, CONTROLS, self._kind(actuator.kind)),
+            }
+            bounds = ((MINIMUM, actuator.minimum), (MAXIMUM, actuator.maximum))
+            triples |= {
+                (node, name, literal(repr(bound), datatype=XSD + "double"))
+                for name, bound in bounds
+                if bound is not None
+            }
+        if entry.adoption == "adopted":
+            for path, rule in self.rules(device).items():
+                mapping = self._below(path)
+                triples |= {
+                    (mapping, RDF_TYPE, iri(MAPPING)),
+                    (mapping, OF_DEVICE, subject),
+                    (mapping, RULE, literal(json.dumps(rule, ensure_ascii=False, sort_keys=True))),
+                }
+                if "command" in rule:
+                    triples.add((self._below(rule["command"]["actuator"]), COMMAND, mapping))
+        return triples
+
+    def _shared(self, entry: Entry) -> set[_Triple]:
+        """What devices have in common: areas and properties. It is written, and never deleted."""
+        if entry.adoption != "adopted":
+            return set()
+        triples: set[_Triple] = {(self.device_iri(entry.device), RDF_TYPE, iri(FEATURE_OF_INTEREST))}
+        if entry.area:
+            area = self._area(entry.area)
+            triples |= {(area, RDF_TYPE, iri(AREA)), (area, RDFS_LABEL, literal(entry.area))}
+        parts = [(one.kind, OBSERVABLE_PROPERTY) for one in entry.device.sensors]
+        parts += [(one.kind, ACTUATABLE_PROPERTY) for one in entry.device.actuators]
+        for kind, type_ in parts:
+            node = self._kind(kind)
+            known = KINDS.get(kind.removeprefix("gateway:"))
+            label = known.label if known else kind.removeprefix("property/").replace("_", " ")
+            triples |= {(node, RDF_TYPE, iri(type_)), (node, RDFS_LABEL, literal(label, language="en"))}
+        return triples
+
+    def _area(self, name: str) -> Term:
+        return self._below(f"area/{segment(name)}")
+
+    # Updates
+
+    def _insertion(self, new: Entry) -> str:
+        subject = self.device_iri(new.device)
+        default = self._description(new) | self._shared(new)
+        return (
+            f"INSERT {{\n{_lines(default)}  GRAPH {self.graph} {{\n{_lines(self._entry_triples(new))}  }}\n}}\n"
+            f"WHERE {{ FILTER NOT EXISTS {{ GRAPH {self.graph} {{ {subject} <{ADOPTION}> ?any }} }} }}"
+        )
+
+    def _change(self, old: Entry, new: Entry | None) -> str:
+        """The smallest update from one entry to another of the same device; None removes it."""
+        before, after = self._entry_triples(old), self._entry_triples(new) if new else set()
+        was, becomes = self._description(old), self._description(new) if new else set()
+        added = (becomes - was) | (self._shared(new) if new else set())
+        subject = self.device_iri(old.device)
+        guard = f'{subject} <{ADOPTION}> "{old.adoption}" ; <{REVISION}> "{revision(old.device)}"'
+        return (
+            f"DELETE {{\n{_lines(was - becomes)}  GRAPH {self.graph} {{\n{_lines(before - after)}  }}\n}}\n"
+            f"INSERT {{\n{_lines(added)}  GRAPH {self.graph} {{\n{_lines(after - before)}  }}\n}}\n"
+            f"WHERE {{ GRAPH {self.graph} {{ {guard} }} }}"
+        )
+
+
+def named(entries: Iterable[Entry], text: str) -> Entry:
+    """The device that a person means: by identity, identifier, or name, whole or as the only one that contains it.
+
+    Raises ValueError, which says what to write.
+    """
+    known = list(entries)
+    folded = text.casefold()
+    ways = (
+        lambda entry: entry.identity == text,
+        lambda entry: text in (entry.device.id, entry.name, entry.device.name),
+        lambda entry: any(folded in part.casefold() for part in (entry.identity, entry.name, entry.device.name)),
+    )
+    for fits in ways:
+        found = [entry for entry in known if fits(entry)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(sorted(entry.identity for entry in found)[:5])
+            raise ValueError(f"{plain(text)!r} fits {len(found)} devices; write one of them in full: {some}")
+    raise ValueError(f"no device is called {plain(text)!r}; `lamplighter devices list` shows all")
+
+
+def _lines(triples: Iterable[_Triple]) -> str:
+    return "".join(f"    {s} <{p}> {o} .\n" for s, p, o in sorted(triples))

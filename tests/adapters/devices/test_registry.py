@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from pyoxigraph import Store
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.registry import Entry, Registry, named
+from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
+from lamplighter.adapters.mqtt.mapping import CommandTable, StreamRule, StreamTable, command_rule
+from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.announcements import announcements, zigbee_house
+
+BASE = "http://lamplighter.local/"
+REGISTRY = Registry(BASE)
+PREFIX = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.items())
+LIST = "zigbee2mqtt/bridge/devices"
+
+
+def house(rooms: int = 1) -> dict[str, Device]:
+    found = Announcements(["zigbee2mqtt"], devices_max=1000).read("default", LIST, zigbee_house(rooms))
+    return {device.name: device for device in found.devices}
+
+
+class Dataset:
+    """The dataset, by the queries and updates of the registry."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+
+    def entries(self) -> dict[str, Entry]:
+        rows = self.store.query(REGISTRY.query)
+        entries = [REGISTRY.entry([None if term is None else str(term) for term in row]) for row in rows]  # type: ignore[union-attr]
+        return {entry.device.name: entry for entry in entries}
+
+    def update(self, text: str | None) -> None:
+        assert text is not None
+        self.store.update(text)
+
+    def announced(self, device: Device, adopt: str = "ask") -> None:
+        self.update(REGISTRY.announced(None, device, adopt))  # type: ignore[arg-type]
+
+    def values(self, where: str) -> list[str]:
+        rows = self.store.query(f"{PREFIX} SELECT ?x WHERE {{ {where} }} ORDER BY ?x")
+        return [row[0].value for row in rows]  # type: ignore[union-attr]
+
+
+def test_a_proposed_device_is_in_its_graph_only() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp)
+    assert data.entries() == {"room1/lamp": Entry(lamp, "proposed")}
+    assert {str(quad.graph_name) for quad in data.store} == {f"<{BASE}graph/proposed>"}
+
+
+def test_adoption_describes_the_device_and_stores_its_rules() -> None:
+    data, motion = Dataset(), house()["room1/motion"]
+    data.announced(motion)
+    data.update(REGISTRY.adoption(data.entries()[motion.name], area="Living room"))
+    found = data.values(
+        "?room a gateway:Area ; rdfs:label 'Living room' . ?device gateway:inArea ?room ; sosa:hosts ?x . "
+        "?x a sosa:Sensor ; sosa:observes gateway:motion"
+    )
+    assert found == [f"{BASE}sensor/zigbee2mqtt/{motion.id}/occupancy"]
+    rules = [json.loads(text) for text in data.values("?m a gateway:Mapping ; gateway:rule ?x")]
+    assert sorted(next(iter(rule)) for rule in rules) == ["availability", "stream"]
+    (stream,) = [rule["stream"] for rule in rules if "stream" in rule]
+    assert stream["topic"] == "zigbee2mqtt/room1/motion" and len(stream["read"]) == 3
+
+
+def test_adopt_all_needs_no_decision() -> None:
+    data = Dataset()
+    for device in house(2).values():
+        data.announced(device, "all")
+    assert {entry.adoption for entry in data.entries().values()} == {"adopted"}
+    assert len(data.values("?x a gateway:Device ; gateway:adoption 'adopted'")) == 8
+    proposed = Entry(house()["room1/lamp"], "proposed")
+    assert "adopted" in (REGISTRY.announced(proposed, proposed.device, "all") or "")
+
+
+def test_an_announcement_that_the_dataset_has_changes_nothing() -> None:
+    lamp = house()["room1/lamp"]
+    for adoption in ("proposed", "adopted", "ignored"):
+        assert REGISTRY.announced(Entry(lamp, adoption), lamp, "ask") is None  # type: ignore[arg-type]
+
+
+def test_a_renamed_device_gets_other_rules_and_keeps_its_iris() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp, "all")
+    before = set(data.values("?d sosa:hosts ?x"))
+    text = msgspec.json.encode(lamp).decode().replace("room1/lamp", "stairs")
+    data.update(REGISTRY.announced(data.entries()[lamp.name], Device.from_json(text), "ask"))
+    assert set(data.values("?d sosa:hosts ?x")) == before
+    assert data.values("?d a gateway:Device ; rdfs:label ?x") == ["stairs"]
+    rules = data.values("?m gateway:rule ?x")
+    assert len(rules) == 4 and not any("room1/lamp" in rule for rule in rules)
+
+
+def test_a_given_name_stays_when_the_device_is_announced_again() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp, "all")
+    data.update(REGISTRY.naming(data.entries()[lamp.name], name="Reading lamp", area="Study"))
+    data.update(REGISTRY.announced(data.entries()[lamp.name], msgspec.structs.replace(lamp, model="new"), "ask"))
+    entry = data.entries()[lamp.name]
+    assert (entry.name, entry.area, entry.device.model) == ("Reading lamp", "Study", "new")
+    assert data.values("?d a gateway:Device ; rdfs:label ?x") == ["Reading lamp"]
+    data.update(REGISTRY.naming(entry, name=""))
+    assert data.entries()[lamp.name].name == "room1/lamp"
+
+
+def test_a_withdrawn_device_is_retired_and_comes_back() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp, "all")
+    data.update(REGISTRY.withdrawn(data.entries()[lamp.name]))
+    assert data.entries()[lamp.name].adoption == "retired"
+    assert data.values("?x a gateway:Mapping") == []
+    assert data.values("?d a gateway:Device ; gateway:adoption ?x") == ["retired"]
+    data.update(REGISTRY.announced(data.entries()[lamp.name], lamp, "ask"))
+    assert data.entries()[lamp.name].adoption == "adopted"
+    assert len(data.values("?x a gateway:Mapping")) == 4
+
+
+def test_a_withdrawn_device_that_was_only_proposed_is_forgotten_and_an_ignored_one_is_not() -> None:
+    data, devices = Dataset(), house()
+    for name in ("room1/lamp", "room1/motion"):
+        data.announced(devices[name])
+    data.update(REGISTRY.ignoring(data.entries()["room1/motion"]))
+    data.update(REGISTRY.withdrawn(data.entries()["room1/lamp"]))
+    assert REGISTRY.withdrawn(data.entries()["room1/motion"]) is None
+    assert [(name, entry.adoption) for name, entry in data.entries().items()] == [("room1/motion", "ignored")]
+
+
+def test_ignoring_an_adopted_device_takes_its_description_and_rules() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp, "all")
+    data.update(REGISTRY.ignoring(data.entries()[lamp.name]))
+    assert data.values("?x a gateway:Mapping") == data.values("?x a gateway:Device") == []
+
+
+def test_removal_takes_streams_and_observations_too() -> None:
+    data, devices = Dataset(), house()
+    for name in ("room1/lamp", "room1/motion"):
+        data.announced(devices[name], "all")
+    sensor = f"{BASE}sensor/zigbee2mqtt/{devices['room1/motion'].id}/occupancy"
+    data.update(
+        f"{PREFIX} INSERT DATA {{ <urn:x:o> sosa:madeBySensor <{sensor}> ; sosa:hasSimpleResult true . "
+        f"<urn:x:s> gateway:liveObservation <urn:x:o> ; a gateway:Stream }}"
+    )
+    data.update(REGISTRY.removal(data.entries()["room1/motion"]))
+    assert set(data.entries()) == {"room1/lamp"}
+    assert data.values("?x a gateway:Stream") == data.values("?x sosa:madeBySensor ?s") == []
+    assert len(data.values("?x a gateway:Device")) == 1
+
+
+def test_an_update_for_an_older_state_changes_nothing() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp)
+    seen = data.entries()[lamp.name]
+    data.update(REGISTRY.announced(seen, msgspec.structs.replace(lamp, model="new"), "ask"))
+    before = set(data.store)
+    data.update(REGISTRY.adoption(seen))
+    data.announced(lamp)
+    assert set(data.store) == before
+
+
+def test_texts_of_devices_stay_texts() -> None:
+    name = '"} } ; DROP ALL ; \\ " ; INSERT DATA { <a> <b> <c>'
+    hostile = msgspec.structs.replace(house()["room1/lamp"], name=name, manufacturer=name, model=name, area=name)
+    data = Dataset()
+    data.announced(hostile, "all")
+    assert data.values("?d gateway:manufacturer ?x") == [name]
+    data.update(REGISTRY.removal(data.entries()[name]))
+    assert data.values("?x a gateway:Device") == []
+
+
+def test_people_name_devices_in_short() -> None:
+    devices = house(2)
+    entries = [Entry(device, "proposed") for device in devices.values()]
+    lamp = devices["room2/lamp"]
+    for text in (lamp.identity, lamp.id, "room2/lamp", "room2/l", "ROOM2/LA"):
+        assert named(entries, text).device == lamp
+    with pytest.raises(ValueError, match="fits 2 devices; write one of them in full"):
+        named(entries, "lamp")
+    with pytest.raises(ValueError, match="no device is called 'kettle'"):
+        named(entries, "kettle")
+
+
+def all_devices() -> Iterator[Device]:
+    known = Announcements(FORMATS, devices_max=1000)
+    found: dict[str, Device] = {}
+    for name in ("homeassistant", "zigbee2mqtt", "tasmota", "shelly"):
+        for topic, payload in announcements(name):
+            found |= {device.identity: device for device in known.read("default", topic, payload).devices}
+    yield from found.values()
+
+
+@pytest.mark.parametrize("device", list(all_devices()), ids=lambda device: device.identity)
+def test_the_rules_of_devices_are_rules_of_the_mapping(device: Device) -> None:
+    for path, rule in REGISTRY.rules(device).items():
+        table = json.loads(json.dumps(rule))
+        if "stream" in table:
+            StreamRule(msgspec.convert(table["stream"], StreamTable), prefixes=PREFIXES, base_iri=BASE, place=path)
+        elif "command" in table:
+            found = msgspec.convert(table["command"], CommandTable)
+            command_rule(found, prefixes=PREFIXES, base_iri=BASE, place=path)
+            if found.state is not None:
+                StreamRule(found.state, prefixes=PREFIXES, base_iri=BASE, place=path)
+        else:
+            assert table["availability"]["device"] == f"device/{device.identity}"
