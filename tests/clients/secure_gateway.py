@@ -19,14 +19,11 @@ class SecureGateway(GatewayProcess):
     """Anybody may register and do everything, and SEPA's test identity is on: its tokens live 5 s."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, broker_port=None, off_after="PT1H")
         self.host = _free_host()
-        everything = "".join(f'grant_{what} = ["*"]\n' for what in ("read", "write", "subscribe"))
-        (folder / "lamplighter.toml").write_text(
-            "[coap]\nenabled = false\n"
-            f'[security]\nenabled = true\nhost = "{self.host}"\nnames = ["{self.host}"]\n'
-            f'test_identity = true\nregistration = "open"\n{everything}'
-        )
+        security = {"enabled": True, "host": self.host, "names": [self.host]}
+        security |= {"test_identity": True, "registration": "open"}
+        security |= {f"grant_{what}": ["*"] for what in ("read", "write", "subscribe")}
+        super().__init__(folder, security=security)
 
     @property
     def authority(self) -> Path:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.clients.plain_gateway import plain_gateway
 from tests.support.components import require_command
 from tests.support.gateway_process import GatewayProcess
 
@@ -28,10 +27,7 @@ class Answer:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    gateway = plain_gateway(tmp_path_factory.mktemp("curl") / "gateway")
-    with (gateway.folder / "lamplighter.toml").open("a") as settings:
-        settings.write(f'[security]\norigins = ["{PAGE}"]\n')
-    with gateway as process:
+    with GatewayProcess(tmp_path_factory.mktemp("curl"), security={"origins": [PAGE]}) as process:
         process.update("INSERT DATA { <http://s> <http://p> 'ვაიმეე' }")
         yield process
 

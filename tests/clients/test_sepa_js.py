@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients.peer import Peer, PeerError, javascript_client
-from tests.clients.plain_gateway import configuration, plain_gateway
+from tests.clients.profiles import configuration
 from tests.support.brokers import free_port
 from tests.support.gateway_process import GatewayProcess
 
@@ -21,7 +21,7 @@ GRAPH = "http://sepatest"
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with plain_gateway(tmp_path_factory.mktemp("sepa-js") / "gateway") as process:
+    with GatewayProcess(tmp_path_factory.mktemp("sepa-js") / "gateway") as process:
         yield process
 
 

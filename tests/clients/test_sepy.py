@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.clients.peer import Peer, PeerError, python_client
-from tests.clients.plain_gateway import configuration, plain_gateway
+from tests.clients.profiles import configuration
 from tests.support.gateway_process import GatewayProcess
 
 NAMESPACE = "http://greetings.example/"
@@ -16,7 +16,7 @@ NAMESPACE = "http://greetings.example/"
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with plain_gateway(tmp_path_factory.mktemp("sepy") / "gateway") as process:
+    with GatewayProcess(tmp_path_factory.mktemp("sepy") / "gateway") as process:
         yield process
 
 

@@ -17,7 +17,7 @@ from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.coap_peers import LibcoapServer, libcoap_server
 from tests.support.components import require_command
 from tests.support.gateway_parts import records
-from tests.support.gateway_process import GatewayProcess, wait_for
+from tests.support.gateway_process import GatewayProcess, street_gateway, wait_for
 
 OFF_AFTER_S = 5.0
 SOON_S = 10.0
@@ -39,7 +39,7 @@ def device() -> Iterator[LibcoapServer]:
 
 @pytest.fixture
 def gateway(tmp_path: Path, broker: Mosquitto, device: LibcoapServer) -> Iterator[GatewayProcess]:
-    with GatewayProcess(tmp_path / "gateway", broker_port=broker.port, off_after=f"PT{OFF_AFTER_S}S") as running:
+    with street_gateway(tmp_path / "gateway", broker_port=broker.port, off_after=f"PT{OFF_AFTER_S}S") as running:
         running.update(
             "PREFIX lighting: <http://lamplighter.example/ns/lighting#> "
             "PREFIX gateway: <http://lamplighter.example/ns/gateway#> INSERT DATA { "

@@ -54,9 +54,7 @@ class Stepped:
 @pytest.fixture
 def stepped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stepped]:
     require_command("faketime")
-    gateway = GatewayProcess(tmp_path / "gateway", broker_port=None, off_after="PT30S")
-    config = tmp_path / "gateway" / "lamplighter.toml"
-    config.write_text('[gateway]\nclock_trusted = "always"\n' + config.read_text())
+    gateway = GatewayProcess(tmp_path / "gateway", gateway={"clock_trusted": "always"})
     for name, value in {
         "LD_PRELOAD": "/usr/$LIB/faketime/libfaketimeMT.so.1",  # the dynamic linker replaces $LIB
         "FAKETIME_TIMESTAMP_FILE": str(tmp_path / "offset"),

@@ -14,7 +14,7 @@ LIMIT_S = 120.0
 @pytest.fixture(scope="session")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("sepa") / "gateway"
-    with GatewayProcess(folder, broker_port=None, off_after="PT1H", coap=False) as process:  # no other subscriber
+    with GatewayProcess(folder) as process:
         yield process
 
 

@@ -1,4 +1,4 @@
-"""A gateway with its adapters as a process of its own, to be killed and started again."""
+"""A gateway as a process of its own, to be killed and started again."""
 
 from __future__ import annotations
 
@@ -6,41 +6,36 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.support.brokers import free_port
+from tests.support.commands import command_line
 from tests.support.places import ROOT
-
-START_TIMEOUT_S = 60.0
 
 
 class GatewayProcess:
-    """`lamplighter run --all` over a folder with its settings, mapping and applications.
+    """`lamplighter run` over a folder. Its ports are free ones, and stay the same over restarts.
 
-    broker_port: None for none; coap: whether the adapter of CoAP runs.
+    arguments: of the command, besides; tables: those of lamplighter.toml that differ from the defaults.
     """
 
-    def __init__(self, folder: Path, *, broker_port: int | None, off_after: str, coap: bool = True) -> None:
-        self.http_port, self.websocket_port = free_port(), free_port()
+    def __init__(self, folder: Path, *arguments: str, **tables: Mapping[str, object]) -> None:
         self.folder = folder
-        for name in ("mapping", "apps"):
-            (folder / name).mkdir(parents=True)
-        (folder / "mapping" / "street.toml").write_text((ROOT / "mapping" / "street.toml").read_text())
-        application = json.loads((ROOT / "apps" / "smart-lighting.jsap").read_text())
-        application["updates"]["SWITCH_OFF"]["delay"] = off_after
-        (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
-        (folder / "lamplighter.toml").write_text(
-            f"[http]\nport = {self.http_port}\n[websocket]\nport = {self.websocket_port}\n"
-            f'[coap]\nenabled = {str(coap).lower()}\nnetworks = ["127.0.0.0/8"]\n'
-            + (f'[mqtt]\nhost = "127.0.0.1"\nport = {broker_port}\n' if broker_port else "")
-        )
+        self.http_port, self.websocket_port = free_port(), free_port()
+        self.config = folder / "lamplighter.toml"
+        self._command = command_line("run", *arguments, "--config", self.config)
         self._process: subprocess.Popen[str] | None = None
+        ports = {"http": {"port": self.http_port}, "websocket": {"port": self.websocket_port}}
+        lines = []
+        for name, table in {**ports, **tables}.items():
+            lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config.write_text("\n".join(lines) + "\n")
 
     def __enter__(self) -> GatewayProcess:
         self.start()
@@ -50,23 +45,20 @@ class GatewayProcess:
         if self._process is not None:
             self.end(signal.SIGTERM)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def http_url(self) -> str:
+        """Where the HTTP gate serves, without a path."""
+        return f"http://127.0.0.1:{self.http_port}"
+
     def start(self) -> None:
         """Returns when the gateway says that it is ready."""
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "lamplighter.gateway",
-                "run",
-                "--all",
-                "--config",
-                str(self.folder / "lamplighter.toml"),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert "ready" in line, f"the gateway did not start: {line}"
@@ -75,7 +67,7 @@ class GatewayProcess:
         """Sends a signal and waits; the exit code."""
         assert self._process and self._process.stdout
         self._process.send_signal(number)
-        code = self._process.wait(60)
+        code = self._process.wait(120)
         self._process.stdout.close()
         self._process = None
         return code
@@ -89,16 +81,28 @@ class GatewayProcess:
         return [{name: member["value"] for name, member in row.items()} for row in bindings]
 
     def delayed(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/delayed", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.http_url}/delayed", timeout=120) as answer:
             return list(json.load(answer)["delayed"])
 
     def _call(self, path: str, fields: dict[str, str]) -> dict[str, Any]:
         body = urllib.parse.urlencode(fields).encode()
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{path}", body, timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.http_url}/{path}", body, timeout=120) as answer:
             return dict(json.load(answer))
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_s: float = 30.0, what: str = "the condition") -> float:
+def street_gateway(folder: Path, *, broker_port: int, off_after: str) -> GatewayProcess:
+    """A gateway with its adapters, the mapping of the street and its application. off_after: when the lamp goes off."""
+    for name in ("mapping", "apps"):
+        (folder / name).mkdir(parents=True)
+    (folder / "mapping" / "street.toml").write_text((ROOT / "mapping" / "street.toml").read_text())
+    application = json.loads((ROOT / "apps" / "smart-lighting.jsap").read_text())
+    application["updates"]["SWITCH_OFF"]["delay"] = off_after
+    (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
+    coap, mqtt = {"networks": ["127.0.0.0/8"]}, {"host": "127.0.0.1", "port": broker_port}
+    return GatewayProcess(folder, "--all", coap=coap, mqtt=mqtt)
+
+
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 120.0, what: str = "the condition") -> float:
     """Waits until the condition holds; the wall-clock time at which it did. Fails the test when it never does."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

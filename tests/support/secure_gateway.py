@@ -1,4 +1,4 @@
-"""A gateway in secure mode that several tests share: it runs in a thread of this process, on free ports of loopback."""
+"""A gateway in secure mode that several tests share: `running_gateway` in a thread of this process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.log.writer import Recovery
-from lamplighter.gateway.service.process import Configuration, run_gateway
-from lamplighter.gateway.settings import Settings
-from tests.support.running_gateway import Answer
+from tests.support.running_gateway import Answer, running_gateway
 
 TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -37,8 +33,7 @@ class SecureGateway:
         table = {"enabled": True, "host": "127.0.0.1", "https_port": 0, "wss_port": 0, **security}
         text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in table.items())
         self.toml.write_text(f'[gateway]\ndurability = "off"\n[security]\n{text}\n')
-        document = {"gateway": {"durability": "off"}, "security": table, **(tables or {})}
-        self._configuration = Configuration(msgspec.convert(document, Settings), folder, folder / "data", [])
+        self._tables = {"security": table, **(tables or {})}
         self.data = folder / "data"
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -63,22 +58,22 @@ class SecureGateway:
         assert self._loop is not None and self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(TIMEOUT_S)
+        if self._error is not None:
+            raise AssertionError("the gateway did not end well") from self._error
 
     def _run(self) -> None:
         async def serve() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            await run_gateway(self._configuration, self._stop, self._ready, adapters=False)
+            async with running_gateway(self.folder, **self._tables) as self.addresses:
+                self._served.set()
+                await self._stop.wait()
 
         try:
-            asyncio.run(serve())
+            asyncio.run(serve())  # the loop of this thread
         except BaseException as error:
             self._error = error
         finally:
             self._served.set()
-
-    def _ready(self, addresses: Addresses, recovery: Recovery) -> None:
-        self.addresses = addresses
-        self._served.set()
 
     # --- its clients ---
 

@@ -47,7 +47,7 @@ def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Pa
 
 
 def test_timers_are_listed_as_a_table_or_as_the_gateway_says(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path, broker_port=None, off_after="PT30S") as gateway:
+    with GatewayProcess(tmp_path) as gateway:
         options = ("timers", "--config", tmp_path / "lamplighter.toml")
         assert command(*options).stdout.split() == ["ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE"]
         update = "\n\n  INSERT DATA { <http://e/s> <http://e/p> 'some text that is long enough' } ;\nCLEAR ALL"

@@ -6,15 +6,13 @@ import asyncio
 import json
 import signal
 import socket as sockets
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 
 from tests.support.forks import forks, no_forks, open_files
-from tests.support.places import ROOT
+from tests.support.gateway_process import GatewayProcess
 from tests.support.running_gateway import (
     Answer,
     health,
@@ -208,26 +206,10 @@ async def test_fifty_queries_leave_no_process_no_descriptor_and_no_zombie(tmp_pa
 
 
 async def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gateway(tmp_path: Path) -> None:
-    (tmp_path / "lamplighter.toml").write_text(
-        '[gateway]\ndurability = "off"\n[http]\nport = 0\n[websocket]\nport = 0\n[query]\ntime_ms_max = 60000\n'
-    )
-    command = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(tmp_path / "lamplighter.toml")]
-
-    def started() -> tuple[subprocess.Popen[str], str]:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert process.stdout
-        line = ""
-        while not line.startswith("  query"):
-            line = process.stdout.readline()
-            assert line or process.poll() is None, "the gateway did not start"
-        return process, line.split()[1]
-
-    gateway, url = started()
-    try:
+    with GatewayProcess(tmp_path, gateway={"durability": "off"}, query={"time_ms_max": 60_000}) as gateway:
         text = {"Content-Type": "application/sparql-update"}
-        await http(url.replace("/query", "/update"), "POST", triples(2000), text)
-        port = int(url.rpartition(":")[2].partition("/")[0])
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await http(f"{gateway.http_url}/update", "POST", triples(2000), text)
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.http_port)
         head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(CROSS)}\r\n"
         writer.write(f"{head}Content-Type: application/sparql-query\r\n\r\n{CROSS}".encode())
 
@@ -241,25 +223,14 @@ async def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gatewa
             return [name.partition(":")[0] for name in open_files(child)] == ["pipe"]
 
         await until(only_its_pipe, "a reader with nothing but its pipe")
-        gateway.send_signal(signal.SIGKILL)
-        gateway.wait(60)
+        gateway.end(signal.SIGKILL)
 
         async def ended() -> bool:
             return state(child) in "XZ"
 
         await until(ended, "the end of the reader")
         writer.transport.abort()
-    finally:
-        gateway.kill()
-        gateway.wait(60)
-        assert gateway.stdout
-        gateway.stdout.close()
-    again, url = started()
-    try:
-        answer = await http(url, query="SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
+        gateway.start()
+        answer = await http(f"{gateway.http_url}/query", query="SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
         assert json.loads(answer.body)["results"]["bindings"][0]["n"]["value"] == "2000"
-    finally:
-        again.terminate()
-        assert again.wait(60) == 0
-        assert again.stdout
-        again.stdout.close()
+        assert gateway.end(signal.SIGTERM) == 0

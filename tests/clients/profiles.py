@@ -1,16 +1,10 @@
-"""A gateway as a process of its own for the published clients, and how their configurations name it."""
+"""How the configurations of the published clients name a gateway."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tests.support.gateway_process import GatewayProcess
-
-
-def plain_gateway(folder: Path) -> GatewayProcess:
-    """`lamplighter run` without a broker, not started yet."""
-    return GatewayProcess(folder, broker_port=None, off_after="PT1H")
 
 
 def configuration(gateway: GatewayProcess) -> dict[str, Any]:
