@@ -18,7 +18,7 @@ _CURE = "give each rule its own sensor"
 _LEVEL = re.compile(r"\{(\d+)\}")
 
 
-class _Reader(NamedTuple):
+class _RuleValue(NamedTuple):
     """One value of a rule."""
 
     rule: StreamRule
@@ -27,11 +27,11 @@ class _Reader(NamedTuple):
 
 def overlaps(rules: Sequence[StreamRule]) -> list[str]:
     """One line for each pair that overlaps, with the places of both rules and topics as an example."""
-    groups: dict[str, list[_Reader]] = {}
+    groups: dict[str, list[_RuleValue]] = {}
     for rule in rules:
         for read in rule.reads:
             if not read.many:
-                groups.setdefault(read.property, []).append(_Reader(rule, read))
+                groups.setdefault(read.property, []).append(_RuleValue(rule, read))
     return [
         f"{one.read.place} and {other.read.place}: {text}"
         for group in groups.values()
@@ -40,7 +40,7 @@ def overlaps(rules: Sequence[StreamRule]) -> list[str]:
     ]
 
 
-def _overlap(one: _Reader, other: _Reader) -> str | None:
+def _overlap(one: _RuleValue, other: _RuleValue) -> str | None:
     brokers = {one.rule.broker, other.rule.broker}
     if len(brokers) == 2 and None not in brokers:
         return None
@@ -59,7 +59,7 @@ def _overlap(one: _Reader, other: _Reader) -> str | None:
     return None
 
 
-def _common_topic(one: _Reader, other: _Reader) -> str | None:
+def _common_topic(one: _RuleValue, other: _RuleValue) -> str | None:
     """A topic that both rules cover."""
     levels: list[str] = []
     mine, theirs = one.rule.pattern, other.rule.pattern
@@ -79,7 +79,7 @@ def _common_topic(one: _Reader, other: _Reader) -> str | None:
     return topic if _stream_iri(one, topic) and _stream_iri(other, topic) else None
 
 
-def _topics_of_one_stream(one: _Reader, other: _Reader) -> tuple[str, str] | None:
+def _topics_of_one_stream(one: _RuleValue, other: _RuleValue) -> tuple[str, str] | None:
     """A topic of each rule, such that both have the same stream."""
     pairs: list[tuple[str, str]] = []
     if "{" in one.read.property or one.rule.pattern.rest or other.rule.pattern.rest:
@@ -135,12 +135,12 @@ def _read(text: str, template: str) -> dict[str, str] | None:
     return None if found is None else dict(zip(names, found.groups(), strict=True))
 
 
-def _gives_one_stream(one: _Reader, topic: str, other: _Reader, other_topic: str) -> bool:
+def _gives_one_stream(one: _RuleValue, topic: str, other: _RuleValue, other_topic: str) -> bool:
     mine = _stream_iri(one, topic)
     return mine is not None and mine == _stream_iri(other, other_topic)
 
 
-def _stream_iri(reader: _Reader, topic: str) -> str | None:
+def _stream_iri(reader: _RuleValue, topic: str) -> str | None:
     captures = reader.rule.pattern.captures(topic)
     try:
         return None if captures is None else reader.read.stream(topic, captures).iri

@@ -141,7 +141,10 @@ class _Sink:
 
 
 class _Connection:
-    """One client. Its requests go to the runner in their order; all messages leave through the outbox."""
+    """One client. Its requests go to the runner in their order; all messages leave through the outbox.
+
+    It is one class because reading, answering and sending share the counts that decide when the client is refused.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from lamplighter.engine.errors import GatewayError, QueueFullError, StoreError
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.failures import failure
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
-from lamplighter.gateway.workers.large_updates import Reading
+from lamplighter.gateway.workers.large_updates import RequestReading
 from lamplighter.gateway.workers.trials import Trial
 
 GROUP_MAX = 1000
@@ -50,11 +50,11 @@ class Step:
     run: Callable[[], Any]
     outcome: asyncio.Future[Any]
     lane: Lane | None = None
-    trial: Callable[[], Trial | Reading | None] | None = None
+    trial: Callable[[], Trial | RequestReading | None] | None = None
     refused: Callable[[GatewayError], Any] | None = None
     begun: float | None = None
     in_loop: bool = False
-    tried: Trial | Reading | None = None
+    tried: Trial | RequestReading | None = None
     error: GatewayError | None = None
 
 
@@ -62,7 +62,7 @@ class _Tried(NamedTuple):
     """The first step of a lane has had its trial: the lane's turn."""
 
     lane: Lane
-    trial: Trial | Reading
+    trial: Trial | RequestReading
     error: GatewayError | None
 
 
@@ -95,7 +95,7 @@ class Queue:
         self,
         run: Callable[[], Any],
         lane: Lane | None = None,
-        trial: Callable[[], Trial | Reading | None] | None = None,
+        trial: Callable[[], Trial | RequestReading | None] | None = None,
         refused: Callable[[GatewayError], Any] | None = None,
         begun: float | None = None,
         *,
@@ -110,7 +110,7 @@ class Queue:
         self,
         run: Callable[[], Any],
         lane: Lane | None = None,
-        trial: Callable[[], Trial | Reading | None] | None = None,
+        trial: Callable[[], Trial | RequestReading | None] | None = None,
         begun: float | None = None,
         *,
         in_loop: bool = False,
@@ -183,13 +183,13 @@ class Queue:
         lane.waiting.append(step)
         self._in_lanes += 1
 
-    def hold(self, step: Step, trial: Trial | Reading, tasks: asyncio.TaskGroup) -> None:
+    def hold(self, step: Step, trial: Trial | RequestReading, tasks: asyncio.TaskGroup) -> None:
         """Puts a step on trial. It is taken again when that has ended, with the steps of its lane behind it."""
         lane = step.lane or Lane()
         self._add(step, lane)
         tasks.create_task(self._try(trial, lane), name="trial")
 
-    async def _try(self, trial: Trial | Reading, lane: Lane) -> None:
+    async def _try(self, trial: Trial | RequestReading, lane: Lane) -> None:
         error: GatewayError | None = None
         try:
             await trial.run()

@@ -3,7 +3,7 @@
 ::
 
     gates, timers ─▶ Queue ─▶ Steps of a group, in turn ─▶ one fsync for the group ─▶ releases
-                                 └─▶ Updates, Subscribers, Timers, Restore ─▶ Commits, Reactions ─▶ Journal
+                                 └─▶ UpdateRequests, Subscribers, Timers, Restore ─▶ Commits, Reactions ─▶ Journal
 
 The runner orders: it takes groups from the queue, has their steps run, syncs the log and releases. The parts do the
 rest, each with an interface of its own. Nothing is released, neither answer nor notification, before every record that
@@ -51,7 +51,7 @@ from lamplighter.gateway.loop.slices import SLICE_S, LoopSlices
 from lamplighter.gateway.loop.steps import Steps
 from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscribers
 from lamplighter.gateway.loop.timers import Timers
-from lamplighter.gateway.loop.updates import UpdateCall, Updates
+from lamplighter.gateway.loop.updates import UpdateCall, UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
 from lamplighter.gateway.monitoring.figures import Counters, Figures, Health, Parts, Peaks
 from lamplighter.gateway.monitoring.timings import Timings
@@ -151,7 +151,7 @@ class Runner:
         self._timers = Timers(
             engine, delays, self._delayed, commits, reactions, self._trials, large_updates, queue, self.counters
         )
-        self._updates = Updates(
+        self._updates = UpdateRequests(
             engine,
             journal,
             commits,

@@ -17,7 +17,7 @@ from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates
-from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading
+from lamplighter.gateway.workers.large_updates import LargeUpdates, RequestReading
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 logger = EventLogger(__name__)
@@ -48,14 +48,14 @@ class Timers:
         timer = waiting.timer
         request = self._engine.request(timer.update)
 
-        def trial() -> Trial | Reading | None:
+        def trial() -> Trial | RequestReading | None:
             if self._delayed.get(name) is None or (timer.missed == "skip" and self._delayed.missed(name) is not None):
                 return None
             access = self._commits.access(timer.client)
             if access is None:
                 return None
             tried = partial(self._trials.of_update, request, access)
-            return Reading(self._large_updates, request, tried) if request.large else tried()
+            return RequestReading(self._large_updates, request, tried) if request.large else tried()
 
         await self._queue.put(partial(self._fire, name, request), self._lane, trial, partial(self._refused, name))
 

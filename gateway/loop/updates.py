@@ -25,7 +25,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestKey
-from lamplighter.gateway.workers.large_updates import LargeUpdates, Reading
+from lamplighter.gateway.workers.large_updates import LargeUpdates, RequestReading
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 
@@ -66,7 +66,7 @@ class UpdateCall:
         return self.delay is not None or self.at is not None
 
 
-class Updates:
+class UpdateRequests:
     """The steps of these requests. Each is answered when its record is durable, or changed nothing."""
 
     def __init__(
@@ -106,10 +106,10 @@ class Updates:
         def tried() -> Trial | None:
             return None if call.delayed else self._trials.of_update(request, call.caller.access)
 
-        def trial() -> Trial | Reading | None:
+        def trial() -> Trial | RequestReading | None:
             if self._request_ids.get(call.request_key):
                 return None
-            return Reading(self._large_updates, request, tried) if request.large else tried()
+            return RequestReading(self._large_updates, request, tried) if request.large else tried()
 
         outcome = self._queue.submit(lambda: self._update(call, request), call.lane, trial, perf_counter())
         self._counters.updates += 1

@@ -77,7 +77,7 @@ class _KeptKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     previous: _Previous | None = None
 
 
-class _Key:
+class _NamedKey:
     """A public key and its name, the thumbprint of RFC 7638."""
 
     def __init__(self, public: ec.EllipticCurvePublicKey) -> None:
@@ -176,7 +176,7 @@ class TokenIssuer:
         except (jwt.InvalidTokenError, msgspec.ValidationError) as error:
             raise UnauthorizedError("invalid_grant", "the token is none of this gateway's; fetch one here") from error
 
-    def _key_named(self, name: object) -> _Key | None:
+    def _key_named(self, name: object) -> _NamedKey | None:
         if name == self._key.id:
             return self._key
         if self._previous is not None:
@@ -207,8 +207,8 @@ class TokenIssuer:
         ):
             raise self._damaged("it has a key of another kind")
         self._private = private
-        self._key = _Key(private.public_key())
-        self._previous = None if previous is None or before is None else (previous, _Key(before))
+        self._key = _NamedKey(private.public_key())
+        self._previous = None if previous is None or before is None else (previous, _NamedKey(before))
         self._verified.clear()
 
     def _read(self) -> _KeptKeys | None:

@@ -99,7 +99,7 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
                 yield operation
 
 
-class Reading:
+class RequestReading:
     """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
 
     trial: makes the trial that has to pass once the operations are known.

@@ -23,14 +23,14 @@ _DECIMAL_FRACTION = 4
 
 def decoded(data: bytes) -> Any:
     """The only data item of a payload. Byte strings are refused. Raises PayloadError."""
-    reader = _Reader(data)
+    reader = _CborReader(data)
     item = reader.item(0)
     if item is _BREAK or reader.at != len(data):
         raise PayloadError("payload is not CBOR")
     return item
 
 
-class _Reader:
+class _CborReader:
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self._data = data

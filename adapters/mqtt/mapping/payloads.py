@@ -95,7 +95,7 @@ class Payload:
 _UNREAD, _BROKEN = object(), object()
 
 
-class _Key(NamedTuple):
+class _MemberStep(NamedTuple):
     name: str
 
 
@@ -119,7 +119,7 @@ class JsonPath:
 
     def __init__(self, path: str) -> None:
         """Raises ValueError."""
-        steps: list[_Key | int | _Every] = []
+        steps: list[_MemberStep | int | _Every] = []
         at = 0
         while at < len(path):
             found = _STEP.match(path, at)
@@ -133,7 +133,7 @@ class JsonPath:
             elif found["capture"] is not None:
                 steps.append(_Every(found["capture"]))
             else:
-                steps.append(_Key(found["name"] if found["quoted"] is None else found["quoted"]))
+                steps.append(_MemberStep(found["name"] if found["quoted"] is None else found["quoted"]))
             at = found.end()
         if not 0 < len(steps) <= _STEPS_MAX:
             raise ValueError(f"write a path of 1 to {_STEPS_MAX} names")
@@ -174,8 +174,8 @@ class JsonPath:
             if node is not None and not isinstance(node, dict | list):
                 yield captures, node
 
-    def _next(self, node: Any, step: _Key | int | _Every) -> Any:
-        if isinstance(step, _Key) and isinstance(node, dict) and step.name in node:
+    def _next(self, node: Any, step: _MemberStep | int | _Every) -> Any:
+        if isinstance(step, _MemberStep) and isinstance(node, dict) and step.name in node:
             return node[step.name]
         if isinstance(step, int) and isinstance(node, list) and step < len(node):
             return node[step]

@@ -40,7 +40,7 @@ STRUCT_BYTES_MAX = 4_096
 Result = TypeVar("Result")
 
 
-class Record(NamedTuple):
+class PayloadRecord(NamedTuple):
     """One of several values of a message. captures: of the record; unit: its own code; time: its own."""
 
     captures: dict[str, str]
@@ -49,7 +49,7 @@ class Record(NamedTuple):
     time: datetime | None = None
 
 
-class Context(NamedTuple):
+class ReadContext(NamedTuple):
     """What a read needs beside the payload.
 
     received: when the message was received; trusted: whether the gateway's clock is synchronised.
@@ -130,14 +130,22 @@ class Read:
         if table.result == "quantity" and self.payload in ("boolean", "text"):
             raise refused("result", 'quantity is for numbers; write payload = "number", or leave it out')
         self._quantity = table.result == "quantity"
+        self._keep = self._kept(table, checked, refused)
+        self._zone: tzinfo | None = None
+        if table.time_zone is not None:
+            self._zone = checked("time_zone", times.time_zone, table.time_zone)
+        self._read_time(table, checked, refused)
+
+    def _kept(self, table: ReadTable, checked: Any, refused: Any) -> Keep | None:
+        """Which repeated values are kept, None for the usual ones."""
         dead_band = None if table.dead_band is None else checked("dead_band", values.bounded, table.dead_band)
         if dead_band is not None and (self.payload != "number" or dead_band <= 0):
             raise refused("dead_band", 'write a positive number, for payload = "number" only')
         keep = Keep(table.on_repeat or "refresh", dead_band, table.throttle_s or 0.0)
-        self._keep = None if keep == Keep() else keep
-        self._zone: tzinfo | None = None
-        if table.time_zone is not None:
-            self._zone = checked("time_zone", times.time_zone, table.time_zone)
+        return None if keep == Keep() else keep
+
+    def _read_time(self, table: ReadTable, checked: Any, refused: Any) -> None:
+        """Where the time of a reading is: in the message, in its properties, in each record, or that of its arrival."""
         self._time_path: JsonPath | None = None
         self._time_property: str | None = None
         kind = table.time or ("record" if self.records else "arrival")
@@ -216,7 +224,7 @@ class Read:
             found = self._matched(found)
         return self._value(found)
 
-    def terms(self, payload: Payload, context: Context) -> Iterator[tuple[Record, Term | PayloadError]]:
+    def terms(self, payload: Payload, context: ReadContext) -> Iterator[tuple[PayloadRecord, Term | PayloadError]]:
         """Each record with its value. Raises PayloadError if the payload has none at all."""
         for record in self._records(payload, context):
             try:
@@ -225,10 +233,10 @@ class Read:
             except PayloadError as error:
                 yield record, error
 
-    def _records(self, payload: Payload, context: Context) -> Iterator[Record]:
+    def _records(self, payload: Payload, context: ReadContext) -> Iterator[PayloadRecord]:
         if self._path is not None:
             for captures, found in self._path.many(payload.json()):
-                yield Record(captures, found)
+                yield PayloadRecord(captures, found)
             return
         decoded: list[tuple[str, str, Found, str | None, datetime | None]]
         if self.payload == "senml":
@@ -237,7 +245,7 @@ class Read:
             decoded = payload.once("sparkplug", lambda: context.births.records(context.topic, payload.data))
         for name, own_name, found, unit, time in decoded:
             if self.member is None or self.member in (name, own_name):
-                yield Record({RECORD_NAME: name}, found, unit, time)
+                yield PayloadRecord({RECORD_NAME: name}, found, unit, time)
 
     def _matched(self, found: Found) -> Found:
         assert self._expression is not None
@@ -252,7 +260,7 @@ class Read:
             raise AbsentError("the pattern is not in the text")
         return group
 
-    def time(self, payload: Payload, context: Context, record: Record | None) -> tuple[datetime, str | None]:
+    def time(self, payload: Payload, context: ReadContext, record: PayloadRecord | None) -> tuple[datetime, str | None]:
         """Result time and mark of a value whose time is not that of the arrival."""
         time = None
         if self._time_path is not None:
@@ -271,7 +279,7 @@ class Read:
 
     # Streams
 
-    def stream(self, topic: str, captures: Mapping[str, str], record: Record | None = None) -> Stream:
+    def stream(self, topic: str, captures: Mapping[str, str], record: PayloadRecord | None = None) -> Stream:
         """The stream of a topic that the rule covers. Raises PayloadError if a level that goes into an IRI is no path
         segment."""
         if record is not None:
@@ -329,7 +337,7 @@ class Read:
             levels = levels[:-1] or levels
         return f"{self._base_iri}{key}/{'/'.join(levels)}"
 
-    def _own_segment(self, record: Record | None) -> str:
+    def _own_segment(self, record: PayloadRecord | None) -> str:
         if record is not None:
             return "/".join(map(segment, record.captures.values()))
         return segment(self._value_name)
@@ -338,7 +346,7 @@ class Read:
         template = self._templates[key]
         return self._base_iri + default if template is None else filled_iri(template, captures, self._base_iri)
 
-    def _unit_of(self, record: Record | None) -> Term | None:
+    def _unit_of(self, record: PayloadRecord | None) -> Term | None:
         if record is None or record.unit is None:
             return self.unit
         own = _unit_term(record.unit)

@@ -12,7 +12,7 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.mapping import sparkplug, times
 from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
 from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
-from lamplighter.adapters.mqtt.mapping.reads import Context, Read, Record, usual_payload
+from lamplighter.adapters.mqtt.mapping.reads import PayloadRecord, Read, ReadContext, usual_payload
 from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, StreamTable
 from lamplighter.adapters.mqtt.mapping.templates import address
 from lamplighter.engine.errors import ConfigurationError, PayloadError
@@ -185,7 +185,7 @@ class Mapping:
                 if stream is not None and not read.own_time:
                     readings.append(Reading(stream, read.term(document), arrival, retained, problem, received))
                     continue
-                context = Context(topic, properties or {}, received, trusted, births or sparkplug.Births())
+                context = ReadContext(topic, properties or {}, received, trusted, births or sparkplug.Births())
                 readings += self._timed(source, document, context, retained)
             except AbsentError as error:
                 if not read.optional:
@@ -195,7 +195,7 @@ class Mapping:
         return readings
 
     def _timed(
-        self, source: _Source, document: Payload, context: Context, retained: bool
+        self, source: _Source, document: Payload, context: ReadContext, retained: bool
     ) -> list[Reading | PayloadError]:
         """The readings of a source whose values have a time of their own, or are many."""
         read, _, stream = source
@@ -217,7 +217,7 @@ class Mapping:
         return readings
 
     def _reading(
-        self, stream: Stream, value: Term, time: tuple[datetime, str | None], context: Context, retained: bool
+        self, stream: Stream, value: Term, time: tuple[datetime, str | None], context: ReadContext, retained: bool
     ) -> Reading:
         moment, problem = time
         if moment is context.received and retained:
@@ -248,7 +248,7 @@ class Mapping:
     ) -> Stream:
         captures = read.pattern.captures(topic)
         assert captures is not None
-        return read.stream(topic, captures, Record(dict(captured), "", unit))
+        return read.stream(topic, captures, PayloadRecord(dict(captured), "", unit))
 
 
 def _named(read: Read, error: PayloadError) -> PayloadError:

@@ -26,7 +26,7 @@ class Refused(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A manifest. files: relative to the table's folder; rows: their number.
 
     replaces: batches whose rows are in this one, and which no longer count. segments: sources of a bronze batch;
@@ -45,7 +45,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     quads_max: int | None = None
 
 
-def quads_max(batches: Iterable[Batch]) -> int | None:
+def quads_max(batches: Iterable[TableBatch]) -> int | None:
     """The maximum over all batches; None if one of them has no value."""
     found = [batch.quads_max for batch in batches]
     return None if None in found else max((most for most in found if most is not None), default=0)
@@ -59,7 +59,7 @@ class Batches:
         self.name = name
         self.schema = schema
 
-    def all(self) -> list[Batch]:
+    def all(self) -> list[TableBatch]:
         """Every manifest, including those of replaced batches, sorted by name."""
         found = []
         for name in self.lake.names(self.name, "_batches"):
@@ -67,27 +67,27 @@ class Batches:
                 continue
             path = self.lake.path(self.name, "_batches", name)
             try:
-                found.append(msgspec.json.decode(self.lake.fs.cat_file(path), type=Batch))
+                found.append(msgspec.json.decode(self.lake.fs.cat_file(path), type=TableBatch))
             except msgspec.MsgspecError as error:
                 raise ConfigurationError(
                     f"{path}: not a manifest: {error}; remove it, and write its batch again"
                 ) from error
         return found
 
-    def live(self) -> list[Batch]:
+    def live(self) -> list[TableBatch]:
         """The batches that count."""
         found = self.all()
         replaced = {name for batch in found for name in batch.replaces}
         return [batch for batch in found if batch.id not in replaced]
 
-    def write(self, frame: DataFrame, batch: Batch, *, files: int | None = None) -> Batch:
+    def write(self, frame: DataFrame, batch: TableBatch, *, files: int | None = None) -> TableBatch:
         """Writes a batch and replaces one of the same name. files: their number; by default one for each partition.
 
         batch: the manifest without files and rows, which are filled in.
         """
         return self.commit(self.stage(frame, batch, files=files))
 
-    def stage(self, frame: DataFrame, batch: Batch, *, files: int | None = None) -> Batch:
+    def stage(self, frame: DataFrame, batch: TableBatch, *, files: int | None = None) -> TableBatch:
         """Writes the files of a batch, which does not count yet."""
         folder = f"batch={batch.id}"
         # coalesce would also reduce the parallelism of all earlier steps.
@@ -97,7 +97,7 @@ class Batches:
         rows = sum(map(self._rows, names))
         return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
 
-    def commit(self, batch: Batch) -> Batch:
+    def commit(self, batch: TableBatch) -> TableBatch:
         """Writes the manifest of a staged batch, which counts from now on."""
         self.lake.write(msgspec.json.encode(batch) + b"\n", self.name, "_batches", f"{batch.id}.json")
         return batch
@@ -114,7 +114,7 @@ class Batches:
         paths = [self.lake.spark(self.name, name) for name in names]
         return spark.read.schema(self.schema).parquet(*paths) if paths else spark.createDataFrame([], self.schema)
 
-    def read(self, spark: SparkSession, batches: Iterable[Batch] | None = None) -> DataFrame:
+    def read(self, spark: SparkSession, batches: Iterable[TableBatch] | None = None) -> DataFrame:
         """The rows of these batches; by default of all that count."""
         chosen = self.live() if batches is None else batches
         return self.open(spark, [name for batch in chosen for name in batch.files])

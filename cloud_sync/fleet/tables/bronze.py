@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, Refused
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -89,10 +89,10 @@ class Ingest:
         self._say = say
         self._known: set[str] | None = None
 
-    def batch(self, lines: DataFrame, name: str) -> Batch | None:
+    def batch(self, lines: DataFrame, name: str) -> TableBatch | None:
         """Writes a batch with the segments of these lines. None if they have nothing new."""
         frame = records(lines)
-        staged = self.bronze.stage(frame, Batch(id=name, files=[], rows=0))
+        staged = self.bronze.stage(frame, TableBatch(id=name, files=[], rows=0))
         rows = self._segments(frame.sparkSession, staged)
         others = self._segments_of_others(name)
         refused = [Refused(segment, why) for segment, row in rows.items() if (why := _wrong(segment, row)) is not None]
@@ -103,9 +103,9 @@ class Ingest:
         if not new and not refused:
             return None
         if left_out:
-            staged = self.bronze.stage(_without(frame, left_out), Batch(id=name, files=[], rows=0))
+            staged = self.bronze.stage(_without(frame, left_out), TableBatch(id=name, files=[], rows=0))
         batch = self.bronze.commit(
-            Batch(
+            TableBatch(
                 id=name,
                 files=staged.files,
                 rows=staged.rows,
@@ -124,7 +124,7 @@ class Ingest:
             self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
         return self._known
 
-    def _segments(self, spark: SparkSession, staged: Batch) -> dict[str, Any]:
+    def _segments(self, spark: SparkSession, staged: TableBatch) -> dict[str, Any]:
         """The rows of each segment, counted and summarised."""
         from pyspark.sql import functions as F
 
@@ -160,7 +160,7 @@ def unread(lake: Lake) -> list[str]:
 
 def ingest_again(
     spark: SparkSession, lake: Lake, segments: Sequence[str], say: Callable[[str], None] = lambda line: None
-) -> Batch | None:
+) -> TableBatch | None:
     """Ingests segments that the stream left out and that were repaired since."""
     lines = spark.read.schema(LINE).options(**_OPTIONS).json([lake.spark("segments", segment) for segment in segments])
     return Ingest(lake, say).batch(lines.select("*", "_metadata"), f"again-{secrets.token_hex(6)}")

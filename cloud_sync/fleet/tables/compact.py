@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Batch, Batches, Lake, quads_max
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.fleet.tables.silver import Silver, name_of
@@ -27,7 +27,7 @@ ROWS_PER_FILE = 2_000_000
 def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
     """Brings silver up to date, then merges each table into one batch. No other process may write or read."""
     Silver(spark, lake, say).update()
-    done: dict[str, Batch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
+    done: dict[str, TableBatch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
     for name in ("facts", *(name for name in SCHEMAS if name not in ("bronze", "facts"))):
         # All of the table's sources are in one batch now.
         source = done["facts" if name == "streams" else "bronze"]
@@ -37,7 +37,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
         table(lake, name).sweep()
 
 
-def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None) -> Batch | None:
+def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None) -> TableBatch | None:
     """Merges the batches of a table. Returns the resulting batch; None for an empty table."""
     live = batches.live()
     if not live:
@@ -50,7 +50,7 @@ def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None)
     ordered = frame.repartitionByRange(max(1, rows // ROWS_PER_FILE), *order)
     return batches.write(
         ordered.sortWithinPartitions(*order),
-        Batch(
+        TableBatch(
             id=f"compact-{name_of(batch.id for batch in live)}",
             files=[],
             rows=0,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Batch, Lake, quads_max
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
@@ -161,7 +161,7 @@ class Silver:
             # Committed last, so that after a crash the changes are found again.
             table(self._lake, "streams").commit(streams_batch)
 
-    def _new(self, name: str) -> list[Batch]:
+    def _new(self, name: str) -> list[TableBatch]:
         """Batches of bronze that are not in a table yet."""
         had = {source for batch in table(self._lake, name).all() for source in batch.sources}
         return [
@@ -177,7 +177,7 @@ class Silver:
             return
         sources = [batch.id for batch in new]
         frame = made(self._bronze.read(self._spark, new), quads_max(new))
-        batch = table(self._lake, name).write(frame, Batch(id=name_of(sources), files=[], rows=0, sources=sources))
+        batch = table(self._lake, name).write(frame, TableBatch(id=name_of(sources), files=[], rows=0, sources=sources))
         self._say(f"{name}: {batch.rows:,} rows more")
 
     def _add_facts(self) -> None:
@@ -194,9 +194,9 @@ class Silver:
             # Snapshots have the descriptions that were lost with missing segments.
             lines = records(read_snapshots(self._spark, self._lake, new)).where("gw IS NOT NULL")
             frame = streams.facts(lines, default_graph_only=True)
-            facts.write(frame, Batch(id=f"snapshots-{name_of(new)}", files=[], rows=0, segments=new), files=1)
+            facts.write(frame, TableBatch(id=f"snapshots-{name_of(new)}", files=[], rows=0, segments=new), files=1)
 
-    def _streams(self) -> tuple[Batch | None, dict[str, Place]]:
+    def _streams(self) -> tuple[TableBatch | None, dict[str, Place]]:
         """(a staged batch with all versions of streams, the first changed record of each gateway).
 
         The batch is None if nothing can have changed.
@@ -212,7 +212,7 @@ class Silver:
         try:
             staged = target.stage(
                 streams.versions(read),
-                Batch(id=name, files=[], rows=0, sources=sources, replaces=[batch.id for batch in target.all()]),
+                TableBatch(id=name, files=[], rows=0, sources=sources, replaces=[batch.id for batch in target.all()]),
                 files=1,
             )
         finally:
@@ -223,7 +223,7 @@ class Silver:
         old, new = target.read(self._spark, before), target.open(self._spark, staged.files)
         return staged, _first_differences(old, new)
 
-    def _versions(self, staged: Batch | None) -> DataFrame:
+    def _versions(self, staged: TableBatch | None) -> DataFrame:
         target = table(self._lake, "streams")
         return target.read(self._spark) if staged is None else target.open(self._spark, staged.files)
 
@@ -242,7 +242,7 @@ class Silver:
             number = sum(one.id.startswith(f"{batch.id.partition('.')[0]}.") for one in target.all()) + 1
             target.write(
                 frame,
-                Batch(
+                TableBatch(
                     id=f"{batch.id.partition('.')[0]}.{number}",
                     files=[],
                     rows=0,
@@ -253,7 +253,7 @@ class Silver:
             self._say(f"observations: batch {batch.id} rewritten, because late records describe its streams")
 
 
-def _reaches(batch: Batch, dirty: dict[str, Place]) -> bool:
+def _reaches(batch: TableBatch, dirty: dict[str, Place]) -> bool:
     for segment in batch.segments:
         gateway, _, text = segment.rpartition("/")
         name = segment_name(text)

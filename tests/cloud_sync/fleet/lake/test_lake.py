@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.cloud_sync.fleet.lake import Batch, Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.engine.errors import ConfigurationError
 
@@ -20,7 +20,7 @@ def test_a_url_that_spark_cannot_read_is_said() -> None:
 def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     bronze = table(lake, "bronze")
-    bronze.commit(Batch(id="one", files=["batch=one/a.parquet"], rows=3))
+    bronze.commit(TableBatch(id="one", files=["batch=one/a.parquet"], rows=3))
     assert [batch.rows for batch in bronze.live()] == [3]
     (tmp_path / "bronze" / "_batches" / "two.json").write_text("{")
     with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it, and write"):
