@@ -76,7 +76,7 @@ UPKEEP_AGAIN_S = 600.0
 class Runner:
     """Owns the parts. Use: `recover`, then `run`; the request methods put steps into the queue.
 
-    Longer than most classes, since it is what gates and service see of the loop: most methods hand on to a part.
+    It is one class because it is the interface of the loop to gates and service; most methods delegate to a part.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Runner:
     ) -> None:
         """access_of: what a client may do now. doubt: what tries of this start have taught.
 
-        Long, since it is the list of the parts: each is made once, from those above it.
+        It is one function because it is the list of the parts: each is made once, from those above it.
         """
         self._doubt = doubt
         self._access_of = access_of

@@ -66,38 +66,22 @@ class UpdateCall:
         return self.delay is not None or self.at is not None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateRequests:
     """The steps of these requests. Each is answered when its record is durable, or changed nothing."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        journal: Journal,
-        commits: Commits,
-        evaluations: Evaluations,
-        reactions: Reactions,
-        delays: Delays,
-        trials: Trials,
-        large_updates: LargeUpdates,
-        queue: Queue,
-        slices: LoopSlices,
-        timings: Timings,
-        counters: Counters,
-    ) -> None:
-        self._engine = engine
-        self._log = journal.log
-        self._request_ids = journal.knowledge.request_ids
-        self._delayed = journal.knowledge.delayed
-        self._commits = commits
-        self._evaluations = evaluations
-        self._reactions = reactions
-        self._delays = delays
-        self._trials = trials
-        self._large_updates = large_updates
-        self._queue = queue
-        self._slices = slices
-        self._timings = timings
-        self._counters = counters
+    _engine: Engine
+    _journal: Journal
+    _commits: Commits
+    _evaluations: Evaluations
+    _reactions: Reactions
+    _delays: Delays
+    _trials: Trials
+    _large_updates: LargeUpdates
+    _queue: Queue
+    _slices: LoopSlices
+    _timings: Timings
+    _counters: Counters
 
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
@@ -107,7 +91,7 @@ class UpdateRequests:
             return None if call.delayed else self._trials.of_update(request, call.caller.access)
 
         def trial() -> Trial | RequestReading | None:
-            if self._request_ids.get(call.request_key):
+            if self._journal.knowledge.request_ids.get(call.request_key):
                 return None
             return RequestReading(self._large_updates, request, tried) if request.large else tried()
 
@@ -133,7 +117,7 @@ class UpdateRequests:
         caller, client = call.caller, call.caller.name or None
         if caller.registered and self._commits.access(caller.name) is None:
             raise not_registered(caller.name)
-        known = self._request_ids.get(call.request_key)
+        known = self._journal.knowledge.request_ids.get(call.request_key)
         if known is not None:
             return known
         self._reactions.settle()  # what could not be written before goes first
@@ -149,7 +133,7 @@ class UpdateRequests:
         # The next number tells that there was something to delete: where that is not to be seen each has one.
         if not (delta.changes or delta.kept or call.request_id or caller.access.blind):
             self._timings.store_update.took(self._evaluations.evaluated_s)
-            return Accepted(self._log.sequence)  # nothing to tell, not even later
+            return Accepted(self._journal.log.sequence)  # nothing to tell, not even later
         return Accepted(self._commits.commit(delta, call.cause, call.request_id, client).sequence)
 
     def write_graph(self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[bool]:
@@ -179,7 +163,8 @@ class UpdateRequests:
         """Cancels a delayed update of the caller's, of anybody's if it is an operator."""
 
         def cancel() -> None:
-            if (self._delayed.get(name) if caller.operator else self._delayed.of(caller.name, name)) is None:
+            delayed = self._journal.knowledge.delayed
+            if (delayed.get(name) if caller.operator else delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
             self._reactions.settle()
             self._delays.cancel(name, cause)

@@ -114,15 +114,7 @@ class Read:
         if table.property is None:
             raise refused("property", "is missing; write a full IRI or a prefixed name")
         self.property = checked("property", lambda text: expanded_template(text, prefixes, names), table.property)
-        self._templates = {
-            key: None if text is None else checked(key, lambda text: iri_template(text, names), text)
-            for key, text in (
-                ("sensor", table.sensor),
-                ("feature", table.feature),
-                ("platform", table.platform),
-                ("observation", table.observation),
-            )
-        }
+        self._templates = self._iri_templates(table, names, checked)
         self.label = table.label
         if table.label is not None:
             checked("label", lambda text: check_names(text, names), table.label)
@@ -135,6 +127,18 @@ class Read:
         if table.time_zone is not None:
             self._zone = checked("time_zone", times.time_zone, table.time_zone)
         self._read_time(table, checked, refused)
+
+    @staticmethod
+    def _iri_templates(table: ReadTable, names: frozenset[str], checked: Any) -> dict[str, Any]:
+        return {
+            key: None if text is None else checked(key, lambda text: iri_template(text, names), text)
+            for key, text in (
+                ("sensor", table.sensor),
+                ("feature", table.feature),
+                ("platform", table.platform),
+                ("observation", table.observation),
+            )
+        }
 
     def _kept(self, table: ReadTable, checked: Any, refused: Any) -> Keep | None:
         """Which repeated values are kept, None for the usual ones."""
