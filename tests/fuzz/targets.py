@@ -12,17 +12,25 @@ import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import google_crc32c
 import msgspec
 import zstandard
+from pyoxigraph import Store
 
+from lamplighter.adapters.model.event import EventModel
+from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.model.repeats import Repeats
+from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
+from lamplighter.adapters.mqtt.mapping import Births, Mapping, load_mapping
+from lamplighter.adapters.mqtt.mapping.expressions import compiled
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, decode, encode
-from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.sparql.forced_bindings import bound
@@ -30,13 +38,18 @@ from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import parse_query, parse_update
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, literal
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
 from tests.support.event_loops import run_in_new_loop
 
 _BETWEEN = re.compile(r"(?:[\x20\t\r\n]|#[^\n\r]*)*")
 _TERM: Term = "<http://e/x>"
+_NOW = datetime(2030, 1, 1, tzinfo=UTC)
+_QUOTED = re.compile(r"[0-9]{4,}|secret[a-z]*")
+FUZZED_RULES = load_mapping(Path(__file__).parent / "mapping", "http://gateway.example/")
+"""Rules of every kind."""
 
 
 def lexer(data: bytes) -> None:
@@ -157,6 +170,42 @@ def profiles(data: bytes) -> None:
             profile.subscribe_url(name)
 
 
+def readings(data: bytes) -> None:
+    """A message (first line: topic, the rest: payload) to rules of every kind: readings whose updates the store takes,
+    or reasons that do not quote the payload."""
+    head, _, payload = data.partition(b"\n")
+    topic = head.decode("utf-8", "surrogateescape")
+    births = Births()
+    for _ in range(2):  # the second time after the births of the first
+        found = FUZZED_RULES.readings(topic, payload, retained=False, received=_NOW, births=births)
+    repeats, store = Repeats(100), Store()
+    models = LatestModel(), EventModel(2, 100)
+    for reading in found[:20]:
+        if isinstance(reading, PayloadError):
+            assert not any(word in str(reading) for word in _QUOTED.findall(payload.decode("latin-1")))
+            continue
+        kept = repeats.written(reading)
+        for model in models if kept else ():
+            for text in [model.description(reading.stream), *model.updates(reading)]:
+                store.update(text)
+    observed = {quad.subject.value for quad in store if quad.predicate.value == HAS_SIMPLE_RESULT}
+    assert all(one.startswith("http://gateway.example/observation/") for one in observed)
+
+
+def dataset_rules(data: bytes) -> None:
+    """The JSON of a rule in the dataset: a rule, or a reason; a rule takes any message."""
+    text = data.decode("utf-8", "replace")
+    rules = DatasetRules("http://gateway.example/")
+    with suppress(ValueError):
+        rules.replace([("<http://gateway.example/mapping/1>", literal(text))])
+    for rule in rules.streams():
+        topic = rule.filter.replace("+", "x").replace("#", "x")
+        for payload in (b"1", b"a", b'{"a": 1}', b"[]", b"x" * 256):
+            Mapping([rule]).readings(topic, payload, retained=False, received=_NOW)
+    with suppress(ValueError):
+        compiled(text, search=True).search("a" * 256)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "lexer": lexer,
     "messages": messages,
@@ -164,6 +213,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "bodies": bodies,
     "loads": loads,
     "profiles": profiles,
+    "readings": readings,
+    "dataset_rules": dataset_rules,
 }
 CORPUS = Path(__file__).parent / "corpus"
 

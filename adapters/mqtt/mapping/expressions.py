@@ -17,6 +17,8 @@ STEPS_MAX = 64_000_000
 _QUANTIFIER = re.compile(r"[*+?]|\{(?P<low>[0-9]{1,3})(?P<comma>,(?P<high>[0-9]{1,3})?)?\}")
 _ESCAPE = re.compile(r"\\(?:[dDwWsSbB]|[^A-Za-z0-9])")
 _CLASS = re.compile(r"\[\^?\]?(?:\\(?:[dDwWsS]|[^A-Za-z0-9])|[^\]\\\[])*\]")
+_SET_OPERATION = re.compile(r"--|&&|~~|\|\|")
+"""Python warns of these in a class: they may get another meaning."""
 _GROUP = re.compile(r"\((?:\?:|\?P<(?P<name>[A-Za-z_][A-Za-z0-9_]*)>)?")
 _DEPTH_MAX = 10
 
@@ -77,7 +79,7 @@ def _item(text: str, at: int, depth: int) -> tuple[int, int]:
             raise ValueError(f"{sign!r} has nothing to repeat; write \\{sign} for the character")
         return 1, at + 1
     found = pattern.match(text, at)
-    if found is None:
+    if found is None or _SET_OPERATION.search(found.group()):
         raise ValueError(f"character {at + 1}: a class or an escape that is not supported")
     return 1, found.end()
 

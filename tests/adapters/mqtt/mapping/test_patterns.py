@@ -102,6 +102,7 @@ def test_one_of_two_equal_filters_stays() -> None:
         "*a",
         "",
         "a" * 300,
+        "[a--b]",
     ],
 )
 def test_expression_that_can_be_slow_or_is_no_expression_is_refused(text: str) -> None:
