@@ -66,7 +66,7 @@ def term_from_rdflib(node: Identifier) -> Term:
     """The term of a URIRef, BNode or Literal, with the lexical form as it is.
 
     The dataset has canonical forms (``1.5`` for ``1.50``); `delta_from_rdflib` makes them. Raises
-    UnsupportedRequestError for another node and for what is no RDF term, such as an IRI with a space.
+    UnsupportedRequestError for another node and for what is not an RDF term, such as an IRI with a space.
     """
     try:
         if isinstance(node, rdflib.URIRef):
@@ -77,8 +77,8 @@ def term_from_rdflib(node: Identifier) -> Term:
             datatype = None if node.datatype is None or node.language else str(node.datatype)
             return literal(str(node), datatype=datatype, language=node.language)
     except ValueError as error:
-        raise UnsupportedRequestError(f"{node!r} is no RDF term: {error}") from error
-    raise UnsupportedRequestError(f"{node!r} is no IRI, blank node or literal")
+        raise UnsupportedRequestError(f"{node!r} is not an RDF term: {error}") from error
+    raise UnsupportedRequestError(f"{node!r} is not an IRI, blank node or literal")
 
 
 # --- results ---
@@ -248,7 +248,7 @@ class FollowingGraph(rdflib.Graph):
 
     def _check(self) -> None:
         if self._reason is not None:
-            raise StoreError(f"the graph does not follow its query any more: {self._reason}") from self._reason
+            raise StoreError(f"the graph no longer follows its query: {self._reason}") from self._reason
 
     def triples(self, triple: Any) -> Iterator[Any]:  # type: ignore[override]
         self._check()

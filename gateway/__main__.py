@@ -186,7 +186,7 @@ def _check(options: argparse.Namespace) -> int:
     if stopping:
         raise ConfigurationError("\n".join(stopping))
     settings = configuration.settings
-    print(f"configuration in {configuration.folder.resolve()} is good")
+    print(f"configuration in {configuration.folder.resolve()} is valid")
     print(f"  data          {configuration.data.resolve()}")
     print(f"  base IRI      {settings.gateway.base_iri}")
     print(f"  MQTT broker   {f'{settings.mqtt.host}:{settings.mqtt.port}' if settings.mqtt.host else 'none'}")
@@ -197,7 +197,7 @@ def _check(options: argparse.Namespace) -> int:
     for overlap in overlaps(configuration.rules):
         print(f"  overlap       {overlap}")
     if configuration.unread:
-        print(f"not checked, only the gateway's own user can: {configuration.unread}")
+        print(f"not checked, only the gateway's user may read it: {configuration.unread}")
     return 0
 
 
@@ -228,7 +228,7 @@ def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str
         answered = json.loads(text)
         return text, answered[member], answered["total"]
     except (OSError, ValueError, KeyError) as error:
-        raise UpstreamError(f"the gateway answered with something else than a list: {error!r}") from error
+        raise UpstreamError(f"the gateway's answer is not a list: {error!r}") from error
 
 
 def _timers(options: argparse.Namespace) -> int:

@@ -346,7 +346,7 @@ class EngineClient:
                     # The subscription was ended before its spuid was known.
                     await socket.send(await self._message("unsubscribe", {"spuid": first["spuid"]}), text=True)
                 elif not self._take(message):
-                    logger.warning("slow consumer subscribes again", name=self._name)
+                    logger.warning("slow consumer resubscribes", name=self._name)
                     return
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a message that cannot be understood: {error!r}") from error

@@ -151,4 +151,4 @@ async def _post(
         told = msgspec.json.decode(answer.content)
         if isinstance(told, dict):
             return told
-    raise UpstreamError(f"{url} answered with something else than a JSON object")
+    raise UpstreamError(f"{url} did not answer with a JSON object")

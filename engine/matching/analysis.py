@@ -173,7 +173,7 @@ def check(node: Node) -> None:
             case Slice():
                 raise Unsupported("LIMIT, OFFSET or REDUCED")
             case Graph():
-                raise Unsupported("GRAPH around something else than triple patterns")
+                raise Unsupported("GRAPH around more than triple patterns")
             case Exists(inner, _):
                 if not _simple(inner):
                     raise Unsupported("EXISTS with more than patterns and filters in it")

@@ -231,7 +231,7 @@ class _Pieces:
         bound = self._costs.bound(values)
         if bound.total > CHARACTERS_MAX:
             raise TooMuchWork(
-                f"an expression whose texts may have more than {CHARACTERS_MAX} characters; make them of shorter ones"
+                f"an expression whose texts may have more than {CHARACTERS_MAX} characters; use shorter texts"
             )
         self._meter.take(EVALUATION + bound.units + bound.total // CHARACTERS_PER_UNIT)
         return self._asked(*[values[operand] for operand in self._found])

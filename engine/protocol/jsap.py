@@ -272,7 +272,7 @@ class Jsap(msgspec.Struct, frozen=True):
         path = operation.path or f"{_SECURE.get(scheme, '')}/{kind}"
         method = operation.method or "POST"
         if method == "GET" and kind == "update":
-            raise JsapError("sparql11protocol.update.method: GET is for queries only; say POST or URL_ENCODED_POST")
+            raise JsapError("sparql11protocol.update.method: GET is for queries only; use POST or URL_ENCODED_POST")
         return HttpAddress(_url(scheme, host, access.port, path), method)
 
     def subscribe_url(self, name: str) -> str:
@@ -318,7 +318,7 @@ def over(settings: _S, other: _S) -> _S:
 
 def _url(scheme: str, host: str | None, port: int | None, path: str) -> str:
     if not host:
-        raise JsapError("host: the profile names no broker; add a member host, or set it (host=localhost)")
+        raise JsapError("host: the profile names no broker; add the member host, or set it (host=localhost)")
     name = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"{scheme}://{name}:{_PORTS[scheme] if port is None else port}{path if path.startswith('/') else f'/{path}'}"
 
@@ -460,15 +460,15 @@ def _entry_faults(found: Jsap) -> Iterator[str]:
             for variable, declared in entry.forced_bindings.items():
                 if declared.datatype is not None and declared.language is not None:
                     place = f"{member}.{name}.forcedBindings.{variable}"
-                    yield f"{place}: datatype and language exclude each other; keep one"
+                    yield f"{place}: use either datatype or language, not both"
 
 
 def _time_faults(found: Jsap) -> Iterator[str]:
     for name, update in found.updates.items():
         if update.delay is not None and update.at is not None:
-            yield f"updates.{name}: delay and at exclude each other"
+            yield f"updates.{name}: use either delay or at, not both"
         if update.missed is not None and update.delay is None and update.at is None:
-            yield f"updates.{name}: missed is for delayed updates; give delay or at too"
+            yield f"updates.{name}: missed applies to delayed updates only; add delay or at"
 
 
 def _aggregator_faults(found: Jsap) -> Iterator[str]:
@@ -480,7 +480,7 @@ def _aggregator_faults(found: Jsap) -> Iterator[str]:
             if update is not None and update not in found.updates:
                 yield f"{place}.{member}: there is no update {update!r}{_meant(update, found.updates)}"
         if aggregator.added is None and aggregator.removed is None:
-            yield f"{place}: it needs a member added or removed, else it does nothing"
+            yield f"{place}: it needs a member added or removed; without either it does nothing"
 
 
 def _meant(name: str, known: Mapping[str, object]) -> str:

@@ -154,7 +154,7 @@ def _graphs(value: Any, place: str) -> Tree:
         if name not in _GRAPHS:
             raise JsapError(f"{place}: no member {spelling!r} is known; there are {', '.join(_GRAPHS)}")
         if name in result:
-            raise JsapError(f"{place}: {name} is there twice, with hyphens and with underscores; keep one")
+            raise JsapError(f"{place}: {name} occurs twice, with hyphens and with underscores; keep one")
         result[name] = _texts(graphs, f"{place}.{spelling}")
     return result
 
@@ -163,12 +163,14 @@ def _of_early_2018(tree: Tree) -> Tree:
     """The current form of a profile with a member `parameters` (SEPA protocol 4.2)."""
     parameters = _object(tree["parameters"], "parameters")
     if any(name in parameters for name in _OF_2017):
-        raise JsapError(f"parameters: this is the form of 2017, which is not read any more; {_TO_CHANGE}")
+        raise JsapError(f"parameters: this is the form of 2017, which is no longer supported; {_TO_CHANGE}")
     ports, paths, methods, formats = (
         _object(parameters.get(name, {}), f"parameters.{name}") for name in ("ports", "paths", "methods", "formats")
     )
     if not ports and not paths:
-        raise JsapError(f"parameters: neither ports nor paths, so it is of no generation that is known; {_TO_CHANGE}")
+        raise JsapError(
+            f"parameters: neither ports nor paths, so the generation of the profile is unknown; {_TO_CHANGE}"
+        )
     secure = paths.get("securePath", "/secure")
     subscribe = paths.get("subscribe", "/subscribe")
     result = {name: value for name, value in tree.items() if name != "parameters"}
@@ -198,12 +200,12 @@ def _of_early_2018(tree: Tree) -> Tree:
 
 def _object(value: Any, place: str) -> Tree:
     if not isinstance(value, dict):
-        raise JsapError(f"{place}: an object is wanted, not {type(value).__name__}")
+        raise JsapError(f"{place}: must be an object, not {type(value).__name__}")
     return value
 
 
 def _texts(value: Any, place: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise JsapError(f"{place}: an array of strings is wanted, or one string")
+        raise JsapError(f"{place}: must be a string or an array of strings")
     return texts

@@ -60,7 +60,7 @@ class ForcedBinding(msgspec.Struct, frozen=True):
         if self.type == "literal":
             return _checked(self._literal(value, expanded))
         if not isinstance(value, str):
-            raise ValueError(f"an IRI is wanted as text, not {value!r}")
+            raise ValueError(f"an IRI must be text, not {value!r}")
         if value.startswith("_:"):
             return _checked(value)
         name = expanded(value)
@@ -99,7 +99,7 @@ def _text_and_datatype(value: Value) -> tuple[str, str | None]:
         return format(value, "f"), XSD + "decimal"
     if isinstance(value, datetime):
         return value.isoformat(), XSD + "dateTime"
-    raise ValueError(f"a value is text, a number, a boolean or a time, not {type(value).__name__}")
+    raise ValueError(f"a value must be text, a number, a boolean or a time, not {type(value).__name__}")
 
 
 def _checked(term: Term) -> Term:

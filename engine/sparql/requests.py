@@ -87,15 +87,15 @@ def _readable(text: str) -> Iterator[Token]:
 def _asks_elsewhere(text: str, token: Token) -> UnsupportedRequestError:
     line, column = line_and_column(text, token.start)
     return UnsupportedRequestError(
-        f"line {line}, column {column}: SERVICE is refused: the gateway asks no other endpoint, "
+        f"line {line}, column {column}: SERVICE is refused: the gateway queries no other endpoint, "
         "since an answer from elsewhere could not be kept true; query the endpoint yourself and send an update"
     )
 
 
 _UNREADABLE = {
-    '"': "a string that begins here does not end",
-    "'": "a string that begins here does not end",
-    "<": "this < may compare or begin an IRI; put a blank behind it, or write the IRI with a prefix",
+    '"': "a string that begins here is not closed",
+    "'": "a string that begins here is not closed",
+    "<": "this < may compare or begin an IRI; put a space after it, or write the IRI with a prefix",
 }
 
 
@@ -152,7 +152,7 @@ def subscribable(text: str) -> QueryOutline:
     query = parse_query(text)
     if query.form != "SELECT":
         raise UnsupportedRequestError(
-            f"a subscription is a SELECT query, not {query.form}; SELECT the variables that you want to be told of"
+            f"a subscription is a SELECT query, not {query.form}; SELECT the variables to be notified of"
         )
     if query.unrepeatable:
         raise UnsupportedRequestError(
@@ -191,7 +191,7 @@ def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None
             for raws in names.values()
         )
     except SyntaxError as error:
-        raise RequestSyntaxError("what follows FROM is no name of a graph") from error
+        raise RequestSyntaxError("FROM must be followed by the IRI of a graph") from error
     return default, named_ones
 
 
@@ -348,7 +348,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
     if words[0] == "LOAD":
         line, column = line_and_column(text, body[0].start)
         raise UnsupportedRequestError(
-            f"line {line}, column {column}: LOAD is refused: it would make the gateway fetch addresses for a client; "
+            f"line {line}, column {column}: LOAD is refused: the gateway does not fetch addresses for clients; "
             "fetch the document yourself and send it as INSERT DATA"
         )
     if words[0] in ("CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD"):
@@ -428,7 +428,7 @@ def _block_end(body: Sequence[Token], position: int) -> int:
 
 # --- templates --------------------------------------------------------------------------------------
 
-_GLUED = "two words stand together without a blank, or a name cannot be read alone"
+_GLUED = "two words have no space between them, or a name is incomplete"
 
 VARIABLE = "urn:x-lamplighter:variable:"
 """Prefix of the IRIs that stand for a template's variables in the scratch store."""

@@ -350,7 +350,7 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
         if store.has_graph(target):
             if silent:
                 return QuadDelta()
-            raise StoreError(f"the graph {target} already exists; use CREATE SILENT if that is no matter")
+            raise StoreError(f"the graph {target} already exists; use CREATE SILENT to ignore that")
         return QuadDelta(created=(target,))
     if verb in ("CLEAR", "DROP"):
         return _clear_delta(context, operation.target.upper(), target, drop=verb == "DROP", silent=silent)
@@ -403,7 +403,7 @@ def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: b
         if graph is not None and not store.has_graph(graph):
             if silent:
                 return QuadDelta()
-            raise StoreError(f"the graph {graph} does not exist; use SILENT if that is no matter")
+            raise StoreError(f"the graph {graph} does not exist; use SILENT to ignore that")
     if len(graphs) > LONG:
         context.slices.begin(len(graphs))
     removed: list[Quad] = []

@@ -227,7 +227,9 @@ def _check_name(graph: Term) -> None:
             return
     except ValueError:
         pass
-    raise UnsupportedRequestError(f"graph {graph!r} is no IRI in N-Triples syntax; write <http://example.org/graph>")
+    raise UnsupportedRequestError(
+        f"graph {graph!r} is not an IRI in N-Triples syntax; write <http://example.org/graph>"
+    )
 
 
 def _readable(error: SyntaxError, base: str | None) -> str:

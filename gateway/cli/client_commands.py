@@ -130,7 +130,9 @@ def _addresses_at(url: str) -> _Addresses:
     """The classic layout (SEPA protocol 1.1) around an address of either gate: their ports are 1000 apart."""
     place = urlsplit(url)
     if place.scheme not in _PORTS or not place.hostname:
-        raise ConfigurationError(f"--url: {url!r} is no address; it looks like http://HOST:8000 or wss://HOST:9443")
+        raise ConfigurationError(
+            f"--url: {url!r} is not an address; write one such as http://HOST:8000 or wss://HOST:9443"
+        )
     host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
     try:
         port = place.port or _PORTS[place.scheme]
@@ -193,7 +195,7 @@ def _request(options: argparse.Namespace, kind: str) -> tuple[Jsap | None, str]:
     """The profile, if one is used, and the text. Raises JsapError, ForcedBindingError, ConfigurationError."""
     if options.jsap is None:
         if options.bind or options.set:
-            raise ConfigurationError("--bind and --set are about an application profile; name it with --jsap")
+            raise ConfigurationError("--bind and --set need an application profile; name it with --jsap")
         return None, _text(options.sparql)
     from lamplighter.engine.client import load_profile
 
@@ -202,7 +204,7 @@ def _request(options: argparse.Namespace, kind: str) -> tuple[Jsap | None, str]:
     for binding in options.bind:
         name, sign, value = binding.partition("=")
         if not sign:
-            raise ConfigurationError(f"--bind: {binding!r} is no binding; it looks like name=value")
+            raise ConfigurationError(f"--bind: {binding!r} is not a binding; write name=value")
         values[name] = (
             [*values[name], value]
             if isinstance(values.get(name), list)
@@ -221,7 +223,7 @@ def _text(given: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{given}: {error}; name a file with SPARQL text") from error
     if _FILE_NAME.fullmatch(given):
-        raise ConfigurationError(f"there is no file {given}, and it is no SPARQL either")
+        raise ConfigurationError(f"{given} is neither an existing file nor SPARQL text")
     return given
 
 
@@ -330,7 +332,7 @@ def _update(options: argparse.Namespace) -> int:
             )
         if answer is None:
             return "done"
-        return f"record {answer.sequence}" if answer.delayed is None else f"delayed update {answer.delayed} is kept"
+        return f"record {answer.sequence}" if answer.delayed is None else f"delayed update {answer.delayed} is stored"
 
     print(asyncio.run(send()))
     return 0
@@ -414,7 +416,7 @@ def _register(options: argparse.Namespace) -> int:
     from lamplighter.engine.client.oauth import register
 
     if options.file.exists():
-        raise ConfigurationError(f"{options.file} is there already; name another file, or remove this one")
+        raise ConfigurationError(f"{options.file} already exists; name another file, or remove this one")
     url = f"{options.url.rstrip('/')}/oauth/register"
     credentials = asyncio.run(register(url, options.identity, code=options.code, ca=options.ca))
     credentials.save(options.file)

@@ -193,7 +193,7 @@ def _verify(options: argparse.Namespace) -> int:
     print(f"gateway    {report.gateway}")
     print(f"log        {report.records} records in {report.segments} segments, {report.sealed} of them sealed{span}")
     print(f"snapshots  {', '.join(map(shown, report.snapshots)) or 'none'}")
-    print(f"replay     {report.replayed} records lead to {report.quads} quads")
+    print(f"replay     {report.replayed} records give {report.quads} quads")
     for note in report.notes:
         print(f"note       {note}")
     for problem in report.problems:
@@ -212,7 +212,7 @@ def _show(options: argparse.Namespace) -> int:
     if not types <= set(TYPES):
         raise ConfigurationError(f"--type {options.type}: the types are {', '.join(TYPES)}")
     if options.last is not None and options.last < 1:
-        raise ConfigurationError(f"--last {options.last}: it begins with 1")
+        raise ConfigurationError(f"--last {options.last}: it must be 1 or more")
     after, to = _bounds(history, options)
 
     def wanted(record: Record) -> bool:
@@ -348,7 +348,7 @@ def _restore_at(options: argparse.Namespace) -> int:
         found = history.at(at_moment(options.at))
         place = found.place
         if found.doubt:
-            _say(f"record {shown(place)} says that it is of {found.ts}, but {found.doubt}")
+            _say(f"record {shown(place)} is dated {found.ts}, but {found.doubt}")
     else:
         place = history.place(options.at)
     replay = history.replay(place, lambda error: _say(str(error)))
@@ -356,7 +356,7 @@ def _restore_at(options: argparse.Namespace) -> int:
     with _output(options.output, history) as out:
         out.write(replay.engine.dump(media_type))
     if empty:
-        _say(f"{len(empty)} named graphs without quads are not in the file, which cannot say so")
+        _say(f"{len(empty)} empty named graphs are not in the file, because the format cannot express them")
     print(f"{replay.engine.quad_count} quads as of record {shown(place)} are in {options.output}")
     return 0
 
@@ -411,7 +411,7 @@ def _restore(options: argparse.Namespace) -> int:
     made = backup.checked(options.file)
     what = f"backup of {made.place} from {made.ts[:19]}Z: {made.quads} quads, {made.timers} delayed updates"
     print(what)
-    if not confirmed("Shall it take the place of the gateway's dataset and delayed updates?", yes=options.yes):
+    if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
         return 1
     headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
     with options.file.open("rb") as content, call(settings, data, "POST", "/restore", content, headers) as answer:
@@ -428,4 +428,4 @@ def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         while chunk := answer.read(_CHUNK):
             yield chunk
     except (OSError, http.client.HTTPException) as error:
-        raise UpstreamError(f"the backup broke off: {error!r}; try again") from error
+        raise UpstreamError(f"the backup was interrupted: {error!r}; try again") from error

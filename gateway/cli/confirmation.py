@@ -21,7 +21,7 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise ConfigurationError(f"{question} There is no terminal to ask at: add --yes if that is what you want")
+        raise ConfigurationError(f"{question} There is no terminal for the answer; add --yes to confirm")
     try:
         agreed = input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:  # control and D

@@ -68,7 +68,7 @@ def sources() -> Path:
     for folder in (_PACKAGE.parent, Path(sys.prefix) / _SHARE):
         if (folder / "systemd" / _TARGET).exists():
             return folder
-    raise ConfigurationError(f"{Path(sys.prefix) / _SHARE} is missing; install the package lamplighter anew")
+    raise ConfigurationError(f"{Path(sys.prefix) / _SHARE} is missing; reinstall the package lamplighter")
 
 
 class Installer:
@@ -111,25 +111,25 @@ class Installer:
         if not self._live:
             return
         if packaged:
-            self._command("make the user lamplighter", "systemd-sysusers", "lamplighter.conf")
+            self._command("create the user lamplighter", "systemd-sysusers", "lamplighter.conf")
             self._command("make its folders", "systemd-tmpfiles", "--create", "lamplighter.conf")
         else:
-            self._command("make the user lamplighter", "systemd-sysusers", "/etc/sysusers.d/lamplighter.conf")
+            self._command("create the user lamplighter", "systemd-sysusers", "/etc/sysusers.d/lamplighter.conf")
             self._command("make its folders", "systemd-tmpfiles", "--create", "/etc/tmpfiles.d/lamplighter.conf")
-        self._command("have systemd read its units", "systemctl", "daemon-reload")
+        self._command("reload systemd's units", "systemctl", "daemon-reload")
         new = [name for name in new if "[Install]" in self._text(folder / name)]
         if new:
-            self._command("start it with the machine", "systemctl", "enable", *new)
+            self._command("enable it at boot", "systemctl", "enable", *new)
         if self._changed:
             services = [f"lamplighter-{name}.service" for name in _LONG_RUNNING]
-            self._command("restart what runs; its sockets stay open", "systemctl", "try-restart", *services)
+            self._command("restart running services; their sockets stay open", "systemctl", "try-restart", *services)
         if _TARGET in new:
             self._command("start it now", "systemctl", "start", _TARGET)
         else:
             if new:
-                self._command("start what is new", "systemctl", "start", *new)
-            self._say("what was stopped or disabled stays so; `systemctl start lamplighter.target` starts all")
-        self._say("installed; `systemctl status 'lamplighter*'` shows how it does, /etc/lamplighter has its settings")
+                self._command("start new services", "systemctl", "start", *new)
+            self._say("services that were stopped or disabled stay so; `systemctl start lamplighter.target` starts all")
+        self._say("installed; `systemctl status 'lamplighter*'` shows its state, /etc/lamplighter has its settings")
 
     def _new(self, folder: Path, names: Sequence[str]) -> list[str]:
         """The units that an operator cannot have disabled or stopped: new ones, or all if none is enabled."""
@@ -142,7 +142,7 @@ class Installer:
         if os.geteuid() != 0 and not self._dry:
             raise ConfigurationError("only root can install services; use sudo, or --dry-run to see what would be done")
         if not Path("/run/systemd/system").exists():
-            raise ConfigurationError("this machine was not started by systemd, so there is nothing to install into")
+            raise ConfigurationError("this machine does not run systemd, which the services need")
 
     def _packaged(self) -> bool:
         """Whether the files of the Debian package are installed."""
@@ -156,16 +156,16 @@ class Installer:
         prefix, interpreter = self._path(_PREFIX), base_interpreter()
         minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
         if Path(sys.prefix).resolve() == prefix.resolve():
-            self._say(f"{prefix} is what runs, and stays")
+            self._say(f"keep {prefix}, which is running this command")
             return
         new, before = prefix.with_name("lamplighter.new"), prefix.with_name("lamplighter.before")
         wanted = {Path("lib") / minor / "site-packages" / name: source for source, name in environment_files()}
         wanted |= {Path(_SHARE) / name: source for source, name in shared_files()}
         if _has_just(prefix, wanted) and (prefix / "bin/python").resolve() == interpreter:
-            self._say(f"keep {prefix}, which is this environment already")
+            self._say(f"keep {prefix}, which is already this environment")
             return
         self._changed = True
-        self._say(f"copy the environment {sys.prefix} to {prefix}, run by {interpreter}")
+        self._say(f"copy the environment {sys.prefix} to {prefix}, with the interpreter {interpreter}")
         if self._dry:
             return
         for left in (new, before):
@@ -225,7 +225,7 @@ class Installer:
         names = self._unit_names(units)
         if self._live and names:
             self._command("stop it", "systemctl", "stop", *names)
-            self._command("do not start it with the machine", "systemctl", "disable", *names)
+            self._command("disable it at boot", "systemctl", "disable", *names)
         paths = [units / name for name in names]
         paths += [self._path(f"etc/{folder}/lamplighter.conf") for folder in ("sysusers.d", "tmpfiles.d")]
         paths += [self._path(_PREFIX), self._path("usr/share/lamplighter"), self._path(_DOCUMENTS)]
@@ -238,7 +238,7 @@ class Installer:
         for path in paths:
             self._remove(path)
         if self._live:
-            self._command("have systemd read its units", "systemctl", "daemon-reload")
+            self._command("reload systemd's units", "systemctl", "daemon-reload")
             if purge and "lamplighter:" in Path("/etc/passwd").read_text():
                 self._command("remove the user lamplighter", "userdel", "lamplighter")
         if not purge:
@@ -294,7 +294,9 @@ def base_interpreter() -> Path:
     for path in (base, Path("/usr/bin") / name):
         if path.exists() and not path.is_relative_to("/home") and not path.is_relative_to("/root"):
             return path
-    raise ConfigurationError(f"{base} is in a home, where services cannot read; install {name} of the system (apt)")
+    raise ConfigurationError(
+        f"{base} is in a home directory, which services cannot read; install {name} of the system (apt)"
+    )
 
 
 def environment_files() -> Iterator[tuple[Path, Path]]:
@@ -394,7 +396,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _uninstall(options: argparse.Namespace) -> int:
-    question = f"Shall settings, data and secrets in /{_SETTINGS}, /{_STATE} and /etc/credstore be deleted?"
+    question = f"Delete settings, data and secrets in /{_SETTINGS}, /{_STATE} and /etc/credstore?"
     if options.purge and not options.dry_run and not confirmed(question, yes=options.yes):
         return 1
     Installer(dry=options.dry_run).uninstall(purge=options.purge)

@@ -21,12 +21,12 @@ def add_security_commands(command: Adder) -> None:
     modes = clients.add_subparsers(title="subcommands", required=True, dest="mode")
     listed = add_mode(modes, "list", "list registered and listed clients and their permissions", _list)
     listed.add_argument("--json", action="store_true", help="print the JSON of GET /clients")
-    add = add_mode(modes, "add", "list a name; a client may then register once under it", _add)
+    add = add_mode(modes, "add", "add a name to the list; one client may register under it", _add)
     _permissions(add)
     add.add_argument("--register", action="store_true", help="register the client now and print its secret")
     code = add_mode(modes, "code", "print a one-time registration code for a client", _code)
     _permissions(code)
-    permit = add_mode(modes, "permit", "change the permissions of a client; those not given stay", _permit)
+    permit = add_mode(modes, "permit", "change the permissions of a client; those not given do not change", _permit)
     _permissions(permit)
     permit.add_argument("--no-operate", action="store_true", help="revoke the permission operate")
     remove = add_mode(modes, "remove", "remove a client: end its subscriptions and revoke its tokens", _remove)
@@ -100,21 +100,21 @@ def _add(options: argparse.Namespace) -> int:
     if options.register:
         answer = _new(options, "register")
         print(f"client_id      {answer['name']}\nclient_secret  {answer['client_secret']}")
-        print("The secret is shown this once; the gateway does not keep it.")
+        print("The secret is shown only once; the gateway does not store it.")
     else:
         answer = _new(options, "list")
         if answer["needs_code"]:
             print(
-                f"{options.name} is listed, and registers with a code: lamplighter clients code {quoted(options.name)}"
+                f"{options.name} is listed; it registers with a code: lamplighter clients code {quoted(options.name)}"
             )
         else:
-            print(f"{options.name} may register now, once; whoever asks first under that name is it")
+            print(f"{options.name} may now register once; the first client that asks under this name gets it")
     return 0
 
 
 def _code(options: argparse.Namespace) -> int:
     answer = _new(options, "code")
-    print(f"{answer['code']}  for {answer['name']}, good for {answer['life_s']} s")
+    print(f"{answer['code']}  for {answer['name']}, valid for {answer['life_s']} s")
     print(f"A client that cannot send a code registers as {answer['name']}#{answer['code']}")
     return 0
 
@@ -126,24 +126,24 @@ def _permit(options: argparse.Namespace) -> int:
     if options.no_operate:
         kept["operate"] = False
     _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))
-    print(f"the permissions of {options.name} are changed; subscriptions that see other graphs now were ended")
+    print(f"the permissions of {options.name} have changed; subscriptions that would see other graphs have ended")
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
-    question = f"Shall the client {options.name} be removed, with its secret, subscriptions and delayed updates?"
+    question = f"Remove the client {options.name}, with its secret, subscriptions and delayed updates?"
     if not confirmed(question, yes=options.yes):
         return 1
     _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
-    print(f"{options.name} is removed; its tokens are refused and its subscriptions ended")
+    print(f"{options.name} is removed; its tokens are refused, and its subscriptions have ended")
     return 0
 
 
 def _rotate(options: argparse.Namespace) -> int:
-    if options.revoke and not confirmed("Shall all tokens that were given be refused from now on?", yes=options.yes):
+    if options.revoke and not confirmed("Invalidate all existing tokens?", yes=options.yes):
         return 1
     answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})[1]
-    print(f"tokens are signed with the key {answer['kid']} from now on")
+    print(f"new new tokens are signed with the key {answer['kid']}")
     if options.revoke:
-        print("all that were given before are refused; clients fetch new ones by themselves")
+        print("all earlier tokens are refused; clients fetch new ones automatically")
     return 0

@@ -150,7 +150,7 @@ class BoundedSocket(ServerConnection):
             self._head += len(data)
             if self._head > HEAD_BYTES_MAX:
                 self._refused = True
-                reason = f"the head of a handshake has {HEAD_BYTES_MAX} bytes at most"
+                reason = f"the head of a handshake may have at most {HEAD_BYTES_MAX} bytes"
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 self.protocol.send_response(self.refusal(status, "headers_too_large", reason))
                 self.send_data()
@@ -227,7 +227,7 @@ class BoundedSocket(ServerConnection):
             if max(next_one, size - ahead) > self.first_bytes_max:
                 self.refuse(
                     CloseCode.MESSAGE_TOO_BIG,
-                    f"without a good token security.first_message_bytes_max = {self.first_bytes_max} holds",
+                    f"without a valid token, the limit is security.first_message_bytes_max = {self.first_bytes_max}",
                 )
                 return
         if stop:

@@ -67,7 +67,7 @@ def check_answer(place: str, path: str) -> None:
         answer = connection.getresponse()
         members = _members(answer.read())
     except (OSError, http.client.HTTPException) as error:
-        raise UpstreamError(f"nobody answers at {place}: {error}") from error
+        raise UpstreamError(f"no answer from {place}: {error}") from error
     finally:
         connection.close()
     if answer.status >= 400:

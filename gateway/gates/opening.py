@@ -243,7 +243,7 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
     for path in socket_paths(settings, data):
         if len(os.fsencode(path)) > _ADDRESS_BYTES_MAX:
             raise ConfigurationError(
-                f"cannot listen on {path}: a Unix socket's address has {_ADDRESS_BYTES_MAX} bytes at most; "
+                f"cannot listen on {path}: a Unix socket's address may have at most {_ADDRESS_BYTES_MAX} bytes; "
                 "name a shorter security.socket_folder"
             )
     # Not above: they load cryptography, 9 MB.
@@ -281,8 +281,8 @@ def _check_plain_hosts(settings: Settings) -> None:
     for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
         if not settings.security.plain_on_network and not is_loopback(host):
             raise ConfigurationError(
-                f"{table}.host = {host!r} is reached from other machines, without any protection; set "
-                "security.enabled for TLS and tokens, or security.plain_on_network if that is what you want"
+                f"{table}.host = {host!r} is reachable from other machines without protection; set "
+                "security.enabled for TLS and tokens, or security.plain_on_network to allow that"
             )
 
 
@@ -299,7 +299,7 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
         disk.sync_folder(data)  # clients will trust the authority that is in it
         keys.chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"{keys}: {error.strerror}; the keys are kept there") from error
+        raise ConfigurationError(f"{keys}: {error.strerror}; the keys are stored there") from error
     if security.certificate_file:
         identity = users_identity(folder / security.certificate_file, folder / security.key_file, clock)
     else:

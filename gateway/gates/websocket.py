@@ -249,7 +249,7 @@ class _Connection:
         if not self._socket.trusted:
             self._socket.refuse(
                 CloseCode.POLICY_VIOLATION,
-                f"no good token within security.token_wait_s = {self._security.token_wait_s}",
+                f"no valid token within security.token_wait_s = {self._security.token_wait_s}",
             )
 
     def _trust(self) -> None:
@@ -289,7 +289,7 @@ class _Connection:
                 if not self._socket.trusted:
                     self._refused += 1
                     if self._refused > UNKNOWN_REFUSED_MAX:
-                        reason = f"{self._refused} requests without a good token"
+                        reason = f"{self._refused} requests without a valid token"
                         self._socket.refuse(CloseCode.POLICY_VIOLATION, reason)
                         return
                 continue
@@ -452,7 +452,7 @@ def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
     """The declared cause of an update. Raises AccessDeniedError for causes of the gateway's own adapters."""
     if caller.registered and cause.kind in ADAPTER_KINDS:
         raise AccessDeniedError(
-            f"cause.kind {cause.kind!r} is that of the gateway's own adapters; take another word, such as "
+            f"cause.kind {cause.kind!r} is reserved for the gateway's adapters; use another word, such as "
             f"{cause.kind}-bridge"
         )
     return Cause(cause.kind, cause.id)
@@ -509,7 +509,7 @@ class _Gate:
                 errors[error.code] += 1
                 return socket.refusal(HTTPStatus(error.status), error.code, str(error))
         if request.path.partition("?")[0] not in self._paths:
-            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"the path to subscribe at is {settings.path}")
+            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"there is nothing at this path; subscribe at {settings.path}")
         if self._connections >= settings.connections_max and not socket.local:
             reason = f"websocket.connections_max = {settings.connections_max} is reached"
             return socket.refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)

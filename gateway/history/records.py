@@ -203,7 +203,7 @@ class History:
             try:
                 stamps = [_stamp(check(line) + b"}") for line in self._good_lines(segment) or ()]
             except msgspec.DecodeError as error:
-                hint = "`lamplighter verify` says more; name a sequence instead of a time"
+                hint = "`lamplighter verify` has details; name a sequence instead of a time"
                 raise ChangeLogError(f"not a record: {error}", path=segment.path, hint=hint) from error
             for number in range(len(stamps) - 1, -1, -1):
                 stamp = stamps[number]
@@ -277,7 +277,7 @@ class History:
         return ChangeLogError(
             f"damaged behind record {shown(position)}: {reader.damage.reason}",
             path=reader.damage.aside[0].path,
-            hint="`lamplighter verify` says more",
+            hint="`lamplighter verify` has details",
         )
 
     def newest(
@@ -315,7 +315,7 @@ class History:
         if not self._begun(replay, to, tell):
             oldest = self.oldest()
             raise self._error(
-                f"the history that leads to {'its end' if to is None else shown(to)} is not kept any more",
+                f"the history that leads to {'its end' if to is None else shown(to)} is no longer kept",
                 "no snapshot is left"
                 if oldest is None
                 else f"the oldest record that can be restored is {shown(oldest)}",

@@ -226,7 +226,7 @@ async def received(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> As
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > RESTORE_BYTES_MAX:
-                        raise LimitExceededError(f"a backup has {RESTORE_BYTES_MAX} bytes at most")
+                        raise LimitExceededError(f"a backup may have at most {RESTORE_BYTES_MAX} bytes")
                     await asyncio.to_thread(disk.write_all, file, chunk)
             finally:
                 disk.close(file)

@@ -126,7 +126,7 @@ class Aggregators:
         if again:
             self.beginning.append(application)
         self._problems.append(
-            f"application {name}: a query went over its limit, and what it would have triggered was not done"
+            f"application {name}: a query exceeded its limit, and its reactions did not run"
             f"{'' if again else '; the application was stopped until the next start'}: {error}"
         )
         logger.error("application's query over the limit", name=name, begins_again=again, reason=error)

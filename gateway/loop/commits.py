@@ -59,7 +59,7 @@ class Commits:
     since: list[QuadDelta] | None = field(default=None, init=False)
 
     def access(self, client: str | None) -> Access | None:
-        """What a client may do now, None if it is not registered any more. The gateway itself may do everything."""
+        """What a client may do now, None if it is no longer registered. The gateway itself may do everything."""
         return FULL if client is None else self._access_of(client)
 
     def effect(self, request: Request, event: str, ids: Mapping[str, Any], client: str | None = None) -> QuadDelta:

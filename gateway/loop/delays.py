@@ -48,7 +48,7 @@ class Delays:
         """A delayed update is pending. Raises GatewayError; nothing has changed then."""
         settings = self._current.settings
         if delay is not None and at is not None:
-            raise MalformedRequestError("delay and at exclude each other")
+            raise MalformedRequestError("use either delay or at, not both")
         if len(self._delayed) >= settings.delayed.pending_max:
             raise LimitExceededError(f"delayed.pending_max = {settings.delayed.pending_max} updates are pending")
         request.check(access)  # its errors belong to whoever asks now

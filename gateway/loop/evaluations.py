@@ -108,7 +108,7 @@ class Evaluations:
         except BaseException as error:
             if not is_fault(error):
                 raise
-            logger.exception("update could not be prepared")
+            logger.exception("update preparation failed")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
             self.prepared_s = thread_time() - begun

@@ -30,7 +30,7 @@ def failure(error: BaseException) -> GatewayError:
     if isinstance(error, GatewayError):
         return bare(error)
     logger.error("request failed", exc_info=error)
-    return StoreError(f"the gateway failed at this request: {bare(error)!r}; its log says where")
+    return StoreError(f"the gateway failed at this request: {bare(error)!r}; see its log")
 
 
 def behind_its_log(error: Exception) -> BrokenEngineError:
@@ -42,4 +42,4 @@ def behind_its_log(error: Exception) -> BrokenEngineError:
 
 def not_registered(client: str) -> AccessDeniedError:
     """The error for a request of a client that was removed before its turn came."""
-    return AccessDeniedError(f"the client {client} is not registered any more")
+    return AccessDeniedError(f"the client {client} is no longer registered")

@@ -124,7 +124,7 @@ class Queue:
         waiting = self.waiting + count
         if waiting > self.room:
             self._counters.queue_full += 1
-            raise QueueFullError(f"gateway.queue_max = {self.room} requests are waiting; try a little later")
+            raise QueueFullError(f"gateway.queue_max = {self.room} requests are waiting; try again later")
         if waiting > self._peaks.waiting:
             self._peaks.waiting = waiting
 

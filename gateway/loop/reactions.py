@@ -86,7 +86,7 @@ class Reactions:
         while beginning:
             commit = self._commits.commit(QuadDelta(), beginning[0].began)
             application = beginning.popleft()
-            logger.info("application began", name=application.name, version=application.digest)
+            logger.info("application started", name=application.name, version=application.digest)
             self._aggregators.begin(application, commit.sequence)
             self._run_owed()
 

@@ -83,7 +83,8 @@ class Recovering:
         recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._doubt.record)
         if recovery.set_aside:
             self._problem(
-                f"the change log was damaged: {recovery.reason}; what was not taken over is in {recovery.set_aside}"
+                f"the change log was damaged: {recovery.reason}; "
+                f"records that could not be recovered are in {recovery.set_aside}"
             )
             logger.error("change log damaged", aside=recovery.set_aside, epoch=self._log.epoch, reason=recovery.reason)
         waiting = self._follow_applications(applications, last)

@@ -93,7 +93,7 @@ class Restore:
 
         def begin() -> Answer:
             if self._commits.since is not None:
-                raise QueueFullError("another backup is being restored; try a little later")
+                raise QueueFullError("another backup is being restored; try again later")
             self._engine.store.flush()
             answer = self._reader.stream(work)
             self._commits.since = []

@@ -116,5 +116,5 @@ def subscribed(engine: Engine, followed: Followed, access: Access) -> Subscripti
     except GatewayError:
         raise
     except Exception as error:
-        logger.exception("subscription could not be evaluated")
+        logger.exception("subscription evaluation failed")
         raise StoreError(f"the subscription could not be evaluated: {error!r}") from error

@@ -230,7 +230,7 @@ class Runner:
             self._log.sync()
         except ChangeLogError as error:
             # It is tried again when the loop runs; whoever asks for an answer gets it.
-            logger.error("gateway starts without being able to write", reason=error)
+            logger.error("gateway started, change log not writable", reason=error)
         self._queue.end_group()  # nobody is connected yet
         self._commits.unwritten.clear()
         return recovery
@@ -290,7 +290,7 @@ class Runner:
             try:
                 release()
             except Exception:  # it is one client's; the others are told
-                logger.exception("outcome could not be told")
+                logger.exception("answer not delivered")
             if perf_counter() - held[0] > SLICE_S:
                 self.timings.loop_held.ended(held, release)
                 await asyncio.sleep(0)

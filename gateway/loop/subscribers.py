@@ -285,7 +285,7 @@ class Subscribers:
             self._deliver(notification, results)
         except Exception as error:
             spuid = self.resumables.spuid(notification.spuid) or notification.spuid
-            logger.exception("notification could not be made", spuid=spuid.removeprefix(SPUID))
+            logger.exception("notification failed", spuid=spuid.removeprefix(SPUID))
             self._end_by_gateway(spuid, _undelivered(error))
 
     def _deliver(self, notification: Notification, results: Results) -> None:
@@ -306,7 +306,7 @@ class Subscribers:
             try:
                 tell()
             except Exception as error:
-                logger.exception("client could not be told", peer=sink.client, spuid=spuid.removeprefix(SPUID))
+                logger.exception("client not notified", peer=sink.client, spuid=spuid.removeprefix(SPUID))
                 self._queue.put(partial(self._untold, sink, spuid, _undelivered(error)))
 
         self._queue.release(told)

@@ -123,7 +123,7 @@ class UpdateRequests:
         self._reactions.settle()  # what could not be written before goes first
         self._reactions.new_request()
         if call.missed is not None and not call.delayed:
-            raise MalformedRequestError("missed is for delayed updates; give delay or at too")
+            raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
         if call.delayed:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")

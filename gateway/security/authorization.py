@@ -167,7 +167,7 @@ class Authorization:
             return _TEST_CLIENT
         client = self.registry.get(claims.client)
         if client is None or not client.registration or client.registration != claims.registration:
-            raise UnauthorizedError("invalid_grant", "the client of this token is not registered here any more")
+            raise UnauthorizedError("invalid_grant", "the client of this token is no longer registered")
         return client
 
     def _limit(self, name: str) -> None:
@@ -188,4 +188,4 @@ class Authorization:
     def _attempt(self, address: str) -> None:
         wait_s = self._attempts.take(network(address))
         if wait_s:
-            raise too_many(wait_s, "too many attempts without good credentials came from this address")
+            raise too_many(wait_s, "too many attempts with invalid credentials came from this address")

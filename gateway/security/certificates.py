@@ -70,9 +70,9 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
         if device is None or not _serves(device.certificate, authority.certificate, wanted):
             device = _new_device(authority, wanted)
             disk.write_file(folder / DEVICE, [device.pem])
-            logger.info("certificate made", names=",".join(map(_text, wanted)))
+            logger.info("certificate created", names=",".join(map(_text, wanted)))
     except OSError as error:
-        raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; the keys are kept there") from error
+        raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; the keys are stored there") from error
     public = authority.certificate.public_bytes(serialization.Encoding.PEM)
     return Identity(_context(folder / DEVICE), public, fingerprint(authority.certificate), tuple(map(_text, wanted)))
 
@@ -132,7 +132,7 @@ def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:
         raise ConfigurationError(f"security.key_file: {path}: {error.strerror}") from error
     except TypeError as error:
         raise ConfigurationError(
-            f"security.key_file: {path} is encrypted, and there is nobody to type its password at a start; "
+            f"security.key_file: {path} is encrypted, and nobody can enter its password at the start; "
             "write it without one: openssl pkey -in FILE -out NEW"
         ) from error
     except ValueError as error:
@@ -287,7 +287,7 @@ def _general_name(name: str) -> x509.GeneralName:
         pass
     try:
         if not name or any(sign.isspace() for sign in name):
-            raise ValueError("it is no host name")
+            raise ValueError("it is not a host name")
         return x509.DNSName(name.encode("idna").decode())
     except ValueError as error:
         raise ConfigurationError(

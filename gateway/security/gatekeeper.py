@@ -139,7 +139,7 @@ class TokenGatekeeper:
             self._authorization.refuse(
                 address,
                 "request_refused",
-                UnauthorizedError("invalid_request", "a token does not belong into the address; send it as a header"),
+                UnauthorizedError("invalid_request", "a token must not be in the address; send it in a header"),
             )
 
 

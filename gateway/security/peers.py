@@ -48,6 +48,6 @@ def trusted_users(names: Sequence[str]) -> frozenset[int]:
             users.add(pwd.getpwnam(name).pw_uid)
         except KeyError as error:
             raise ConfigurationError(
-                f"security.local_users: this machine has no user {name!r}; name one that it has"
+                f"security.local_users: this machine has no user {name!r}; name an existing user"
             ) from error
     return frozenset(users)

@@ -94,7 +94,7 @@ class Registry:
         if hmac.compare_digest(_sha256(secret), known or "0" * 64) and client is not None and known:
             return client
         raise UnauthorizedError(
-            "unauthorized_client", "client_id and client_secret are not those of a client here", 400
+            "unauthorized_client", "client_id and client_secret do not match a registered client", 400
         )
 
     async def register(
@@ -181,7 +181,7 @@ class Registry:
 
     def _must_be_new(self, name: str) -> None:
         if name in self._clients:
-            raise MalformedRequestError(f"there is a client {name} already; remove it first, or change what it may do")
+            raise MalformedRequestError(f"there is a client {name} already; remove it first, or change its permissions")
 
     def _known(self, name: str) -> Client:
         client = self._clients.get(name)

@@ -108,7 +108,7 @@ class TokenIssuer:
                 kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())))
                 disk.write_file(self._path, [msgspec.json.encode(kept)])
         except OSError as error:
-            raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are kept there") from error
+            raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are stored there") from error
         self._use(kept)
 
     @property
@@ -133,9 +133,11 @@ class TokenIssuer:
                 self._verified.popitem(last=False)
         payload, key = verified
         if self._key_named(key) is None:
-            raise UnauthorizedError("invalid_grant", "the key of the token is not used any more; fetch another")
+            raise UnauthorizedError(
+                "invalid_grant", "the signing key of the token has been replaced; fetch another token"
+            )
         if self._over(payload.at, payload.life_us):
-            raise UnauthorizedError("invalid_grant", "the token has expired; fetch another")
+            raise UnauthorizedError("invalid_grant", "the token has expired; fetch another token token")
         return Claims(payload.sub, payload.reg)
 
     async def rotate(self, *, revoke: bool = False) -> None:
@@ -159,14 +161,14 @@ class TokenIssuer:
     def _verify(self, token: str) -> tuple[_Payload, str]:
         """The content of a token and the name of its key, if this gateway signed it. Expiry is not checked."""
         if len(token) > TOKEN_CHARACTERS_MAX:
-            raise UnauthorizedError("invalid_request", "that is no token of this gateway; it is too long")
+            raise UnauthorizedError("invalid_request", "this is not a token of this gateway: it is too long")
         try:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError as error:
-            raise UnauthorizedError("invalid_request", "that is no JSON Web Token") from error
+            raise UnauthorizedError("invalid_request", "this is not a JSON Web Token") from error
         key = self._key_named(header.get("kid"))
         if header.get("alg") != ALGORITHM or key is None:
-            raise UnauthorizedError("invalid_grant", "the token is none of this gateway's; fetch one here")
+            raise UnauthorizedError("invalid_grant", "another gateway issued this token; fetch one here")
         try:
             # Times are checked below, by the clocks that can be trusted.
             claims = jwt.decode(
@@ -174,7 +176,7 @@ class TokenIssuer:
             )
             return msgspec.convert(claims, _Payload), key.id
         except (jwt.InvalidTokenError, msgspec.ValidationError) as error:
-            raise UnauthorizedError("invalid_grant", "the token is none of this gateway's; fetch one here") from error
+            raise UnauthorizedError("invalid_grant", "another gateway issued this token; fetch one here") from error
 
     def _key_named(self, name: object) -> _NamedKey | None:
         if name == self._key.id:

@@ -123,7 +123,7 @@ async def run_mqtt(
 
     def part(now: AdapterConfiguration) -> tuple[MqttSettings, tuple[StreamRule, ...]]:
         if not now.mqtt.host:
-            raise _NotWantedError("mqtt.host is empty; a broker named in lamplighter.toml starts it")
+            raise _NotWantedError("mqtt.host is empty; set it to the broker's name to start the adapter")
         return with_password(now.mqtt, service), load_mapping(now.folder / "mapping", now.base_iri).rules
 
     async with EngineClient(configuration.url, name="mqtt") as client:
@@ -146,7 +146,7 @@ async def run_coap(
 
     def part(now: AdapterConfiguration) -> CoapSettings:
         if not now.coap.enabled:
-            raise _NotWantedError("coap.enabled is false; true in lamplighter.toml starts it")
+            raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
         return now.coap
 
     async with EngineClient(configuration.url, name="coap") as client:
@@ -246,17 +246,17 @@ class AdapterService:
                 wanted = await asyncio.to_thread(self._part)
                 if wanted != part:
                     logger.info("configuration reloaded, adapter restarts", applied="all")
-                    self._service.ready("beginning anew with another configuration")
+                    self._service.ready("restarting with the new configuration")
                     return wanted
                 logger.info("configuration reloaded", applied="nothing")
             except _NotWantedError as error:
                 logger.info("configuration reloaded, adapter stops", reason=error)
-                self._service.ready("not wanted any more")  # which ends the reload
-                self._service.stopping("not wanted any more")
+                self._service.ready("disabled by the configuration")  # which ends the reload
+                self._service.stopping("disabled by the configuration")
                 return None
             except GatewayError as error:
                 logger.error("configuration refused, keeping the previous one", reason=error)
-            self._service.ready("configuration read again")
+            self._service.ready("configuration reloaded")
 
     async def _live(self, adapter: Adapter) -> None:
         """Feeds the watchdog while the loop runs. Unreachable peers are reported, and do not stop the adapter."""

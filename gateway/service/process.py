@@ -191,7 +191,7 @@ async def run_gateway(
                     )
                     await beside.enter_async_context(background(supervised.run(), stop))
                 await stop.wait()
-                service.stopping("ending what is under way")
+                service.stopping("stopping, finishing requests in progress")
         orderly = True
     finally:
         runner.close(orderly=orderly)

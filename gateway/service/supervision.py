@@ -74,7 +74,7 @@ class GatewayService:
                 return await asyncio.to_thread(_asked, self._addresses)
             except GatewayError as error:
                 logger.warning("first query failed", reason=error)
-                self._service.status(f"not ready, its first query was not answered: {error}")
+                self._service.status(f"not ready, the first query failed: {error}")
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _live(self) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 NOT_WANTED = 3
 _QUESTIONS = {
-    "mqtt": ("host", "", "mqtt.host is empty: there is no broker to read"),
+    "mqtt": ("host", "", "mqtt.host is empty: no broker is set"),
     "coap": ("enabled", True, "coap.enabled is false"),
-    "sync": ("destination", "", "sync.destination is empty: nothing is to be shipped"),
+    "sync": ("destination", "", "sync.destination is empty: nothing is shipped"),
 }
 """Key of the table, its default, and the message when it is empty or false."""
 

@@ -69,7 +69,7 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     def __post_init__(self) -> None:
         if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file and key_file belong together; name both, or none of them")
+            raise ValueError("certificate_file and key_file belong together; name both or neither")
         for host in self.hosts:
             _check_host(host)
         for origin in self.origins:
@@ -83,7 +83,7 @@ def _check_host(host: str) -> None:
     except ValueError:
         if not _NAME.fullmatch(host):
             raise ValueError(
-                f"security.hosts: {host!r} is no host; write a name or an address without a port, such as lamps.example"
+                f"security.hosts: {host!r} is not a host; write a name or an address without a port, as lamps.example"
             ) from None
 
 
@@ -98,6 +98,6 @@ def _check_origin(origin: str) -> None:
     port = {"http": ":80", "https": ":443"}.get(place.scheme, "")
     if origin != "*" and (not _ORIGIN.fullmatch(origin) or (port and origin.endswith(port))):
         raise ValueError(
-            f"security.origins: {origin!r} is no origin; write it as browsers do, in lower case, without a path and "
-            "without the port that its scheme has by itself, such as https://dashboard.example or http://localhost:3000"
+            f"security.origins: {origin!r} is not an origin; write it like browsers, in lower case, without a path and "
+            "without the default port of its scheme, such as https://dashboard.example or http://localhost:3000"
         )

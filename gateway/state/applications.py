@@ -232,7 +232,7 @@ class Register:
         self._digests: dict[str, str] = {}
 
     def follow(self, record: Record) -> None:
-        """Notes that an application began (``name@digest``) or ended (``name@``)."""
+        """Notes that an application started (``name@digest``) or ended (``name@``)."""
         cause = record.cause
         if cause is not None and cause.kind == KIND and cause.seq is None:
             name, _, digest = cause.id.rpartition("@")

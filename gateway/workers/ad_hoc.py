@@ -88,7 +88,7 @@ class _Bounds:
     memory_bytes_max: int | None
     late: str
     hungry: str
-    broken: str = "the answer broke off; the query went over its memory limit while it was sent"
+    broken: str = "the answer is incomplete: the query exceeded its memory limit while the result was sent"
     restarts_max: int = _RESTARTS_MAX
 
 
@@ -96,9 +96,9 @@ _STREAM_BOUNDS = _Bounds(
     time_ms_max=600_000,
     cpu_ms_max=None,
     memory_bytes_max=None,
-    late="what was to be written took longer than ten minutes",
-    hungry="nothing was written; the machine has not enough memory for it",
-    broken="what was to be written broke off; the store cannot be read or the machine has not enough memory",
+    late="writing took longer than ten minutes",
+    hungry="nothing was written: the machine has too little memory",
+    broken="writing failed: the store cannot be read, or the machine has too little memory",
     restarts_max=0,
 )
 
@@ -152,7 +152,7 @@ class Reader:
             memory,
             f"parsing takes longer than limits.parse_ms_max = {limits.parse_ms_max}; send it in parts",
             f"parsing needs more than limits.parse_memory_bytes_max = {memory}; send it in parts",
-            broken="what was parsed broke off; the machine has not enough memory",
+            broken="parsing failed: the machine has too little memory",
         )
 
     def start(

@@ -62,7 +62,7 @@ class LargeUpdates:
                     rest = [begun]
                 await asyncio.sleep(0)  # available data is read without waiting
             if rest != [b""]:
-                raise StoreError("the update could not be read: what was parsed broke off")
+                raise StoreError("the update could not be parsed: the parser process ended")
             return found
 
 

@@ -58,7 +58,7 @@ class RdfBodies:
         if len(body) <= SMALL_BYTES:
             return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
         if self._waiting >= WAITING_MAX:
-            raise QueueFullError(f"{WAITING_MAX} large documents are waiting to be parsed; try a little later")
+            raise QueueFullError(f"{WAITING_MAX} large documents are waiting to be parsed; try again later")
         self._waiting += 1
         try:
             async with self._room:

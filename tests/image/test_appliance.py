@@ -242,7 +242,7 @@ def test_password_of_a_wireless_network_may_have_any_characters(machine: FolderM
     [
         ('[security]\nlocal_users = ["nosuch"]\n', "security.local_users: this machine has no user 'nosuch'"),
         ('[security]\ncertificate_file = "my.pem"\nkey_file = "my.key"\n', "security.certificate_file: "),
-        ('[http]\nquery_path = "/delayed"\n', "to be served at /delayed"),
+        ('[http]\nquery_path = "/delayed"\n', "two resources have the path /delayed"),
     ],
 )
 def test_settings_with_which_the_gateway_would_not_start_are_refused_by_it(

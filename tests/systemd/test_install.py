@@ -100,7 +100,7 @@ def test_once_more_changes_nothing_and_keeps_what_the_operator_has_changed(machi
     assert after.pop(unit) == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
     del before[unit]
     assert after == before
-    assert f"keep {machine.root}/usr/lib/lamplighter, which is this environment already" in machine.said
+    assert f"keep {machine.root}/usr/lib/lamplighter, which is already this environment" in machine.said
     settings.write_bytes((ROOT / "systemd/lamplighter.toml").read_bytes())
 
 

@@ -244,7 +244,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
         assert systemd.process is not None
         systemd.process.send_signal(signal.SIGHUP)
         systemd.heard("RELOADING=1")
-        assert "not wanted any more" in systemd.heard("READY=1")
+        assert "disabled by the configuration" in systemd.heard("READY=1")
         systemd.heard("STOPPING=1")
         assert systemd.process.wait(60) == 0
         assert "configuration reloaded, adapter stops reason=" in systemd.output

@@ -75,9 +75,9 @@ class Bodies:
             self._held += len(part)
             request.scope[_HELD] = size
             if size > REQUEST_BYTES_MAX:
-                raise LimitExceededError(f"a request has {REQUEST_BYTES_MAX} bytes at most; send it in parts")
+                raise LimitExceededError(f"a request may have at most {REQUEST_BYTES_MAX} bytes; send it in parts")
             if self._held > BODIES_BYTES_MAX:
-                raise QueueFullError("too many large requests at once; try a little later")
+                raise QueueFullError("too many large requests at once; try again later")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -87,18 +87,16 @@ class Bodies:
         if request.method in ("GET", "HEAD") and "query" in operations:
             return Call("query", _text(parameters, "query"), parameters)
         if request.method != "POST":
-            raise MalformedRequestError(f"{request.method} is no way to {' or '.join(operations)}; use POST")
+            raise MalformedRequestError(f"{request.method} is not allowed to {' or '.join(operations)}; use POST")
         media_type = content_type(request)
         operation = TEXTS.get(media_type)
         if media_type != FORM and operation not in operations:
             texts = [name for name, serves in TEXTS.items() if serves in operations]
-            raise MalformedRequestError(
-                f"Content-Type is {media_type or 'missing'}; {' or '.join([*texts, FORM])} is understood here"
-            )
+            raise MalformedRequestError(f"Content-Type is {media_type or 'missing'}; use {' or '.join([*texts, FORM])}")
         body = await self.read(request)
         if operation is not None:
             if operation in parameters:
-                raise MalformedRequestError(f"the {operation} is the body; take it out of the URL")
+                raise MalformedRequestError(f"the {operation} is in the body; remove it from the URL")
             try:
                 return Call(operation, body.decode(), parameters)
             except UnicodeDecodeError as error:
@@ -107,7 +105,7 @@ class Bodies:
         form = {name: parameters.get(name, []) + form.get(name, []) for name in {**parameters, **form}}
         named = [name for name in operations if name in form]
         if len(named) > 1:
-            raise MalformedRequestError("a request is a query or an update; send them one after the other")
+            raise MalformedRequestError("a request is either a query or an update; send two requests")
         meant = named[0] if named else operations[0]
         return Call(meant, _text(form, meant), form)
 
@@ -118,7 +116,7 @@ async def small_body(request: Request, bytes_max: int) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > bytes_max:
-            raise LimitExceededError(f"the body of this request has {bytes_max} bytes at most")
+            raise LimitExceededError(f"the body of this request may have at most {bytes_max} bytes")
         parts.append(part)
     return b"".join(parts)
 
@@ -130,7 +128,7 @@ def content_type(request: Request) -> str:
     """
     headers = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if len(headers) > 1:
-        raise MalformedRequestError(f"{len(headers)} headers Content-Type; send one")
+        raise MalformedRequestError(f"there are {len(headers)} Content-Type headers; send one")
     if not headers:
         return ""
     text: str = headers[0].decode("latin-1")
@@ -138,7 +136,7 @@ def content_type(request: Request) -> str:
     for option in options:
         key, _, value = option.strip().partition("=")
         if key == "charset" and value.strip('"') not in ("utf-8", "utf8", "us-ascii"):
-            raise MalformedRequestError(f"charset={value} is not understood; send UTF-8")
+            raise MalformedRequestError(f"charset={value} is not supported; send UTF-8")
     return name.strip()
 
 

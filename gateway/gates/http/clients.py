@@ -74,7 +74,7 @@ class Clients:
             await registry.add(wanted.name, permissions or self._grant)
             answer["needs_code"] = self._configured().registration == "code"
         else:
-            raise MalformedRequestError(f"how: {wanted.how!r}; it is list, register or code")
+            raise MalformedRequestError(f"how: unknown value {wanted.how!r}; use list, register or code")
         audit("client_added", client=wanted.name, how=wanted.how, by=_who(caller), **_audited(permissions))
         return json_answer(answer, 201)
 

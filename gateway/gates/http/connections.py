@@ -55,7 +55,7 @@ class HttpConnection(HttpToolsProtocol):
         if len(self.connections) > self._settings.connections_max and not self._listener.local:
             self.connections.discard(self)
             logger.warning("connection refused", connections_max=self._settings.connections_max)
-            self._refuse(503, "too_many_connections", "too many connections are open; try a little later")
+            self._refuse(503, "too_many_connections", "too many connections are open; try again later")
             transport.close()
             return
         connected, address = transport.get_extra_info("socket"), transport.get_extra_info("peername")
@@ -146,7 +146,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "http", "this is no HTTP request that can be read")
+        self._refuse(400, "http", "the request is not valid HTTP")
 
     def _refuse(self, status: int, code: str, description: str) -> None:
         """Answers an error outside of any request. Further input is not parsed, but is read for a while: a client whose

@@ -59,7 +59,7 @@ def _preflight(request: Request) -> Response:
     origins = request.headers.getlist("origin")
     methods = request.headers.getlist("access-control-request-method")
     if len(origins) != 1 or len(methods) != 1:
-        return Refusal("cors_error", 401, "a preflight has one Origin and one Access-Control-Request-Method")
+        return Refusal("cors_error", 401, "a preflight must have one Origin and one Access-Control-Request-Method")
     headers = {"Access-Control-Allow-Origin": origins[0], "Access-Control-Allow-Methods": methods[0]}
     asked = request.headers.get("access-control-request-headers")
     if asked:

@@ -60,7 +60,7 @@ def accepted(request: Request, offered: Collection[str]) -> AnswerFormat:
         if rank[0] > 0 and rank > best:
             best, found = rank, AnswerFormat(name, called)
     if found is None:
-        raise NotAcceptableError(f"nothing that is accepted can be given; accept one of {', '.join(offered)}")
+        raise NotAcceptableError(f"no acceptable format is available; accept one of {', '.join(offered)}")
     return found
 
 

@@ -79,9 +79,7 @@ class OAuthHandlers:
 
     def _configured(self) -> Authorization:
         if self._authorization is None:
-            raise UnauthorizedError(
-                "dependability_not_configured", "this gateway asks nobody for a token; leave it out", 500
-            )
+            raise UnauthorizedError("dependability_not_configured", "this gateway requires no token; leave it out", 500)
         return self._authorization
 
 
@@ -111,18 +109,18 @@ def _registration(body: bytes) -> tuple[str, str | None]:
         raise _invalid("the body is not JSON") from error
     wanted = document.get("register") if isinstance(document, dict) else None
     if not isinstance(wanted, dict):
-        raise _invalid("the member register is missing, or no object")
+        raise _invalid("the member register is missing or not an object")
     identity, grants = wanted.get("client_identity"), wanted.get("grant_types")
     if not isinstance(identity, str):
-        raise _invalid("the member register.client_identity is missing, or no string")
+        raise _invalid("the member register.client_identity is missing or not a string")
     if not isinstance(grants, list):
-        raise _invalid("the member register.grant_types is missing, or no array")
+        raise _invalid("the member register.grant_types is missing or not an array")
     if _GRANT not in grants:
         raise UnauthorizedError("invalid_grant", f"register.grant_types must have {_GRANT}", 400)
     # Some clients can add members beside `register` only.
     code = wanted.get("code", document.get("code"))
     if code is not None and not isinstance(code, str):
-        raise _invalid("the member code is no string")
+        raise _invalid("the member code is not a string")
     return identity, code
 
 

@@ -77,7 +77,7 @@ class Operations:
 
     async def backup(self, request: Request, caller: Caller) -> Response:
         if self._backing_up:
-            raise QueueFullError("another backup is under way; try a little later")
+            raise QueueFullError("another backup is running; try again later")
         self._backing_up = True
         try:
             return await again_if_stuck(lambda: self._begun_backup(request))

@@ -67,7 +67,7 @@ def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dic
         for path in dict.fromkeys((place.path, prefix + place.path)):
             if path in served:
                 raise ConfigurationError(
-                    f"two things are to be served at {path}; give http.query_path, http.update_path and "
+                    f"two resources have the path {path}; set http.query_path, http.update_path and "
                     "http.graph_store_path paths that nothing else has"
                 )
             served[path] = place
@@ -102,7 +102,7 @@ class HttpApplication:
             response = Response(status_code=400)  # there is no reader
         except Exception:
             logger.exception("request failed", method=request.method, path=scope["path"])
-            response = Refusal("internal", 500, "the gateway failed; its log says more")
+            response = Refusal("internal", 500, "internal error; see the gateway's log")
         if isinstance(response, Refusal):
             self._counters.errors[response.code] += 1
         await response(scope, receive, send)
@@ -114,13 +114,16 @@ class HttpApplication:
         if place is None:
             above = next((above for above in self._below if path.startswith(above)), None)
             if above is None:
-                return Refusal("not_found", 404, f"{path} is not served here; GET / lists what is")
+                return Refusal("not_found", 404, f"there is nothing at {path}; GET / lists the paths")
             place = self._below[above]
             request.scope["below"] = path.removeprefix(above)
         if place.methods is not None and request.method not in place.methods:
             allowed = ", ".join(sorted(place.methods))
             return Refusal(
-                "method_not_allowed", 405, f"{request.method} is not served at {path}; {allowed} is", {"Allow": allowed}
+                "method_not_allowed",
+                405,
+                f"{request.method} is not allowed at {path}; use {allowed}",
+                {"Allow": allowed},
             )
         # The caller is authenticated before anything of the request is read or parsed.
         caller = NOBODY

@@ -222,7 +222,7 @@ def test_nesting_that_would_end_the_process_is_not_hidden(text: str, monkeypatch
     ("text", "told"),
     [
         ("ASK { ?s ?p (?a <x:'> 'b') }", "this < may compare or begin an IRI"),
-        ('ASK { ?s ?p "x }', "a string that begins here does not end"),
+        ('ASK { ?s ?p "x }', "a string that begins here is not closed"),
         ("ASK { ?s ?p \\u0041 }", "does not belong here"),
     ],
 )

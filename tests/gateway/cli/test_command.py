@@ -90,9 +90,9 @@ PLAIN = "[http]\nport = 0\n[websocket]\nport = 0\n"
         (SECURE + 'names = ["no name"]\n', "security.names: 'no name'"),
         (SECURE + f'socket_folder = "{"x" * 200}"\n', "cannot listen on"),
         ("[http]\nport = 0\nhost = '0.0.0.0'\n[websocket]\nport = 0\n", "http.host = '0.0.0.0'"),
-        (PLAIN.replace("[websocket]", "query_path = '/delayed'\n[websocket]"), "to be served at /delayed"),
-        (f"[http]\nupdate_path = '/ca.pem'\n{SECURE}", "to be served at /ca.pem"),
-        (f"[http]\nupdate_path = '/secure/query'\n{SECURE}", "to be served at /secure/query"),
+        (PLAIN.replace("[websocket]", "query_path = '/delayed'\n[websocket]"), "two resources have the path /delayed"),
+        (f"[http]\nupdate_path = '/ca.pem'\n{SECURE}", "two resources have the path /ca.pem"),
+        (f"[http]\nupdate_path = '/secure/query'\n{SECURE}", "two resources have the path /secure/query"),
     ],
 )
 def test_check_refuses_what_a_start_refuses_and_in_the_same_words(tmp_path: Path, text: str, named: str) -> None:
@@ -144,8 +144,11 @@ def test_check_tells_what_it_may_not_look_at(
     path = config(tmp_path, SECURE + 'certificate_file = "certificate.pem"\nkey_file = "key.pem"\n')
     assert main(["check", "--config", str(path)]) == 0
     told = capsys.readouterr().out
-    assert "is good" in told
-    assert f"not checked, only the gateway's own user can: security.certificate_file: {certificate}: Permission" in told
+    assert "is valid" in told
+    assert (
+        f"not checked, only the gateway's user may read it: security.certificate_file: {certificate}: Permission"
+        in told
+    )
 
 
 def test_a_missing_file_ends_with_2(tmp_path: Path) -> None:

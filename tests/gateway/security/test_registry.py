@@ -65,7 +65,9 @@ async def test_wrong_name_and_wrong_secret_are_refused_alike(tmp_path: Path, nam
     ours = registry(tmp_path)
     await register(ours, "lamp", mode="open")
     await ours.add("listed", READER)
-    with pytest.raises(UnauthorizedError, match="client_id and client_secret are not those of a client here") as caught:
+    with pytest.raises(
+        UnauthorizedError, match="client_id and client_secret do not match a registered client"
+    ) as caught:
         ours.authenticate(name, secret)
     assert (caught.value.code, caught.value.status) == ("unauthorized_client", 400)
 

@@ -134,7 +134,7 @@ async def test_wrong_use_is_told(tmp_path: Path) -> None:
         await update(addresses, "INSERT DATA { <urn:s> <urn:p> 1 }")
     for arguments, said in (
         (["show", "--type", "comit"], "the types are commit, timer"),
-        (["show", "--last", "0"], "it begins with 1"),
+        (["show", "--last", "0"], "it must be 1 or more"),
         (["show", "--from", "x"], "'x' is no record"),
         (["restore", "--at", "7", "-o", tmp_path / "x.nq"], "no record 7 is kept; the log has 1/1 to 1/1"),
         (["restore", "--at", "1", "-o", tmp_path / "x.ttl"], "its name must end in .nq or .trig"),

@@ -25,5 +25,5 @@ def test_two_things_are_not_served_at_one_path(path: str) -> None:
         return HttpApplication(places, OpenGatekeeper(), "/secure", HttpCounters(), Timing())
 
     served("/health", "/graphs", "/graphs/", "/")
-    with pytest.raises(ConfigurationError, match=f"two things are to be served at (/secure)?{path}"):
+    with pytest.raises(ConfigurationError, match=f"two resources have the path (/secure)?{path}"):
         served("/health", "/graphs", "/graphs/", path)
