@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the base of a device is made from, as a hash: base/, the device, and the packages of all layers.
+# Prints the hash of the inputs of a device's base: base/, the device, and the packages of all layers.
 # Use: image/base-hash.sh DEVICE
 set -eu
 export LC_ALL=C  # the order of names

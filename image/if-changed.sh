@@ -1,10 +1,9 @@
 #!/bin/sh
-# For CI: builds and starts the image when its base is made from something else than when `make test-image` was last
-# through as a whole, which image/tested says; else says so and does nothing. What is put on top of the base is looked at
-# by other tests.
+# For CI: builds and starts the image if the inputs of its base have changed since the last complete `make test-image`.
+# image/tested has the hash of the tested base. Other tests cover the layers above the base.
 #
-#   if-changed.sh        builds and starts it if the base has changed, within the time that CI has
-#   if-changed.sh --done notes that what is there was tested
+#   if-changed.sh        builds and tests the image if its base has changed, within CI's time limit
+#   if-changed.sh --done records the current base as tested
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,10 +14,10 @@ if [ "${1:-}" = --done ]; then
     exit 0
 fi
 if [ "$now" = "$tested" ]; then
-    echo "image: not built, since its base $now was tested (image/tested)"
+    echo "image: not built: its base $now is already tested (image/tested)"
     exit 0
 fi
-echo "image: its base $now is another one than was tested, $tested"
+echo "image: its base has changed from $tested to $now"
 make image
-# What takes longest is left to `make test-image` by hand: each unit stopped in three ways, updates, reset.
+# The slowest tests run only in a manual `make test-image`: each unit stopped in three ways, updates, reset.
 make test-image ARGS="-k 'test_built_image or not (recovers or update or bundle or tried_once or reset or second_machine)'"

@@ -30,12 +30,12 @@ def install_bundle(bundle: Path, slots: Path = _SLOTS, trial: Path = _TRIAL) -> 
         raise ConfigurationError(f"{bundle}: only root can install a system; use sudo")
     if trial.exists():
         raise ConfigurationError(
-            f"{bundle}: the running system is on trial, and the other one is what it goes back to; wait until it stays "
-            "(journalctl -u appliance-health), or restart to go back"
+            f"{bundle}: the running system is on trial, and the other one is its rollback target; "
+            "wait until the trial has ended (journalctl -u appliance-health), or restart to go back"
         )
     done = subprocess.run(["rauc", "install", str(bundle.resolve())], check=False)
     if done.returncode:
         print(f"lamplighter: {bundle} was not installed, and nothing has changed", file=sys.stderr)
         return 1
-    print("The new system is tried at the next start (systemctl reboot), and stays if it is well.")
+    print("The next start (systemctl reboot) tries the new system. It stays if it passes the health check.")
     return 0

@@ -178,14 +178,14 @@ def test_image_is_built_in_ci_when_its_base_has_changed(tmp_path: Path) -> None:
 
     assert "make image\nmake test-image\n" in said()
     said("--done")
-    assert "not built, since its base" in said()
+    assert "not built: its base" in said()
     (image / "layer/45-first-boot/customize.sh").write_text("after")
-    assert "not built, since its base" in said()
+    assert "not built: its base" in said()
     for name in ("base/build.sh", "config/pi64.sh", "layer/40-broker/packages"):
         (image / name).write_text("after")
         assert "make image\nmake test-image\n" in said()
         said("--done")
-        assert "not built, since its base" in said()
+        assert "not built: its base" in said()
 
 
 # --- which system starts next ---------------------------------------------------------------------------

@@ -31,16 +31,16 @@ def announce(machine: Machine) -> None:
         f"  MQTT broker   {name}:1883\n"
         f"  MQTT user     sensors\n"
         f"  MQTT password {sensors}\n"
-        "These secrets are told this once. Keep them, and delete the file.\n"
+        "These secrets are shown only once. Store them safely, and delete the file.\n"
     )
     try:
         with machine.firmware_writable():
             machine.write(machine.firmware / CREDENTIALS, text.replace("\n", "\r\n"), 0o600)
     except OSError as error:
-        machine.say(f"{CREDENTIALS} could not be written: {error}; the console alone has the secrets")
+        machine.say(f"{CREDENTIALS} could not be written: {error}; only the console shows the secrets")
     machine.show(text)
     if machine.path(WIRELESS).exists() and not [*machine.path("/sys/class/net").glob("wlan*")]:
-        machine.say("this board has no wireless network that the system knows; docs/operations.md, Boards")
+        machine.say("this board has no supported wireless network; see docs/operations.md, Boards")
     machine.write(machine.state / "announced", "")
     broker.unlink()
 

@@ -54,7 +54,7 @@ def take_files(machine: Machine) -> bool:
         except Mistake as mistake:
             tell(f"MISTAKE in {name}: {mistake}")  # and again at the next start
         except Exception as error:  # a worn card, a full one: the gateway waits for this to end, and does not need it
-            tell(f"MISTAKE in {name}: it was not taken: {error!r}")
+            tell(f"MISTAKE in {name}: not applied: {error!r}")
     for file in sorted(machine.firmware.glob("*")):
         if file.name.lower() in _NEARLY and file.name not in TAKERS:
             tell(f"MISTAKE: {file.name} is not read; did you mean {_NEARLY[file.name.lower()]}?")
@@ -77,7 +77,7 @@ def _text(content: bytes) -> str:
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeError:
-        raise Mistake("is no text; save it as UTF-8") from None
+        raise Mistake("is not text; save it as UTF-8") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -88,7 +88,7 @@ def _settings(machine: Machine, text: str) -> str:
     try:
         given = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Mistake(f"{error}; it has to be TOML, as docs/operations.md shows") from None
+        raise Mistake(f"{error}; write TOML, as in docs/operations.md") from None
     own = tomllib.loads(machine.path("/etc/lamplighter/appliance.toml").read_text())
     settings = machine.path("/etc/lamplighter/lamplighter.toml")
     trial = settings.with_name("lamplighter.trial.toml")
@@ -100,14 +100,12 @@ def _settings(machine: Machine, text: str) -> str:
     if checked.returncode:
         trial.unlink()
         said = first_line(checked.stderr).removeprefix("lamplighter: ").replace(str(trial), "lamplighter.toml")
-        raise Mistake(said or "the gateway does not take it")
+        raise Mistake(said or "the gateway refuses it")
     trial.replace(settings)
-    return f"taken, {sum(map(len, given.values()))} settings"
+    return f"applied, {sum(map(len, given.values()))} settings"
 
 
-_HEAD = (
-    "# Made of appliance.toml beside this file and of the firmware partition's lamplighter.toml, when that changes.\n"
-)
+_HEAD = "# Generated from appliance.toml beside this file and lamplighter.toml on the firmware partition.\n"
 
 
 def merged(*documents: dict[str, Any]) -> str:
@@ -116,7 +114,7 @@ def merged(*documents: dict[str, Any]) -> str:
     for document in documents:
         for table, members in document.items():
             if not isinstance(members, dict):
-                raise Mistake(f"{table} stands outside of a table; put it below a line such as [gateway]")
+                raise Mistake(f"{table} is outside of a table; put it below a line such as [gateway]")
             tables[table] = {**tables.get(table, {}), **members}
     return "".join(
         f"\n[{table}]\n" + "".join(f"{name} = {_value(value, f'{table}.{name}')}\n" for name, value in members.items())
@@ -150,9 +148,9 @@ def _wireless(machine: Machine, text: str) -> str:
         raise Mistake("has no line country=XX with your country's two letters; without it radios stay silent")
     for key in re.findall(r'^psk\s*=\s*"(.*)"$', plain, re.MULTILINE):
         if not 8 <= len(key.encode()) <= 63:
-            raise Mistake(f"psk has {len(key.encode())} characters; it has between 8 and 63")
+            raise Mistake(f"psk has {len(key.encode())} characters; it must have 8 to 63")
     machine.write(machine.path(WIRELESS), text, 0o600)
-    return "taken, the wireless network will be joined"
+    return "applied, the wireless network will be joined"
 
 
 def _keys(machine: Machine, text: str) -> str:
@@ -162,12 +160,12 @@ def _keys(machine: Machine, text: str) -> str:
             if "PRIVATE KEY" in line:
                 raise Mistake("is a private key; make a new one, and put its public half there (.pub)")
             if machine.run("ssh-keygen", "-l", "-f", "-", given=f"{line}\n").returncode:
-                raise Mistake(f"line {number} is no public key of ssh")
+                raise Mistake(f"line {number} is not an ssh public key")
             count += 1
     if not count:
         raise Mistake("has no key in it")
     machine.write(machine.path("/etc/ssh/authorized_keys/root"), text if text.endswith("\n") else f"{text}\n", 0o600)
-    return f"taken, {count} {'key' if count == 1 else 'keys'} for ssh root@..."
+    return f"applied, {count} {'key' if count == 1 else 'keys'} for ssh root@..."
 
 
 def _time_zone(machine: Machine, text: str) -> str:
@@ -181,7 +179,7 @@ def _time_zone(machine: Machine, text: str) -> str:
     new.symlink_to(f"/usr/share/zoneinfo/{name}")
     new.replace(link)
     machine.write(machine.path("/etc/timezone"), f"{name}\n")
-    return f"taken, the time zone is {name}"
+    return f"applied, the time zone is {name}"
 
 
 TAKERS: dict[str, Taker] = {

@@ -59,7 +59,7 @@ def _host_key(machine: Machine) -> None:
         new = Path(folder, "key")
         done = machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(new))
         if done.returncode:
-            machine.say(f"no ssh host key could be made: {done.stderr.strip()}")
+            machine.say(f"ssh host keys could not be created: {done.stderr.strip()}")
             return
         machine.write(key.with_name(f"{key.name}.pub"), new.with_name("key.pub").read_text())
         machine.write(key, new.read_text(), 0o600)  # last: its being there says that both are

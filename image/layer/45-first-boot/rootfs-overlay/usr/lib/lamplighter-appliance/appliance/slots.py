@@ -88,7 +88,7 @@ def backend(machine: Machine, arguments: list[str]) -> int:
             # RAUC is about to overwrite it: from here on it is not what starts.
             if primary(machine) == name != booted(machine):
                 if on_trial(machine):  # the running one may be no good, and this is all there is to go back to
-                    print("the running system is on trial, and goes back to the other one", file=sys.stderr)
+                    print("the running system is on trial, and the other one is its rollback target", file=sys.stderr)
                     return 1  # RAUC ends before it writes anything
                 set_primary(machine, booted(machine))
             machine.write(machine.state / f"bad-{name}", "")
@@ -117,12 +117,12 @@ def health(
             since = clock() if since is None else since
             if clock() - since >= HEALTHY_FOR_S:
                 backend(machine, ["set-state", booted(machine), "good"])
-                machine.say(f"the new system (slot {booted(machine)}) is well, and stays")
+                machine.say(f"the new system (slot {booted(machine)}) passed its health check and stays")
                 return 0
         else:
             since = None
         sleep(5)
-    machine.say(f"the new system (slot {booted(machine)}) is not well: back to the one before")
+    machine.say(f"the new system (slot {booted(machine)}) failed its health check: rolling back to the previous system")
     return 1
 
 
