@@ -143,7 +143,7 @@ def _rotate(options: argparse.Namespace) -> int:
     if options.revoke and not confirmed("Invalidate all existing tokens?", yes=options.yes):
         return 1
     answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})[1]
-    print(f"new new tokens are signed with the key {answer['kid']}")
+    print(f"new tokens are signed with the key {answer['kid']}")
     if options.revoke:
         print("all earlier tokens are refused; clients fetch new ones automatically")
     return 0

@@ -509,7 +509,9 @@ class _Gate:
                 errors[error.code] += 1
                 return socket.refusal(HTTPStatus(error.status), error.code, str(error))
         if request.path.partition("?")[0] not in self._paths:
-            return socket.refusal(HTTPStatus.NOT_FOUND, "wrong_path", f"there is nothing at this path; subscribe at {settings.path}")
+            return socket.refusal(
+                HTTPStatus.NOT_FOUND, "wrong_path", f"there is nothing at this path; subscribe at {settings.path}"
+            )
         if self._connections >= settings.connections_max and not socket.local:
             reason = f"websocket.connections_max = {settings.connections_max} is reached"
             return socket.refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_requests", reason)

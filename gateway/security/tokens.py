@@ -137,7 +137,7 @@ class TokenIssuer:
                 "invalid_grant", "the signing key of the token has been replaced; fetch another token"
             )
         if self._over(payload.at, payload.life_us):
-            raise UnauthorizedError("invalid_grant", "the token has expired; fetch another token token")
+            raise UnauthorizedError("invalid_grant", "the token has expired; fetch another token")
         return Claims(payload.sub, payload.reg)
 
     async def rotate(self, *, revoke: bool = False) -> None:

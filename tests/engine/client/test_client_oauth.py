@@ -87,10 +87,10 @@ async def test_standard_servers_are_asked_by_a_form() -> None:
     [
         ((400, {"error": "unauthorized_client", "error_description": "who?"}), RefusedError, r"client \(400\): who"),
         ((502, b"<html>"), RefusedError, "502"),
-        ((200, b"<html>"), UpstreamError, "something else than a JSON object"),
+        ((200, b"<html>"), UpstreamError, "did not answer with a JSON object"),
         ((200, {"token": "x"}), UpstreamError, "without a token"),
         ((200, {"access_token": "x", "expires_in": None}), UpstreamError, "without a token"),
-        ((200, []), UpstreamError, "something else"),
+        ((200, []), UpstreamError, "did not answer with a JSON"),
     ],
 )
 async def test_what_is_no_token_is_said(answer: tuple[int, object], error: type[Exception], message: str) -> None:

@@ -208,7 +208,7 @@ def test_what_becomes_of_a_missed_update_is_said_for_delayed_ones_only() -> None
     assert (
         profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "skip"}}).updates["U"].missed == "skip"
     )
-    with pytest.raises(JsapError, match=r"updates\.U: missed is for delayed updates"):
+    with pytest.raises(JsapError, match=r"updates\.U: missed applies to delayed updates"):
         profile(updates={"U": {"sparql": "CLEAR ALL", "missed": "skip"}})
     with pytest.raises(JsapError, match=r"missed"):
         profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "later"}})
@@ -338,7 +338,7 @@ def test_updates_are_not_sent_by_get() -> None:
         ),
         (
             {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"datatype": "xsd:string", "language": "it"}}}}},
-            "exclude",
+            "not both",
         ),
         ({"extended": {"lamplighter": 1}}, "lamplighter|object"),
         ({"include": ["other.jsap"]}, "include: other.jsap"),

@@ -22,17 +22,20 @@ def test_both_spellings_of_graph_names_and_one_text_for_an_array() -> None:
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"graphs": {"default-graph-uri": "a:b", "default_graph_uri": "a:b"}}, "there twice"),
+        ({"graphs": {"default-graph-uri": "a:b", "default_graph_uri": "a:b"}}, "occurs twice"),
         ({"graphs": {"default-graphs": "a:b"}}, "graphs: no member 'default-graphs' is known"),
-        ({"updates": {"U": {"graphs": {"using-graph-uri": 1}}}}, r"updates\.U\.graphs\.using-graph-uri: an array"),
-        ({"updates": []}, "updates: an object is wanted"),
+        (
+            {"updates": {"U": {"graphs": {"using-graph-uri": 1}}}},
+            r"updates\.U\.graphs\.using-graph-uri: must be a string or an array",
+        ),
+        ({"updates": []}, "updates: must be an object"),
         ({"include": "a", "#include": "b"}, "two spellings"),
-        ({"include": [1]}, "include: an array of strings"),
+        ({"include": [1]}, "include: must be a string or an array of strings"),
         (
             {"parameters": {"path": "/sparql", "port": 8000, "subscribe": {"port": 9000}}},
             "the form of 2017.*sparql11protocol",
         ),
-        ({"parameters": {}}, "no generation that is known"),
+        ({"parameters": {}}, "the generation of the profile is unknown"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_cure(tree: dict[str, Any], message: str) -> None:

@@ -76,7 +76,7 @@ def test_values_are_read_as_they_are_declared(declared: dict[str, Any], value: A
     [
         ({"type": "uri"}, "lamp", "neither an absolute IRI nor a name with a prefix"),
         ({"type": "uri"}, "", "neither an absolute IRI"),
-        ({"type": "uri"}, 5, "an IRI is wanted as text"),
+        ({"type": "uri"}, 5, "an IRI must be text"),
         ({"type": "uri"}, "http://a.example/> <b", "an IRI cannot hold"),
         ({"type": "uri"}, "ex:a } ; DROP ALL #", "an IRI cannot hold"),
         ({"type": "uri"}, "_:b0", "blank node"),

@@ -235,5 +235,5 @@ def test_a_text_that_oxigraph_might_cut_elsewhere_is_not_given_to_it(
 
 
 def test_a_form_that_only_oxigraph_reads_is_refused() -> None:
-    with pytest.raises(RequestSyntaxError, match="without a blank"):
+    with pytest.raises(RequestSyntaxError, match="no space between"):
         parse_query("PREFIX e: <x:> DESCRIBEe:a")

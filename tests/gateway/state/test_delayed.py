@@ -190,7 +190,7 @@ async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Pat
             await update(runner, insert(1), at="9999-12-31T23:59:59-14:00")
         with pytest.raises(RequestSyntaxError):
             await update(runner, "INSERT DATA {", delay="PT1S")
-        with pytest.raises(MalformedRequestError, match="missed is for delayed updates"):
+        with pytest.raises(MalformedRequestError, match="missed applies to delayed updates"):
             await update(runner, insert(1), missed="skip")
         with pytest.raises(UnknownDelayedError):
             await runner.cancel("nothing", CLIENT)

@@ -83,7 +83,7 @@ async def test_results_come_in_each_format(tmp_path: Path) -> None:
         )
         assert yes == "yes\n"
         assert "\x1b" not in graph
-        assert later.startswith("delayed update ") and later.endswith(" is kept\n")
+        assert later.startswith("delayed update ") and later.endswith(" is stored\n")
         assert kept.split() == ["s,o"]
 
 
@@ -99,9 +99,9 @@ async def test_errors_are_one_readable_line(tmp_path: Path) -> None:
             (("query", *url, "--format", "turtle", ALL), "not_acceptable"),
             (("subscribe", "--url", at.subscribe, "ASK {}"), "SELECT"),
             (("query", "--url", "http://127.0.0.1:1", ALL), "no answer from http://127.0.0.1:1/query"),
-            (("query", "--url", "gopher://h", ALL), "--url: 'gopher://h' is no address"),
+            (("query", "--url", "gopher://h", ALL), "--url: 'gopher://h' is not an address"),
             (("query", *url, "--bind", "a=b", ALL), "name it with --jsap"),
-            (("query", *url, *jsap, "--bind", "a", "Q"), "looks like name=value"),
+            (("query", *url, *jsap, "--bind", "a", "Q"), "write name=value"),
             (("query", *url, *jsap, "NONE"), "queries has no 'NONE'"),
             (("query", *url, "--client", tmp_path / "none", ALL), "register"),
             (("query", *url, "--token", tmp_path / "none", ALL), "--token"),
@@ -255,7 +255,7 @@ async def test_in_secure_mode_this_machine_needs_nothing_and_others_register(tmp
         )
         for errors, expected in zip(
             refused,
-            ("invalid_request (401)", "ertificate", "there already", "not_authorized_identity"),
+            ("invalid_request (401)", "ertificate", "already exists", "not_authorized_identity"),
             strict=True,
         ):
             assert expected in errors

@@ -164,7 +164,7 @@ async def test_the_path_is_a_setting_and_a_refusal_has_the_three_members(tmp_pat
         assert json.loads(response.body or b"") == {
             "error": "wrong_path",
             "status_code": 404,
-            "error_description": "the path to subscribe at is /sparql",
+            "error_description": "there is nothing at this path; subscribe at /sparql",
         }
 
 

@@ -98,7 +98,7 @@ async def test_what_is_damaged_too_large_or_newer_is_refused_and_nothing_is_chan
         rewritten(path, [], v=2)
         await refused(path.read_bytes(), 400, "version 2")
         monkeypatch.setattr(restoring, "RESTORE_BYTES_MAX", len(content) - 1)
-        await refused(content, 403, "bytes at most")
+        await refused(content, 403, "at most")
         monkeypatch.undo()
         assert (await http(f"{base}/restore")).status == 405
         assert (await http(f"{base}/restore", "POST", content)).status == 200
