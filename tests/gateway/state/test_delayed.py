@@ -182,7 +182,7 @@ async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Pat
     settings = Settings(delayed=DelayedSettings(pending_max=1))
     async with gateway(tmp_path, settings=settings) as runner:
         before = len(records(tmp_path))
-        with pytest.raises(MalformedRequestError, match="delay and at"):
+        with pytest.raises(MalformedRequestError, match="delay or at"):
             await update(runner, insert(1), delay="PT1S", at="2030-01-01T00:00:00Z")
         with pytest.raises(MalformedRequestError, match=r"^delay: "):
             await update(runner, insert(1), delay="P999999999999D")

@@ -106,7 +106,7 @@ async def test_errors_are_one_readable_line(tmp_path: Path) -> None:
             (("query", *url, "--client", tmp_path / "none", ALL), "register"),
             (("query", *url, "--token", tmp_path / "none", ALL), "--token"),
             (("query", *url, tmp_path / "bytes.rq"), "SPARQL text"),
-            (("query", *url, tmp_path / "gone.rq"), "there is no file"),
+            (("query", *url, tmp_path / "gone.rq"), "is neither an existing file"),
         ]
         told = await asyncio.gather(*(command(*arguments, code=2) for arguments, _ in wrong))
         for errors, (_, expected) in zip(told, wrong, strict=True):
