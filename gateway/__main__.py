@@ -23,6 +23,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
+from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.security_commands import add_security_commands
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     timers.add_argument("--json", action="store_true", help="print the JSON of GET /delayed")
     add_commands(command)
     add_client_commands(command)
+    add_devices_commands(command)
     add_security_commands(command)
     add_mapping_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lamplighter.adapters.devices.device import Device, Table
+from lamplighter.adapters.devices.device import Actuator, Device, Table
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
@@ -59,6 +59,9 @@ from lamplighter.ontology.vocabulary import (
 Adoption = Literal["proposed", "adopted", "ignored", "retired"]
 Adopt = Literal["ask", "all"]
 """The setting: whether a person decides about proposed devices."""
+
+READS_MAX = 100
+"""Values in one stream rule; a topic with more has further rules."""
 
 _Triple = tuple[Term, str, Term]
 
@@ -179,6 +182,9 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
     def device_iri(self, device: Device) -> Term:
         return self._below(f"device/{device.identity}")
 
+    def actuator_iri(self, actuator: Actuator) -> Term:
+        return self._below(actuator.command["actuator"])
+
     def rules(self, device: Device) -> dict[str, Table]:
         """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic, commands, and
         availability."""
@@ -188,7 +194,10 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
             table = self._absolute(sensor.table)
             common = {key: table.pop(key) for key in ("topic", "broker", "feature", "platform") if key in table}
             number = hashlib.sha256(common["topic"].encode()).hexdigest()[:12]
-            stream = streams.setdefault(f"{place}/stream/{number}", common | {"read": []})
+            path = f"{place}/stream/{number}"
+            while len(streams.get(path, {"read": ()})["read"]) >= READS_MAX:
+                path += "+"
+            stream = streams.setdefault(path, common | {"read": []})
             stream["read"].append(table)
         rules: dict[str, Table] = {path: {"stream": stream} for path, stream in streams.items()}
         for actuator in device.actuators:
@@ -248,7 +257,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
                 (node, OBSERVES, self._kind(sensor.kind)),
             }
         for actuator in device.actuators:
-            node = self._below(actuator.command["actuator"])
+            node = self.actuator_iri(actuator)
             triples |= {
                 (subject, HOSTS, node),
                 (node, RDF_TYPE, iri(ACTUATOR)),

@@ -1,0 +1,128 @@
+"""Problems with messages and announcements, as triples that ``lamplighter devices problems`` lists. Pure.
+
+They are in the graph ``<base>graph/problems``, bounded in number and rate: whoever may publish could otherwise fill the
+change log. They are of one run of the adapter, whose first update is `Problems.forgetting`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.draft import plain
+from lamplighter.engine.terms import XSD, Term, iri, literal
+from lamplighter.ontology.vocabulary import (
+    BROKER,
+    COUNT,
+    LAST_SEEN,
+    MQTT_TOPIC,
+    OF_DEVICE,
+    RDF_TYPE,
+    REASON,
+    REPORTED_PROBLEM,
+    SOURCE,
+)
+
+KEPT_MAX = 500
+"""Problems at once; the one that is longest not seen goes first."""
+NEW_PER_MINUTE_MAX = 120
+AGAIN = timedelta(minutes=1)
+"""The count of a problem is written at most this often."""
+
+
+@dataclass(slots=True)
+class _Known:
+    count: int
+    written: datetime
+
+
+class Problems:
+    """The problems of one gateway's adapter. base_iri: ends with a slash.
+
+    unwritten: problems that were one too many in their minute.
+    """
+
+    def __init__(self, base_iri: str) -> None:
+        self.unwritten = 0
+        self._base_iri = base_iri
+        self._graph = iri(f"{base_iri}graph/problems")
+        self._known: OrderedDict[Term, _Known] = OrderedDict()
+        self._minute: tuple[datetime, int] | None = None
+
+    @property
+    def forgetting(self) -> str:
+        """The first update of a run."""
+        return f"DELETE {{ GRAPH {self._graph} {{ ?s ?p ?o }} }} WHERE {{ GRAPH {self._graph} {{ ?s ?p ?o }} }}"
+
+    @property
+    def query(self) -> str:
+        """All problems, the newest first: source, topic, device, reason, count, time."""
+        return f"""\
+SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
+  GRAPH {self._graph} {{
+    ?problem <{SOURCE}> ?source ; <{MQTT_TOPIC}> ?topic ; <{REASON}> ?reason ; <{COUNT}> ?count ; <{LAST_SEEN}> ?seen .
+    OPTIONAL {{ ?problem <{OF_DEVICE}> ?device }}
+  }}
+}} ORDER BY DESC(?seen) ?topic ?reason"""
+
+    def update(self, problem: Problem, now: datetime) -> str | None:
+        """The update that notes a problem; None if the dataset need not change. now: an aware datetime."""
+        texts = (problem.source, problem.broker, problem.topic, problem.reason)
+        digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        node = iri(f"{self._base_iri}problem/{digest}")
+        known = self._known.get(node)
+        if known is not None:
+            known.count += 1
+            self._known.move_to_end(node)
+            if now - known.written < AGAIN:
+                return None
+            known.written = now
+            return self._counted(node, known)
+        if not self._may_add(now):
+            self.unwritten += 1
+            return None
+        self._known[node] = _Known(1, now)
+        forgotten = ""
+        if len(self._known) > KEPT_MAX:
+            oldest, _ = self._known.popitem(last=False)
+            forgotten = f"DELETE WHERE {{ GRAPH {self._graph} {{ {oldest} ?p ?o }} }} ;\n"
+        triples = [
+            (RDF_TYPE, iri(REPORTED_PROBLEM)),
+            (SOURCE, literal(problem.source)),
+            (MQTT_TOPIC, literal(plain(problem.topic, 500))),
+            (REASON, literal(plain(problem.reason, 500))),
+            (COUNT, _number(1)),
+            (LAST_SEEN, _time(now)),
+        ]
+        if problem.broker:
+            triples.append((BROKER, literal(problem.broker)))
+        if problem.device:
+            triples.append((OF_DEVICE, iri(f"{self._base_iri}device/{problem.device}")))
+        lines = "".join(f"  {node} <{name}> {value} .\n" for name, value in triples)
+        return f"{forgotten}INSERT DATA {{ GRAPH {self._graph} {{\n{lines}}} }}"
+
+    def _counted(self, node: Term, known: _Known) -> str:
+        return (
+            f"WITH {self._graph}\n"
+            f"DELETE {{ {node} <{COUNT}> ?count ; <{LAST_SEEN}> ?seen }}\n"
+            f"INSERT {{ {node} <{COUNT}> {_number(known.count)} ; <{LAST_SEEN}> {_time(known.written)} }}\n"
+            f"WHERE {{ {node} <{COUNT}> ?count ; <{LAST_SEEN}> ?seen }}"
+        )
+
+    def _may_add(self, now: datetime) -> bool:
+        if self._minute is None or not timedelta() <= now - self._minute[0] < AGAIN:
+            self._minute = now, 0
+        begun, count = self._minute
+        self._minute = begun, count + 1
+        return count < NEW_PER_MINUTE_MAX
+
+
+def _number(count: int) -> Term:
+    return literal(str(count), datatype=XSD + "integer")
+
+
+def _time(moment: datetime) -> Term:
+    return literal(moment.isoformat(timespec="seconds").replace("+00:00", "Z"), datatype=XSD + "dateTime")

@@ -1,0 +1,277 @@
+"""The command ``lamplighter devices``: devices that announced themselves, and the decisions about them.
+
+It asks and updates the running gateway; `adapters.devices.registry` has the updates. The MQTT adapter follows the rules
+of an adopted device as soon as they are in the dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.problems import Problems
+from lamplighter.adapters.devices.registry import Entry, Registry, named
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.terms import Bag, Term, lexical
+from lamplighter.gateway.cli.commands import add_mode, settings_and_data, table
+from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.gates.local_call import call
+
+_CELL_CHARACTERS_MAX = 60
+_STATES = ("proposed", "adopted", "retired", "ignored")
+
+Adder = Callable[..., argparse.ArgumentParser]
+
+
+def add_devices_commands(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    devices = command("devices", "list, adopt, ignore and rename devices that announce themselves over MQTT", _list)
+    devices.set_defaults(state=None, json=False)
+    modes = devices.add_subparsers(title="subcommands", dest="mode")
+
+    listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
+    listing.add_argument("--state", choices=_STATES, help="only devices in this state")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per device and line")
+    show = add_mode(modes, "show", "show the sensors, actuators and topics of a device", _show)
+    _add_device(show)
+    adopt = add_mode(modes, "adopt", "use a device: its readings are stored, and its actuators can be switched", _adopt)
+    adopt.add_argument("device", nargs="?", metavar="ID", help="identity or name, or a part that only one device has")
+    adopt.add_argument("--all", action="store_true", help="all proposed devices")
+    adopt.add_argument("--area", help="the room or place of the device, such as Kitchen")
+    ignore = add_mode(modes, "ignore", "ignore a device: it is not proposed again", _ignore)
+    _add_device(ignore)
+    rename = add_mode(modes, "rename", "give a device a name, an area, or both; its IRIs stay", _rename)
+    _add_device(rename)
+    rename.add_argument("name", nargs="?", metavar="NAME", help='the new name; "" gives back the announced one')
+    rename.add_argument("--area", help='the new area; "" gives back the announced one')
+    remove = add_mode(modes, "remove", "remove a device with its description, rules and live observations", _remove)
+    _add_device(remove)
+    add_confirmation(remove)
+    add_mode(modes, "problems", "list announcements and messages that were not used, with the reasons", _problems)
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("device", metavar="ID", help="identity or name, or a part that only one device has")
+
+
+class _Gateway:
+    """The dataset of the running gateway."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._settings, self._data = settings_and_data(options)
+        self.registry = Registry(self._settings.gateway.base_iri)
+        self.problems = Problems(self._settings.gateway.base_iri)
+
+    def rows(self, query: str) -> list[tuple[Term | None, ...]]:
+        """Raises UpstreamError, RefusedError."""
+        headers = {"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"}
+        path = self._settings.http.query_path
+        with call(self._settings, self._data, "POST", path, query.encode(), headers) as answer:
+            text = answer.read()
+        try:
+            return list(Bag.from_json(json.loads(text)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UpstreamError(f"the gateway's answer is not a table: {error!r}") from error
+
+    def entries(self) -> list[Entry]:
+        """The devices, by state and name."""
+        found = []
+        for row in self.rows(self.registry.query):
+            try:
+                found.append(self.registry.entry(row))
+            except ValueError as error:
+                raise UpstreamError(f"a device in the dataset cannot be read: {error}") from error
+        return sorted(found, key=lambda entry: (_STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
+
+    def named(self, text: str) -> Entry:
+        """Raises ConfigurationError, which says what to write."""
+        try:
+            return named(self.entries(), text)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    def update(self, text: str) -> None:
+        headers = {"Content-Type": "application/sparql-update"}
+        with call(
+            self._settings, self._data, "POST", self._settings.http.update_path, text.encode(), headers
+        ) as answer:
+            answer.read()
+
+
+def _list(options: argparse.Namespace) -> int:
+    entries = [one for one in _Gateway(options).entries() if options.state in (None, one.adoption)]
+    if options.json:
+        for entry in entries:
+            print(json.dumps(_as_json(entry), ensure_ascii=False))
+        return 0
+    if not entries:
+        print("no devices; they appear here when they announce themselves at the broker (mqtt.host, mqtt.discovery)")
+        return 0
+    print(table([_TITLES, *(_row(entry) for entry in entries)]), end="")
+    proposed = sum(entry.adoption == "proposed" for entry in entries)
+    if proposed:
+        print(f"{proposed} proposed; adopt with `lamplighter devices adopt ID`, or --all")
+    return 0
+
+
+_TITLES = ("ID", "NAME", "AREA", "MODEL", "STATE", "HAS")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    device = entry.device
+    return (
+        entry.identity,
+        _cell(entry.name),
+        _cell(entry.area),
+        _cell(f"{device.manufacturer} {device.model}".strip()),
+        entry.adoption,
+        _cell(", ".join(_kinds(device))),
+    )
+
+
+def _kinds(device: Device) -> Iterator[str]:
+    """What a device observes and does, in words."""
+    acts = {actuator.kind for actuator in device.actuators}
+    counted = Counter([actuator.kind for actuator in device.actuators])
+    counted += Counter([sensor.kind for sensor in device.sensors if sensor.kind not in acts])
+    for kind, count in counted.items():
+        word = kind.partition(":")[2] or kind.removeprefix("property/")
+        yield word if count == 1 else f"{count} {word}"
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    device = entry.device
+    return {
+        "id": entry.identity,
+        "name": entry.name,
+        "area": entry.area,
+        "state": entry.adoption,
+        "broker": device.broker,
+        "manufacturer": device.manufacturer,
+        "model": device.model,
+        "sensors": {sensor.key: sensor.kind for sensor in device.sensors},
+        "actuators": {actuator.key: actuator.kind for actuator in device.actuators},
+    }
+
+
+def _show(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    device = entry.device
+    facts = [
+        ("name", entry.name if entry.name == device.name else f"{entry.name} (announced as {device.name})"),
+        ("IRI", lexical(gateway.registry.device_iri(device))),
+        ("state", entry.adoption),
+        ("area", entry.area or "-"),
+        ("model", f"{device.manufacturer} {device.model}".strip() or "-"),
+        ("announced by", f"{device.source}, broker {device.broker}"),
+    ]
+    if device.availability is not None:
+        topics = ", ".join(found["topic"] for found in device.availability.topics)
+        facts.append(("availability", f"{device.availability.mode}: {topics}"))
+    print(table([(name, _printable(text)) for name, text in facts]), end="")
+    if device.sensors:
+        rows = [
+            (one.kind, _cell(one.label), one.table.get("unit", ""), one.table["topic"], one.table.get("member", ""))
+            for one in device.sensors
+        ]
+        print("\n" + table([("OBSERVES", "LABEL", "UNIT", "TOPIC", "MEMBER"), *_printables(rows)]), end="")
+    if device.actuators:
+        acts = [
+            (
+                one.kind,
+                lexical(gateway.registry.actuator_iri(one)),
+                _cell(
+                    ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
+                ),
+                one.command["topic"],
+            )
+            for one in device.actuators
+        ]
+        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "TOPIC"), *_printables(acts)]), end="")
+    return 0
+
+
+def _bounds(minimum: float | None, maximum: float | None) -> str:
+    if minimum is None and maximum is None:
+        return "any"
+    return f"{'' if minimum is None else f'{minimum:g}'} to {'' if maximum is None else f'{maximum:g}'}".strip()
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    if options.all == (options.device is not None):
+        raise ConfigurationError("write the device to adopt, or --all")
+    gateway = _Gateway(options)
+    if options.all:
+        entries = [entry for entry in gateway.entries() if entry.adoption == "proposed"]
+    else:
+        entries = [gateway.named(options.device)]
+    for entry in entries:
+        gateway.update(gateway.registry.adoption(entry, area=options.area))
+        print(f"adopted {entry.identity}, {_printable(entry.name)}")
+    if not entries:
+        print("no device is proposed")
+    return 0
+
+
+def _ignore(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    gateway.update(gateway.registry.ignoring(entry))
+    print(f"ignored {entry.identity}, {_printable(entry.name)}")
+    return 0
+
+
+def _rename(options: argparse.Namespace) -> int:
+    if options.name is None and options.area is None:
+        raise ConfigurationError("write the new name, or --area, or both")
+    gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    gateway.update(gateway.registry.naming(entry, name=options.name, area=options.area))
+    now = gateway.named(entry.identity)
+    print(f"{now.identity} is called {_printable(now.name)}" + (f", in {_printable(now.area)}" if now.area else ""))
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    if not confirmed(f"Remove {entry.identity}, {_printable(entry.name)}, from the dataset?", yes=options.yes):
+        return 1
+    gateway.update(gateway.registry.removal(entry))
+    print(f"removed {entry.identity}; it is proposed again if it is still announced")
+    return 0
+
+
+def _problems(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    found = gateway.rows(gateway.problems.query)
+    if not found:
+        print("no problems since the MQTT adapter started")
+        return 0
+    rows = []
+    for source, topic, device, reason, count, seen in [
+        ["" if one is None else lexical(one) for one in r] for r in found
+    ]:
+        about = device.rpartition("/device/")[2] if device else topic
+        rows.append((seen[:19], source, count, _cell(about), reason))
+    print(table([("LAST SEEN", "SOURCE", "COUNT", "DEVICE OR TOPIC", "REASON"), *_printables(rows)]), end="")
+    return 0
+
+
+def _printable(text: str) -> str:
+    """A text of a device without control sequences."""
+    return "".join(sign if sign.isprintable() else "�" for sign in text)
+
+
+def _printables(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [tuple(_printable(cell) for cell in row) for row in rows]
+
+
+def _cell(text: str) -> str:
+    text = _printable(text)
+    return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[: _CELL_CHARACTERS_MAX - 1]}…"

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from pyoxigraph import Store
+
+from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.problems import KEPT_MAX, NEW_PER_MINUTE_MAX, Problems
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def problem(reason: str = "the payload is not JSON", device: str = "") -> Problem:
+    return Problem("tasmota", "default", "tasmota/discovery/x/config", reason, device)
+
+
+def listed(store: Store, problems: Problems) -> list[list[str]]:
+    rows = store.query(problems.query)
+    return [["" if term is None else term.value for term in row] for row in rows]  # type: ignore[union-attr]
+
+
+def test_a_problem_is_listed_with_its_count() -> None:
+    store, problems = Store(), Problems("http://e/")
+    for minutes in (0, 0.1, 0.2, 2):
+        text = problems.update(problem(), NOW + timedelta(minutes=minutes))
+        if text is not None:
+            store.update(text)
+    assert listed(store, problems) == [
+        ["tasmota", "tasmota/discovery/x/config", "", "the payload is not JSON", "4", "2030-01-01T00:02:00Z"]
+    ]
+
+
+def test_repetitions_within_a_minute_write_nothing() -> None:
+    problems = Problems("http://e/")
+    assert problems.update(problem(), NOW)
+    assert not any(problems.update(problem(), NOW + timedelta(seconds=s)) for s in range(59))
+
+
+def test_problems_are_bounded_in_rate_and_number() -> None:
+    store, problems = Store(), Problems("http://e/")
+    texts = [problems.update(problem(str(number)), NOW) for number in range(1000)]
+    assert sum(text is not None for text in texts) == NEW_PER_MINUTE_MAX
+    assert problems.unwritten == 1000 - NEW_PER_MINUTE_MAX
+    for number in range(KEPT_MAX + 100):
+        text = problems.update(problem(f"later {number}"), NOW + number * HOUR + HOUR)
+        assert text is not None
+        store.update(text)
+    assert len(listed(store, problems)) == KEPT_MAX
+
+
+def test_a_problem_names_its_device_and_hostile_texts_stay_texts() -> None:
+    store, problems = Store(), Problems("http://e/")
+    reason = '" } } ; DROP ALL ; \u202e'
+    text = problems.update(Problem("shelly", "", '"\n>', reason, "shelly/98F4ABB929CC"), NOW)
+    assert text is not None
+    store.update(text)
+    ((_, topic, device, said, _, _),) = listed(store, problems)
+    assert (topic, device, said) == ('" >', "http://e/device/shelly/98F4ABB929CC", '" } } ; DROP ALL ;')
+
+
+def test_a_new_run_forgets_the_problems_of_the_last_one() -> None:
+    store, problems = Store(), Problems("http://e/")
+    store.update(problems.update(problem(), NOW) or "")
+    store.update(problems.forgetting)
+    assert len(store) == 0

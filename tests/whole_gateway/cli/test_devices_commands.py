@@ -1,0 +1,66 @@
+"""`lamplighter devices` with a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.gateway.settings import GatewaySettings
+from tests.support.announcements import zigbee_house
+from tests.support.commands import command
+from tests.support.running_gateway import rows, running_gateway, update
+
+
+async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    registry = Registry(GatewaySettings().base_iri)
+    found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1))
+    async with running_gateway(tmp_path) as addresses:
+        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+
+        async def devices(*arguments: str, code: int = 0) -> str:
+            done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
+            assert done.returncode == code, done
+            return done.stderr if code else done.stdout
+
+        assert "no devices" in await devices()
+        for device in found.devices:
+            answer = await update(addresses, registry.announced(None, device, "ask") or "")
+            assert answer.status == 200, answer.body
+        listed = await devices("list")
+        assert listed.count("proposed") == 5, "four devices, and how to adopt them"
+        assert "motion" in listed and "VENDOR" not in listed
+
+        assert "adopted zigbee2mqtt/" in await devices("adopt", "room1/motion", "--area", "Kitchen")
+        query = (
+            "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
+            "PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#> SELECT ?sensor { ?room rdfs:label 'Kitchen' . "
+            "?device gateway:inArea ?room ; sosa:hosts ?sensor . ?sensor sosa:observes gateway:motion }"
+        )
+        assert len(await rows(addresses, query)) == 1
+
+        assert "is called Sink light, in Kitchen" in await devices(
+            "rename", "room1/lamp", "Sink light", "--area", "Kitchen"
+        )
+        shown = await devices("show", "sink")
+        assert "gateway:light" in shown and "OFF, ON, false, true" in shown and "z/room1/lamp/set" in shown
+        await devices("ignore", "room1/window")
+        assert "adopted" in await devices("adopt", "--all")
+        states = {
+            line["name"]: line["state"] for line in map(json.loads, (await devices("list", "--json")).splitlines())
+        }
+        assert states == {
+            "room1/motion": "adopted",
+            "Sink light": "adopted",
+            "room1/climate": "adopted",
+            "room1/window": "ignored",
+        }
+        assert "fits 4 devices" in await devices("show", "zigbee", code=2)
+        assert "write the device to adopt" in await devices("adopt", code=2)
+        assert "removed" in await devices("remove", "sink", "--yes")
+        assert "no device is called" in await devices("show", "sink", code=2)
+        assert "no problems" in await devices("problems")
