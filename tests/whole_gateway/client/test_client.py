@@ -45,8 +45,8 @@ def ports() -> dict[str, dict[str, int]]:
 # --- requests ---------------------------------------------------------------------------------------
 
 
-async def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         assert await client.update(insert("a")) == UpdateAnswer(1, None)
         assert await client.update(insert("ვაიმეე")) == UpdateAnswer(2, None)
         bag = await client.query(ALL + " ORDER BY ?s")
@@ -55,12 +55,12 @@ async def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(t
         assert bag.rows == (("<http://a>", one), ("<http://ვაიმეე>", one))
         delayed = await client.update(insert("later"), delay="PT1H", missed="skip")
         assert delayed.sequence == 3
-        [row] = (await http(at.delayed)).json["delayed"]
+        [row] = (await http(gateway.delayed)).json["delayed"]
         assert (row["id"], row["missed"]) == (delayed.delayed, "skip")
 
 
-async def test_what_the_gateway_refuses_is_raised_with_its_code(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_what_the_gateway_refuses_is_raised_with_its_code(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         malformed = "SPARQL11ProtocolException"
         for request, code in (
             (client.update("oops"), malformed),
@@ -74,8 +74,8 @@ async def test_what_the_gateway_refuses_is_raised_with_its_code(tmp_path: Path) 
         assert await client.update(insert("a")) == UpdateAnswer(1, None)
 
 
-async def test_in_a_batch_an_error_stands_in_the_place_of_its_update(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_in_a_batch_an_error_stands_in_the_place_of_its_update(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         texts = [insert("a"), "oops", insert("c")]
         answers = await client.updates([UpdateRequest(text) for text in texts])
         assert (answers[0], answers[2]) == (UpdateAnswer(1, None), UpdateAnswer(2, None))
@@ -91,8 +91,8 @@ async def test_many_requests_at_once_are_all_answered(tmp_path: Path) -> None:
         assert (await health(at))["counters"]["queue_full"] > 0
 
 
-async def test_queries_of_all_forms_and_of_some_graphs(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_queries_of_all_forms_and_of_some_graphs(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         await client.update(insert("a") + " ; INSERT DATA { GRAPH <http://g> { <http://b> <http://p> 'x'@en } }")
         assert await client.ask("ASK { <http://a> ?p ?o }")
         assert not await client.ask("ASK { <http://b> ?p ?o }")
@@ -120,8 +120,8 @@ async def test_queries_of_all_forms_and_of_some_graphs(tmp_path: Path) -> None:
 # --- subscriptions ----------------------------------------------------------------------------------
 
 
-async def test_a_subscription_yields_the_result_and_then_its_changes(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_a_subscription_yields_the_result_and_then_its_changes(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         await client.update(insert("a"))
         async with aclosing(client.subscribe(ALL)) as notifications:
             first = await following(notifications)
@@ -132,16 +132,16 @@ async def test_a_subscription_yields_the_result_and_then_its_changes(tmp_path: P
             assert (subjects(second), [row[0] for row in second.removed]) == (["<http://b>"], ["<http://a>"])
 
 
-async def test_closing_a_subscription_ends_it_at_the_gateway(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_closing_a_subscription_ends_it_at_the_gateway(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         one, two = client.subscribe(ALL), client.subscribe(ALL)
         await following(one)
         await following(two)
-        assert (await health(at))["subscriptions"] == 2
+        assert (await health(gateway))["subscriptions"] == 2
         await one.aclose()
 
         async def one_left() -> bool:
-            return bool((await health(at))["subscriptions"] == 1)
+            return bool((await health(gateway))["subscriptions"] == 1)
 
         await until(one_left)
         await client.update(insert("a"))
@@ -149,8 +149,8 @@ async def test_closing_a_subscription_ends_it_at_the_gateway(tmp_path: Path) -> 
         await two.aclose()
 
 
-async def test_a_subscription_given_up_before_its_first_result_ends_too(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_a_subscription_given_up_before_its_first_result_ends_too(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         await client.update(insert("a"))  # it is connected
         waiting = asyncio.create_task(anext(client.subscribe(ALL)))
         await asyncio.sleep(0)  # it has been sent, and cannot be answered yet
@@ -159,7 +159,7 @@ async def test_a_subscription_given_up_before_its_first_result_ends_too(tmp_path
         await client.update(insert("b"))
 
         async def subscribed_and_ended() -> bool:
-            state = await health(at)
+            state = await health(gateway)
             return (state["counters"]["subscribes"], state["subscriptions"]) == (1, 0)
 
         await until(subscribed_and_ended)
@@ -276,11 +276,10 @@ async def numbered(notifications: AsyncIterator[Notification], first: int, last:
     return spuid
 
 
-async def test_each_notification_comes_once_however_often_the_connection_breaks(tmp_path: Path) -> None:
+async def test_each_notification_comes_once_however_often_the_connection_breaks(gateway: Addresses) -> None:
     async with (
-        running_gateway(tmp_path) as at,
-        EngineClient(at.subscribe) as client,
-        EngineClient(at.subscribe) as producer,
+        EngineClient(gateway.subscribe) as client,
+        EngineClient(gateway.subscribe) as producer,
         aclosing(client.subscribe(ALL, keep="PT10M")) as notifications,
     ):
         assert (await following(notifications)).sequence == 0
@@ -290,7 +289,7 @@ async def test_each_notification_comes_once_however_often_the_connection_breaks(
                 await connected(client)
                 cut(client)
         await numbered(notifications, 1, 60)
-        state = await health(at)
+        state = await health(gateway)
         assert (state["counters"]["resets"], state["resumable"]["subscriptions"]) == (0, 1)
         assert state["counters"]["resumed"] >= 5
 
@@ -363,11 +362,11 @@ async def test_what_could_not_be_retained_begins_anew_with_the_whole_result(
         assert await resumable(at) == 1
 
 
-async def test_a_kept_subscription_that_is_closed_while_the_gateway_is_away_ends_there_too(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_a_kept_subscription_that_is_closed_while_the_gateway_is_away_ends_there_too(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         notifications = client.subscribe(ALL, keep="PT10M")
         await following(notifications)
-        assert await resumable(at) == 1
+        assert await resumable(gateway) == 1
         cut(client)
 
         async def is_away() -> bool:
@@ -377,17 +376,16 @@ async def test_a_kept_subscription_that_is_closed_while_the_gateway_is_away_ends
         await notifications.aclose()
 
         async def ended() -> bool:
-            return await resumable(at) == 0
+            return await resumable(gateway) == 0
 
         await until(ended)
 
 
-async def test_whose_subscription_another_connection_resumes_is_told(tmp_path: Path) -> None:
+async def test_whose_subscription_another_connection_resumes_is_told(gateway: Addresses) -> None:
     async with (
-        running_gateway(tmp_path) as at,
-        EngineClient(at.subscribe) as client,
+        EngineClient(gateway.subscribe) as client,
         aclosing(client.subscribe(ALL, keep="PT10M")) as notifications,
-        connect(at.subscribe) as thief,
+        connect(gateway.subscribe) as thief,
     ):
         first = await following(notifications)
         resume = {"keep": "PT10M", "spuid": first.spuid, "sequence": 0}

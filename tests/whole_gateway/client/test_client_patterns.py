@@ -74,43 +74,42 @@ def rows(bag: Any) -> list[list[str]]:
     return sorted([lexical(term) for term in row] for row in bag)
 
 
-async def test_the_patterns_work_together_on_one_profile(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        found = application(at)
-        async with (
-            Producer(found, "SET") as producer,
-            Aggregator(found, "VALUES", "COPY") as aggregator,
-            Consumer(found, "COPIES") as consumer,
-            GenericClient(found) as client,
-        ):
-            changes = aiter(aggregator)
-            copies = aiter(consumer)
-            assert (await following(changes)).sequence == 0
-            assert (await following(copies)).sequence == 0
-            answer = await producer.update(thing="ex:a", value=7)
-            assert answer is not None and answer.sequence == 1
-            change = await following(changes)
-            for row in change.added.bindings():
-                await aggregator.update(row)
-            assert rows((await following(copies)).added) == [["http://example.org/a", "7"]]
-            await producer.update(thing="ex:b")
-            assert rows(await client.query("VALUES")) == [
-                ["http://example.org/a", "7"],
-                ["http://example.org/b", "0"],
-            ]
-            assert rows(await client.query("VALUES", thing=["ex:b", "ex:c"])) == [["http://example.org/b", "0"]]
-            assert await client.ask("ANY", thing="ex:a")
-            assert not await client.ask("ANY", thing="ex:z")
-            assert ("<http://example.org/a>", "<http://example.org/q>") in [
-                triple[:2] for triple in await client.construct("GRAPH")
-            ]
-            later = await client.update("LATER")
-            assert later is not None and later.delayed is not None
-        assert (await health(at))["subscriptions"] == 0
+async def test_the_patterns_work_together_on_one_profile(gateway: Addresses) -> None:
+    found = application(gateway)
+    async with (
+        Producer(found, "SET") as producer,
+        Aggregator(found, "VALUES", "COPY") as aggregator,
+        Consumer(found, "COPIES") as consumer,
+        GenericClient(found) as client,
+    ):
+        changes = aiter(aggregator)
+        copies = aiter(consumer)
+        assert (await following(changes)).sequence == 0
+        assert (await following(copies)).sequence == 0
+        answer = await producer.update(thing="ex:a", value=7)
+        assert answer is not None and answer.sequence == 1
+        change = await following(changes)
+        for row in change.added.bindings():
+            await aggregator.update(row)
+        assert rows((await following(copies)).added) == [["http://example.org/a", "7"]]
+        await producer.update(thing="ex:b")
+        assert rows(await client.query("VALUES")) == [
+            ["http://example.org/a", "7"],
+            ["http://example.org/b", "0"],
+        ]
+        assert rows(await client.query("VALUES", thing=["ex:b", "ex:c"])) == [["http://example.org/b", "0"]]
+        assert await client.ask("ANY", thing="ex:a")
+        assert not await client.ask("ANY", thing="ex:z")
+        assert ("<http://example.org/a>", "<http://example.org/q>") in [
+            triple[:2] for triple in await client.construct("GRAPH")
+        ]
+        later = await client.update("LATER")
+        assert later is not None and later.delayed is not None
+    assert (await health(gateway))["subscriptions"] == 0
 
 
-async def test_one_client_has_several_subscriptions_and_ends_each_by_itself(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, GenericClient(application(at), keep="PT1M") as client:
+async def test_one_client_has_several_subscriptions_and_ends_each_by_itself(gateway: Addresses) -> None:
+    async with GenericClient(application(gateway), keep="PT1M") as client:
         first, second = client.subscribe("VALUES", thing="ex:a"), client.subscribe("VALUES", thing="ex:b")
         assert [(await following(one)).sequence for one in (first, second)] == [0, 0]
         for thing in ("ex:a", "ex:b"):
@@ -118,36 +117,35 @@ async def test_one_client_has_several_subscriptions_and_ends_each_by_itself(tmp_
         told = [await following(one) for one in (first, second)]
         assert [one.sequence for one in told] == [1, 1]
         assert len({one.spuid for one in told}) == 2
-        assert (await health(at))["resumable"]["subscriptions"] == 2
+        assert (await health(gateway))["resumable"]["subscriptions"] == 2
         await first.aclose()
         await client.update("SET", thing="ex:b", value=2)
         assert (await following(second)).sequence == 2
         await second.aclose()
 
 
-async def test_a_handler_is_called_with_each_notification(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        found = application(at)
-        async with Consumer(found, "VALUES") as plain, Consumer(found, "VALUES") as waiting:
-            seen: asyncio.Queue[int] = asyncio.Queue()
+async def test_a_handler_is_called_with_each_notification(gateway: Addresses) -> None:
+    found = application(gateway)
+    async with Consumer(found, "VALUES") as plain, Consumer(found, "VALUES") as waiting:
+        seen: asyncio.Queue[int] = asyncio.Queue()
 
-            async def handler(notification: Notification) -> None:
-                await seen.put(notification.sequence)
+        async def handler(notification: Notification) -> None:
+            await seen.put(notification.sequence)
 
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(waiting.run(handler)),
-                    group.create_task(plain.run(lambda notification: seen.put_nowait(notification.sequence))),
-                ]
-                assert [await seen.get(), await seen.get()] == [0, 0]
-                await update(at, "INSERT DATA { <a:a> <http://example.org/p> 1 }")
-                assert [await seen.get(), await seen.get()] == [1, 1]
-                for task in tasks:
-                    task.cancel()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(waiting.run(handler)),
+                group.create_task(plain.run(lambda notification: seen.put_nowait(notification.sequence))),
+            ]
+            assert [await seen.get(), await seen.get()] == [0, 0]
+            await update(gateway, "INSERT DATA { <a:a> <http://example.org/p> 1 }")
+            assert [await seen.get(), await seen.get()] == [1, 1]
+            for task in tasks:
+                task.cancel()
 
 
-async def test_mistakes_are_said_before_anything_is_sent(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, GenericClient(application(at)) as client:
+async def test_mistakes_are_said_before_anything_is_sent(gateway: Addresses) -> None:
+    async with GenericClient(application(gateway)) as client:
         for request, error, message in (
             (client.update("NONE"), JsapError, "updates has no 'NONE'; it has COPY, LATER"),
             (client.query("NONE"), JsapError, "queries has no 'NONE'"),
@@ -158,17 +156,17 @@ async def test_mistakes_are_said_before_anything_is_sent(tmp_path: Path) -> None
         ):
             with pytest.raises(error, match=message):
                 await request
-        assert (await health(at))["counters"]["updates"] == 0
+        assert (await health(gateway))["counters"]["updates"] == 0
         for refused in (client.update("WRONG"), client.query("WRONG"), anext(client.subscribe("WRONG"))):
             with pytest.raises(RefusedError) as caught:
                 await refused
             assert caught.value.status == 400
         with pytest.raises(JsapError, match="NONE"):
-            Producer(application(at), "NONE")
+            Producer(application(gateway), "NONE")
         with pytest.raises(ForcedBindingError, match="ANY needs a value"):
-            Consumer(application(at), "ANY")
+            Consumer(application(gateway), "ANY")
         with pytest.raises(JsapError, match="NONE"):
-            Aggregator(application(at), "VALUES", "NONE")
+            Aggregator(application(gateway), "VALUES", "NONE")
 
 
 @pytest.mark.parametrize("method", ["POST", "URL_ENCODED_POST", "GET"])
@@ -218,14 +216,13 @@ async def test_an_aggregator_subscribes_here_and_updates_another_broker(tmp_path
                 assert rows(found) == [["a:a", f"http://example.org/{predicate}", "x"]]
 
 
-async def test_where_reconnecting_is_forbidden_an_interruption_is_an_error(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        client = GenericClient(application(at, "sparql11seprotocol.reconnect=false"))
-        notifications = client.subscribe("VALUES")
-        assert (await following(notifications)).sequence == 0
-        [connection] = client._connections.values()
-        assert connection._socket is not None
-        connection._socket.transport.abort()
-        with pytest.raises(UpstreamError, match="the profile says not to come again"):
-            await following(notifications)
-        await client.__aexit__()
+async def test_where_reconnecting_is_forbidden_an_interruption_is_an_error(gateway: Addresses) -> None:
+    client = GenericClient(application(gateway, "sparql11seprotocol.reconnect=false"))
+    notifications = client.subscribe("VALUES")
+    assert (await following(notifications)).sequence == 0
+    [connection] = client._connections.values()
+    assert connection._socket is not None
+    connection._socket.transport.abort()
+    with pytest.raises(UpstreamError, match="the profile says not to come again"):
+        await following(notifications)
+    await client.__aexit__()

@@ -14,6 +14,7 @@ from lamplighter.engine.client import EngineClient, RefusedError, UpstreamError
 from lamplighter.engine.client.rdflib import LiveGraph
 from lamplighter.engine.errors import StoreError, UnsupportedRequestError
 from lamplighter.engine.rdflib import graph_to_rdflib
+from lamplighter.gateway.addresses import Addresses
 from tests.support.brokers import free_port
 from tests.support.running_gateway import TIMEOUT_S, running_gateway
 
@@ -44,8 +45,8 @@ async def test_the_graph_is_what_the_gateway_constructs_after_each_update(tmp_pa
                 assert set(graph) == set(graph_to_rdflib(await client.construct(QUERY))), number
 
 
-async def test_graphs_of_the_protocol(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_graphs_of_the_protocol(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         await client.update(PREFIX + "INSERT DATA { :a :p :x GRAPH :g { :b :p :y } }")
         async with LiveGraph(client, "SELECT ?s ?p ?o { ?s ?p ?o }", default_graphs=[str(EX.g)]) as graph:
             assert set(graph) == {(EX.b, EX.p, EX.y)}
@@ -68,8 +69,8 @@ async def test_after_a_restart_the_graph_follows_again(tmp_path: Path) -> None:
             await graph.__aexit__()
 
 
-async def test_the_end_of_the_graph_ends_the_subscription(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_the_end_of_the_graph_ends_the_subscription(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         async with LiveGraph(client, QUERY) as graph:
             await changed(graph, client, "INSERT DATA { :a :p :x }")
             waiting = asyncio.create_task(graph.changed())
@@ -94,12 +95,8 @@ async def test_what_is_refused_is_raised(tmp_path: Path) -> None:
             LiveGraph(client, "ASK {}")
 
 
-async def test_a_graph_that_cannot_follow_any_more_says_so(tmp_path: Path) -> None:
-    async with (
-        running_gateway(tmp_path) as at,
-        EngineClient(at.subscribe) as client,
-        LiveGraph(client, "SELECT ?s ?p ?o { ?s ?p ?o }") as graph,
-    ):
+async def test_a_graph_that_cannot_follow_any_more_says_so(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client, LiveGraph(client, "SELECT ?s ?p ?o { ?s ?p ?o }") as graph:
         with pytest.raises(ExceptionGroup) as caught:
             await changed(graph, client, "INSERT DATA { :a :p <<( :a :p :b )>> }")
         assert "RDFLib has no triple terms" in str(caught.value.exceptions)
@@ -107,8 +104,8 @@ async def test_a_graph_that_cannot_follow_any_more_says_so(tmp_path: Path) -> No
             list(graph)
 
 
-async def test_two_graphs_of_one_client_are_two_subscriptions(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_two_graphs_of_one_client_are_two_subscriptions(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         queries: Iterable[str] = (QUERY, PREFIX + "CONSTRUCT { [] :of ?s } WHERE { ?s :p ?o }")
         one, two = (LiveGraph(client, query) for query in queries)
         async with one, two:

@@ -8,8 +8,8 @@ import struct
 import urllib.parse
 from pathlib import Path
 
+from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.listeners import BACKLOG
-from tests.support.running_gateway import running_gateway
 
 
 def backlogs() -> dict[int, int]:
@@ -27,8 +27,7 @@ def backlogs() -> dict[int, int]:
     return found
 
 
-async def test_what_is_served_lets_as_many_connections_wait_as_was_said(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        ports = {urllib.parse.urlsplit(address).port or 0 for address in (at.query, at.subscribe)}
-        assert len(ports) == 2
-        assert {backlogs()[port] for port in ports} == {BACKLOG}
+async def test_what_is_served_lets_as_many_connections_wait_as_was_said(gateway: Addresses) -> None:
+    ports = {urllib.parse.urlsplit(address).port or 0 for address in (gateway.query, gateway.subscribe)}
+    assert len(ports) == 2
+    assert {backlogs()[port] for port in ports} == {BACKLOG}

@@ -83,8 +83,8 @@ async def nobody_is_subscribed(at: Addresses) -> bool:
 # --- frames and messages ----------------------------------------------------------------------------
 
 
-async def test_a_message_may_come_in_fragments_and_as_a_binary_frame(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+async def test_a_message_may_come_in_fragments_and_as_a_binary_frame(gateway: Addresses) -> None:
+    async with connect(gateway.subscribe) as socket:
         text = json.dumps({"subscribe": {"sparql": ALL + " # ვაიმეე", "alias": "ვ"}}, ensure_ascii=False)
         await socket.send([text[:1], text[1:60], text[60:]])
         assert (await hear(socket))["notification"]["alias"] == "ვ"
@@ -92,8 +92,8 @@ async def test_a_message_may_come_in_fragments_and_as_a_binary_frame(tmp_path: P
         assert (await hear(socket))["notification"]["sequence"] == 0
 
 
-async def test_control_frames_between_fragments_are_answered(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, raw_connection(at) as (reader, writer):
+async def test_control_frames_between_fragments_are_answered(gateway: Addresses) -> None:
+    async with raw_connection(gateway) as (reader, writer):
         await shake_hands(reader, writer)
         text = json.dumps(SUBSCRIBE).encode()
         writer.write(frame(text[:10], TEXT))
@@ -209,8 +209,8 @@ async def test_a_peer_that_takes_nothing_in_is_disconnected_though_no_ping_can_r
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-async def test_a_half_of_a_frame_and_then_nothing_ends_the_connection(tmp_path: Path, orderly: bool) -> None:
-    async with running_gateway(tmp_path) as at, raw_connection(at) as (reader, writer):
+async def test_a_half_of_a_frame_and_then_nothing_ends_the_connection(gateway: Addresses, orderly: bool) -> None:
+    async with raw_connection(gateway) as (reader, writer):
         await shake_hands(reader, writer)
         writer.write(frame(json.dumps(SUBSCRIBE).encode()) + frame(b"{" * 1000)[:500])
         assert (await reader.readexactly(1))[0] == FINAL | TEXT
@@ -221,7 +221,7 @@ async def test_a_half_of_a_frame_and_then_nothing_ends_the_connection(tmp_path: 
             writer.transport.abort()
 
         async def gone() -> bool:
-            return await nobody_is_subscribed(at)
+            return await nobody_is_subscribed(gateway)
 
         await until(gone)
 
@@ -262,12 +262,12 @@ async def test_connections_that_say_nothing_are_limited(tmp_path: Path, monkeypa
         await until(room_again)
 
 
-async def test_a_client_may_hold_subscriptions_that_share_their_alias(tmp_path: Path) -> None:
+async def test_a_client_may_hold_subscriptions_that_share_their_alias(gateway: Addresses) -> None:
     """Nothing forbids it; each has its own spuid, and that is what the client has to tell them by."""
-    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+    async with connect(gateway.subscribe) as socket:
         first = [(await ask(socket, SUBSCRIBE))["notification"] for _ in range(2)]
         assert first[0]["spuid"] != first[1]["spuid"]
-        await update(at, "INSERT DATA { <http://s> <http://p> 1 }")
+        await update(gateway, "INSERT DATA { <http://s> <http://p> 1 }")
         later: list[dict[str, Any]] = [(await hear(socket))["notification"] for _ in range(2)]
         assert {body["spuid"] for body in later} == {body["spuid"] for body in first}
         assert not any("alias" in body for body in later)

@@ -325,23 +325,22 @@ async def test_nobody_can_end_the_subscription_of_another_socket(tmp_path: Path)
         assert (await notification(socket))["sequence"] == 1
 
 
-async def test_subscriptions_end_with_their_socket_however_it_ends(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        async with connect(at.subscribe) as polite, connect(at.subscribe) as rude:
-            for socket in (polite, rude):
-                for alias in ("a", "b"):
-                    await subscribe(socket, ALL, alias)
-            assert (await health(at))["subscriptions"] == 4
-            await tell(rude, {"subscribe": {"sparql": ALL}})  # its answer finds nobody
-            rude.transport.abort()
-            await polite.close()
+async def test_subscriptions_end_with_their_socket_however_it_ends(gateway: Addresses) -> None:
+    async with connect(gateway.subscribe) as polite, connect(gateway.subscribe) as rude:
+        for socket in (polite, rude):
+            for alias in ("a", "b"):
+                await subscribe(socket, ALL, alias)
+        assert (await health(gateway))["subscriptions"] == 4
+        await tell(rude, {"subscribe": {"sparql": ALL}})  # its answer finds nobody
+        rude.transport.abort()
+        await polite.close()
 
-        async def all_ended() -> bool:
-            return bool((await health(at))["subscriptions"] == 0)
+    async def all_ended() -> bool:
+        return bool((await health(gateway))["subscriptions"] == 0)
 
-        await until(all_ended)
-        assert (await update(at, insert("a"))).status == 200
-        assert (await health(at))["counters"]["notifications"] == 0
+    await until(all_ended)
+    assert (await update(gateway, insert("a"))).status == 200
+    assert (await health(gateway))["counters"]["notifications"] == 0
 
 
 async def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
@@ -381,14 +380,13 @@ async def test_a_subscription_that_waits_in_the_queue_ends_with_its_socket(
 
 
 @pytest.mark.parametrize("path", ["/", "/subscribe/", "/secure/subscribe"])
-async def test_a_wrong_path_is_refused_and_the_right_one_named(tmp_path: Path, path: str) -> None:
-    async with running_gateway(tmp_path) as at:
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(at.subscribe.removesuffix("/subscribe") + path)
-        assert caught.value.response.status_code == 404
-        assert b"/subscribe" in (caught.value.response.body or b"")
-        async with connect(at.subscribe + "?client=x") as socket:
-            await subscribe(socket, ALL)
+async def test_a_wrong_path_is_refused_and_the_right_one_named(gateway: Addresses, path: str) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(gateway.subscribe.removesuffix("/subscribe") + path)
+    assert caught.value.response.status_code == 404
+    assert b"/subscribe" in (caught.value.response.body or b"")
+    async with connect(gateway.subscribe + "?client=x") as socket:
+        await subscribe(socket, ALL)
 
 
 # --- updates and queries over the socket ------------------------------------------------------------
@@ -804,30 +802,28 @@ async def events_of(at: Addresses, subscribers: int, publish: Callable[[], Await
             await client.close()
 
 
-async def test_n_publishers_and_n_subscribers_give_exactly_n_times_n_times_ten_events(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
+async def test_n_publishers_and_n_subscribers_give_exactly_n_times_n_times_ten_events(gateway: Addresses) -> None:
 
-        async def publisher() -> None:
-            for _ in range(10):
-                assert (await update(at, RANDOM)).status == 200
+    async def publisher() -> None:
+        for _ in range(10):
+            assert (await update(gateway, RANDOM)).status == 200
 
-        async def publish() -> None:
-            await asyncio.gather(*(publisher() for _ in range(10)))
+    async def publish() -> None:
+        await asyncio.gather(*(publisher() for _ in range(10)))
 
-        assert await events_of(at, 10, publish) == 1010
+    assert await events_of(gateway, 10, publish) == 1010
 
 
-async def test_malformed_updates_neither_notify_nor_stall(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
+async def test_malformed_updates_neither_notify_nor_stall(gateway: Addresses) -> None:
 
-        async def publisher(text: str, status: int) -> None:
-            for _ in range(4):
-                assert (await update(at, text)).status == status
+    async def publisher(text: str, status: int) -> None:
+        for _ in range(4):
+            assert (await update(gateway, text)).status == status
 
-        async def publish() -> None:
-            good = [publisher(RANDOM, 200) for _ in range(4)]
-            bad = [publisher("DELETE { oops", 400) for _ in range(4)]
-            await asyncio.gather(*good, *bad)
+    async def publish() -> None:
+        good = [publisher(RANDOM, 200) for _ in range(4)]
+        bad = [publisher("DELETE { oops", 400) for _ in range(4)]
+        await asyncio.gather(*good, *bad)
 
-        async with asyncio.timeout(TIMEOUT_S):
-            assert await events_of(at, 4, publish) == 68
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await events_of(gateway, 4, publish) == 68

@@ -99,27 +99,26 @@ async def test_the_beans_count_what_was_asked_and_answered(tmp_path: Path) -> No
         assert (told["disconnected"], found["log"]["commits"]) == (0, 1)
 
 
-async def test_the_engine_says_version_up_time_and_addresses(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        first = (await figures(at))["engine"]
-        assert first["addresses"] == vars(at)
-        assert re.fullmatch(r"\d+\.\d+\.\d+", first["version"])
-        assert re.fullmatch(r"P(\d+D)?T[\d.HMS]+", first["up_time"])
-        assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+Z", first["started"])
-        assert first["secure"] is False
-        assert (first["status"], first["problems"]) == ("ok", [])
-        assert first["resident_bytes"] > 10_000_000
-        async with connect(at.subscribe):
-            second = (await figures(at))["engine"]
-            assert second["up_time_s"] > first["up_time_s"] >= 0
-            assert second["started"] == first["started"]
-            assert second["open_files"] == first["open_files"] + 2  # both ends are in this process
+async def test_the_engine_says_version_up_time_and_addresses(gateway: Addresses) -> None:
+    first = (await figures(gateway))["engine"]
+    assert first["addresses"] == vars(gateway)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", first["version"])
+    assert re.fullmatch(r"P(\d+D)?T[\d.HMS]+", first["up_time"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+Z", first["started"])
+    assert first["secure"] is False
+    assert (first["status"], first["problems"]) == ("ok", [])
+    assert first["resident_bytes"] > 10_000_000
+    async with connect(gateway.subscribe):
+        second = (await figures(gateway))["engine"]
+        assert second["up_time_s"] > first["up_time_s"] >= 0
+        assert second["started"] == first["started"]
+        assert second["open_files"] == first["open_files"] + 2  # both ends are in this process
 
-        async def closed() -> bool:
-            found = await figures(at)
-            return (found["websocket"]["sockets"], found["websocket"]["max_sockets"]) == (0, 1)
+    async def closed() -> bool:
+        found = await figures(gateway)
+        return (found["websocket"]["sockets"], found["websocket"]["max_sockets"]) == (0, 1)
 
-        await until(closed)
+    await until(closed)
 
 
 async def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limited(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ async def test_the_format_is_negotiated(tmp_path: Path, accept: str, media_type:
         assert (version.name, set(version.labels), version.value) == ("lamplighter_info", {"version"}, 1)
 
 
-async def test_the_class_is_told_with_the_first_notification_to_those_who_ask(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+async def test_the_class_is_told_with_the_first_notification_to_those_who_ask(gateway: Addresses) -> None:
+    async with connect(gateway.subscribe) as socket:
         for text, name in ((TELESCOPED, "telescoped"), (SEEDED, "seeded"), (RE_EVALUATED, "re-evaluated")):
             told = await ask(socket, {"subscribe": {"sparql": text, "class": True}})
             assert told["notification"]["class"] == name
@@ -100,12 +100,12 @@ async def test_the_class_is_told_with_the_first_notification_to_those_who_ask(tm
         for members in ({}, {"class": False}, {"class": "lamp"}):
             told = await ask(socket, {"subscribe": {"sparql": "SELECT ?s { ?s <http://q> ?o }", **members}})
             assert set(told["notification"]) == {"spuid", "sequence", "addedResults", "removedResults"}
-        await update(at, "INSERT DATA { <http://a> <http://p> 1 }")
+        await update(gateway, "INSERT DATA { <http://a> <http://p> 1 }")
         assert "class" not in (await hear(socket))["notification"]
 
 
-async def test_the_client_in_python_is_told_the_class(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, EngineClient(at.subscribe) as client:
+async def test_the_client_in_python_is_told_the_class(gateway: Addresses) -> None:
+    async with EngineClient(gateway.subscribe) as client:
         changes = client.subscribe(RE_EVALUATED)
         assert (await anext(changes)).spu_class == "re-evaluated"
         await client.update("INSERT DATA { <http://a> <http://next> <http://b> }")
@@ -140,12 +140,11 @@ async def test_health_and_metrics_count_the_classes(tmp_path: Path, monkeypatch:
         }
 
 
-async def test_without_subscriptions_each_class_has_none(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        found = await metrics(at)
-        for name in ("telescoped", "seeded", "counted", "re-evaluated"):
-            assert found[f'lamplighter_subscriptions_by_class{{class="{name}"}}'] == 0
-        assert found["lamplighter_healthy"] == 1
+async def test_without_subscriptions_each_class_has_none(gateway: Addresses) -> None:
+    found = await metrics(gateway)
+    for name in ("telescoped", "seeded", "counted", "re-evaluated"):
+        assert found[f'lamplighter_subscriptions_by_class{{class="{name}"}}'] == 0
+    assert found["lamplighter_healthy"] == 1
 
 
 async def test_durations_are_histograms(tmp_path: Path) -> None:
@@ -207,19 +206,15 @@ async def test_the_command_prints_a_table_of_the_subscriptions(tmp_path: Path, m
         assert done.stdout.endswith("\nand 1 more\n")
 
 
-async def test_those_who_wait_for_the_same_are_told_the_same(tmp_path: Path) -> None:
+async def test_those_who_wait_for_the_same_are_told_the_same(gateway: Addresses) -> None:
     """The results are written once; spuid and sequence are each subscriber's own."""
-    async with (
-        running_gateway(tmp_path) as at,
-        connect(at.subscribe) as one,
-        connect(at.subscribe) as two,
-    ):
+    async with connect(gateway.subscribe) as one, connect(gateway.subscribe) as two:
         first = (await ask(one, {"subscribe": {"sparql": TELESCOPED}}))["notification"]["spuid"]
-        await update(at, "INSERT DATA { <http://a> <http://p> 1 }")
+        await update(gateway, "INSERT DATA { <http://a> <http://p> 1 }")
         assert (await hear(one))["notification"]["sequence"] == 1
         second = (await ask(two, {"subscribe": {"sparql": TELESCOPED}}))["notification"]["spuid"]
         other = await ask(two, {"subscribe": {"sparql": TELESCOPED.replace("?s", "?lamp")}})
-        await update(at, "DELETE DATA { <http://a> <http://p> 1 } ; INSERT DATA { <http://b> <http://p> 'ვ' }")
+        await update(gateway, "DELETE DATA { <http://a> <http://p> 1 } ; INSERT DATA { <http://b> <http://p> 'ვ' }")
         told = [(await hear(one))["notification"], *[(await hear(two))["notification"] for _ in range(2)]]
         assert [(body["spuid"], body["sequence"]) for body in told] == [
             (first, 2),

@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect, unix_connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
+from lamplighter.gateway.addresses import Addresses
 from tests.support.running_gateway import Answer, ask, http, running_gateway
 from tests.support.secure_gateway import SecureGateway
 
@@ -34,12 +35,11 @@ async def test_the_handshake_of_a_page_that_may_not_is_refused(tmp_path: Path) -
             assert "answer" in await ask(socket, {"query": {"sparql": "ASK {}"}})
 
 
-async def test_a_plain_gateway_says_which_setting_a_name_goes_into(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        answer = await http(at.health, headers={"Host": "lamps.example"})
-        assert (answer.status, answer.json["error"]) == (421, "wrong_host")
-        assert "'lamps.example'" in answer.json["error_description"]
-        assert "security.hosts" in answer.json["error_description"]
+async def test_a_plain_gateway_says_which_setting_a_name_goes_into(gateway: Addresses) -> None:
+    answer = await http(gateway.health, headers={"Host": "lamps.example"})
+    assert (answer.status, answer.json["error"]) == (421, "wrong_host")
+    assert "'lamps.example'" in answer.json["error_description"]
+    assert "security.hosts" in answer.json["error_description"]
 
 
 async def test_unix_sockets_serve_whatever_the_headers_say(tmp_path: Path) -> None:

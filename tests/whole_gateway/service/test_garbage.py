@@ -6,14 +6,13 @@ import asyncio
 import gc
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from lamplighter.gateway.addresses import Addresses
 from tests.support.garbage import uncollected
 from tests.support.hostile import TEXT, RawSocket, frame
-from tests.support.running_gateway import running_gateway
 
 CONNECTIONS = 5
 BODY_BYTES = 60_000
@@ -48,13 +47,12 @@ def _websocket(port: int) -> None:
 
 @pytest.mark.parametrize("connection", [_http, _websocket])
 async def test_a_connection_that_is_over_keeps_nothing_of_what_it_received(
-    tmp_path: Path, connection: Callable[[int], None]
+    gateway: Addresses, connection: Callable[[int], None]
 ) -> None:
-    async with running_gateway(tmp_path) as at:
-        port = urlsplit(at.update if connection is _http else at.subscribe).port
-        assert port
-        await asyncio.to_thread(connection, port)
-        with uncollected() as found:
-            for _ in range(CONNECTIONS):
-                await asyncio.to_thread(connection, port)
-        assert held_bytes(found) < BODY_BYTES
+    port = urlsplit(gateway.update if connection is _http else gateway.subscribe).port
+    assert port
+    await asyncio.to_thread(connection, port)
+    with uncollected() as found:
+        for _ in range(CONNECTIONS):
+            await asyncio.to_thread(connection, port)
+    assert held_bytes(found) < BODY_BYTES

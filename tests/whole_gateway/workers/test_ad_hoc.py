@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
+from lamplighter.gateway.addresses import Addresses
 from tests.support.forks import forks, no_forks, open_files
 from tests.support.gateway_process import GatewayProcess
 from tests.support.running_gateway import (
@@ -106,11 +107,10 @@ async def test_too_many_queries_at_once_are_429_and_room_comes_back(tmp_path: Pa
             assert (await query(at, ALL)).status == 200
 
 
-async def test_an_error_of_the_evaluation_is_told_as_it_is(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        answer = await query(at, "SELECT * { ?s ?p ?o }", default_graph_uri="http://[broken")
-        assert (answer.status, answer.json["status_code"]) == (500, 500)
-        assert not answer.json["error_description"].startswith("sparql11endpoint")
+async def test_an_error_of_the_evaluation_is_told_as_it_is(gateway: Addresses) -> None:
+    answer = await query(gateway, "SELECT * { ?s ?p ?o }", default_graph_uri="http://[broken")
+    assert (answer.status, answer.json["status_code"]) == (500, 500)
+    assert not answer.json["error_description"].startswith("sparql11endpoint")
 
 
 async def test_a_query_sees_the_dataset_of_its_turn_whatever_happens_while_it_runs(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from lamplighter.engine.client import EngineClient, RefusedError
+from lamplighter.gateway.addresses import Addresses
 from tests.support.running_gateway import ask, health, hear, rows, running_gateway, tell
 from tests.support.running_gateway import update as post
 
@@ -42,19 +43,18 @@ async def test_a_costly_update_is_refused_with_the_limit_and_others_go_on_meanwh
         assert (await health(at))["trials"] == 1
 
 
-async def test_an_update_that_passes_has_its_effect(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await post(at, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
-        for _ in range(3):
-            assert (await post(at, CHAIN)).status == 200
-        assert [row["s"] for row in await rows(at, "SELECT ?s { ?s <http://q> 1 }")] == ["http://a"]
-        assert (await health(at))["trials"] == 1
+async def test_an_update_that_passes_has_its_effect(gateway: Addresses) -> None:
+    await post(gateway, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
+    for _ in range(3):
+        assert (await post(gateway, CHAIN)).status == 200
+    assert [row["s"] for row in await rows(gateway, "SELECT ?s { ?s <http://q> 1 }")] == ["http://a"]
+    assert (await health(gateway))["trials"] == 1
 
 
-async def test_requests_of_a_connection_keep_their_order_behind_a_trial(tmp_path: Path) -> None:
+async def test_requests_of_a_connection_keep_their_order_behind_a_trial(gateway: Addresses) -> None:
     """The second would not find anything to delete if it went first."""
-    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
-        await post(at, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
+    async with connect(gateway.subscribe) as socket:
+        await post(gateway, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
         for alias, text in (("1", CHAIN), ("2", "DELETE WHERE { ?s <http://q> ?o }"), ("3", CHAIN)):
             await tell(socket, {"update": {"sparql": text, "alias": alias}})
         await tell(socket, {"subscribe": {"sparql": "SELECT ?s { ?s <http://q> ?o }", "alias": "4"}})

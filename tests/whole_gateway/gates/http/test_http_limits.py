@@ -149,31 +149,29 @@ async def test_what_is_no_request_or_has_no_end_is_refused(tmp_path: Path) -> No
         assert (await http(at.health)).status == 200
 
 
-async def test_what_is_no_request_behind_a_request_leaves_its_answer_alone(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        request = head("POST", "/update", "Content-Type: application/sparql-update", f"Content-Length: {len(INSERT)}")
-        for garbage in (b"garbage\r\n\r\n", head("GET", "/" + "x" * 70_000), b"\0" * 70_000):
-            async with connected(at) as (reader, writer):
-                writer.write(request + INSERT.encode() + garbage)
-                answers = await reader.read(-1)
-            assert answers.startswith(b"HTTP/1.1 200 ")
-            assert answers.count(b"HTTP/1.1") == 1, answers
-
-
-async def test_a_body_that_cannot_be_read_is_answered_once(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        request = head("POST", "/update", "Content-Type: application/sparql-update", "Transfer-Encoding: chunked")
-        async with connected(at) as (reader, writer):
-            writer.write(request)
-            await asyncio.wait_for(writer.drain(), TIMEOUT_S)
-            writer.write(b"5\r\nCLEAR\r\nno size\r\n" + b"x" * 70_000)
+async def test_what_is_no_request_behind_a_request_leaves_its_answer_alone(gateway: Addresses) -> None:
+    request = head("POST", "/update", "Content-Type: application/sparql-update", f"Content-Length: {len(INSERT)}")
+    for garbage in (b"garbage\r\n\r\n", head("GET", "/" + "x" * 70_000), b"\0" * 70_000):
+        async with connected(gateway) as (reader, writer):
+            writer.write(request + INSERT.encode() + garbage)
             answers = await reader.read(-1)
-        assert answers.startswith(b"HTTP/1.1 400 ")
+        assert answers.startswith(b"HTTP/1.1 200 ")
         assert answers.count(b"HTTP/1.1") == 1, answers
 
 
-async def test_large_bodies_follow_each_other_on_one_connection(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at, connected(at) as (reader, writer):
+async def test_a_body_that_cannot_be_read_is_answered_once(gateway: Addresses) -> None:
+    request = head("POST", "/update", "Content-Type: application/sparql-update", "Transfer-Encoding: chunked")
+    async with connected(gateway) as (reader, writer):
+        writer.write(request)
+        await asyncio.wait_for(writer.drain(), TIMEOUT_S)
+        writer.write(b"5\r\nCLEAR\r\nno size\r\n" + b"x" * 70_000)
+        answers = await reader.read(-1)
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1") == 1, answers
+
+
+async def test_large_bodies_follow_each_other_on_one_connection(gateway: Addresses) -> None:
+    async with connected(gateway) as (reader, writer):
         for number in range(3):
             text = f"INSERT DATA {{ <http://x> <http://p> {number} }}".ljust(3_000_000).encode()
             lines = ("Content-Type: application/sparql-update", f"Content-Length: {len(text)}")

@@ -34,47 +34,44 @@ async def subjects(addresses: Addresses, sparql: str, **parameters: str | list[s
 # --- requests ---------------------------------------------------------------------------------------
 
 
-async def test_a_query_is_taken_in_three_ways_with_the_same_answer(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await update(at, "INSERT DATA { <http://a> <http://p> 'x' }")
-        ways = [
-            await http(at.query, query=ALL),
-            await http(at.query, "POST", ALL, SELECT_TYPE),
-            await http(at.query, "POST", urlencode({"query": ALL}), FORM_TYPE),
-        ]
-        for answer in ways:
-            assert answer.status == 200
-            assert answer.media_type == "application/sparql-results+json"
-            assert answer.json == {
-                "head": {"vars": ["s", "o"]},
-                "results": {
-                    "bindings": [{"s": {"type": "uri", "value": "http://a"}, "o": {"type": "literal", "value": "x"}}]
-                },
-            }
+async def test_a_query_is_taken_in_three_ways_with_the_same_answer(gateway: Addresses) -> None:
+    await update(gateway, "INSERT DATA { <http://a> <http://p> 'x' }")
+    ways = [
+        await http(gateway.query, query=ALL),
+        await http(gateway.query, "POST", ALL, SELECT_TYPE),
+        await http(gateway.query, "POST", urlencode({"query": ALL}), FORM_TYPE),
+    ]
+    for answer in ways:
+        assert answer.status == 200
+        assert answer.media_type == "application/sparql-results+json"
+        assert answer.json == {
+            "head": {"vars": ["s", "o"]},
+            "results": {
+                "bindings": [{"s": {"type": "uri", "value": "http://a"}, "o": {"type": "literal", "value": "x"}}]
+            },
+        }
 
 
-async def test_an_update_is_taken_in_two_ways(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        one = await http(at.update, "POST", "INSERT DATA { <http://a> <http://p> 1 }", UPDATE_TYPE)
-        fields = urlencode({"update": "INSERT DATA { <http://b> <http://p> 2 }"})
-        two = await http(at.update, "POST", fields, FORM_TYPE)
-        for number, answer in enumerate((one, two), 1):
-            assert answer.status == 200
-            assert answer.media_type == "application/json"
-            response = {"body": "", "isJson": False, "isJsonBody": False}
-            assert answer.json == {"response": response, "sequence": number}
-        assert await subjects(at, ALL) == ["http://a", "http://b"]
+async def test_an_update_is_taken_in_two_ways(gateway: Addresses) -> None:
+    one = await http(gateway.update, "POST", "INSERT DATA { <http://a> <http://p> 1 }", UPDATE_TYPE)
+    fields = urlencode({"update": "INSERT DATA { <http://b> <http://p> 2 }"})
+    two = await http(gateway.update, "POST", fields, FORM_TYPE)
+    for number, answer in enumerate((one, two), 1):
+        assert answer.status == 200
+        assert answer.media_type == "application/json"
+        response = {"body": "", "isJson": False, "isJsonBody": False}
+        assert answer.json == {"response": response, "sequence": number}
+    assert await subjects(gateway, ALL) == ["http://a", "http://b"]
 
 
-async def test_parameters_and_case_of_the_content_type_do_not_matter(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        for number, suffix in enumerate(("; charset=utf-8", ";charset=UTF-8", " ; version=1.1"), 1):
-            text = f"INSERT DATA {{ <http://{number}> <http://p> 1 }}"
-            content_type = {"Content-Type": "Application/SPARQL-Update" + suffix}
-            assert (await http(at.update, "POST", text, content_type)).status == 200
-            form = {"Content-Type": FORM + suffix}
-            answer = await http(at.query, "POST", urlencode({"query": ALL}), form)
-            assert len(answer.json["results"]["bindings"]) == number
+async def test_parameters_and_case_of_the_content_type_do_not_matter(gateway: Addresses) -> None:
+    for number, suffix in enumerate(("; charset=utf-8", ";charset=UTF-8", " ; version=1.1"), 1):
+        text = f"INSERT DATA {{ <http://{number}> <http://p> 1 }}"
+        content_type = {"Content-Type": "Application/SPARQL-Update" + suffix}
+        assert (await http(gateway.update, "POST", text, content_type)).status == 200
+        form = {"Content-Type": FORM + suffix}
+        answer = await http(gateway.query, "POST", urlencode({"query": ALL}), form)
+        assert len(answer.json["results"]["bindings"]) == number
 
 
 async def test_utf_8_survives_every_way_in_and_out(tmp_path: Path) -> None:
@@ -132,26 +129,24 @@ GRAPHS_IN_TEXT = [
 ]
 
 
-async def test_graphs_named_in_the_text_and_by_the_protocol_exclude_each_other(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await update(at, PEOPLE)
-        for text, parameter in product(GRAPHS_IN_TEXT, ("using_graph_uri", "using_named_graph_uri")):
-            answer = await update(at, text, **{parameter: "http://g2"})
-            assert (answer.status, answer.json["status_code"]) == (400, 400), text
-        assert await subjects(at, ANYWHERE) == ["http://default", "http://one", "http://two"]
-        assert (await health(at))["sequence"] == 1
+async def test_graphs_named_in_the_text_and_by_the_protocol_exclude_each_other(gateway: Addresses) -> None:
+    await update(gateway, PEOPLE)
+    for text, parameter in product(GRAPHS_IN_TEXT, ("using_graph_uri", "using_named_graph_uri")):
+        answer = await update(gateway, text, **{parameter: "http://g2"})
+        assert (answer.status, answer.json["status_code"]) == (400, 400), text
+    assert await subjects(gateway, ANYWHERE) == ["http://default", "http://one", "http://two"]
+    assert (await health(gateway))["sequence"] == 1
 
 
-async def test_a_content_type_that_occurs_twice_is_refused(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        url = urlsplit(at.update)
-        reader, writer = await asyncio.open_connection(url.hostname, url.port)
-        twice = "Content-Type: application/sparql-update\r\n" * 2
-        head = f"POST /update HTTP/1.1\r\nHost: localhost\r\n{twice}Content-Length: {len(INSERT)}\r\n\r\n"
-        writer.write((head + INSERT).encode())
-        assert b" 400 " in await reader.readline()
-        writer.close()
-        assert (await health(at))["sequence"] == 0
+async def test_a_content_type_that_occurs_twice_is_refused(gateway: Addresses) -> None:
+    url = urlsplit(gateway.update)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    twice = "Content-Type: application/sparql-update\r\n" * 2
+    head = f"POST /update HTTP/1.1\r\nHost: localhost\r\n{twice}Content-Length: {len(INSERT)}\r\n\r\n"
+    writer.write((head + INSERT).encode())
+    assert b" 400 " in await reader.readline()
+    writer.close()
+    assert (await health(gateway))["sequence"] == 0
 
 
 async def test_one_path_may_take_queries_and_updates(tmp_path: Path) -> None:
@@ -172,18 +167,17 @@ async def test_one_path_may_take_queries_and_updates(tmp_path: Path) -> None:
         assert (await http(at.query.replace("/sparql", "/update"), "POST", INSERT, UPDATE_TYPE)).status == 404
 
 
-async def test_relative_iris_are_those_of_the_request(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        base = at.update.rpartition("/")[0]
-        assert (await update(at, "INSERT DATA { <a> <http://p> <#b> }")).status == 200
-        assert await rows(at, ALL) == [{"s": f"{base}/a", "o": f"{at.update}#b"}]
-        assert await rows(at, "SELECT ?o { <a> <http://p> ?o }") == [{"o": f"{at.update}#b"}]
-        wrong = await update(at, "INSERT DATA { <a> <http://p>\n !oops }")
-        assert (wrong.status, wrong.json["error"]) == (400, "SPARQL11ProtocolException")
-        assert wrong.json["error_description"].startswith("line 1, column ")
-        injected = {**UPDATE_TYPE, "Host": "x> CLEAR ALL #"}
-        assert (await http(at.update, "POST", "INSERT DATA { <a> <http://p> 1 }", injected)).status == 421
-        assert len(await rows(at, ALL)) == 1
+async def test_relative_iris_are_those_of_the_request(gateway: Addresses) -> None:
+    base = gateway.update.rpartition("/")[0]
+    assert (await update(gateway, "INSERT DATA { <a> <http://p> <#b> }")).status == 200
+    assert await rows(gateway, ALL) == [{"s": f"{base}/a", "o": f"{gateway.update}#b"}]
+    assert await rows(gateway, "SELECT ?o { <a> <http://p> ?o }") == [{"o": f"{gateway.update}#b"}]
+    wrong = await update(gateway, "INSERT DATA { <a> <http://p>\n !oops }")
+    assert (wrong.status, wrong.json["error"]) == (400, "SPARQL11ProtocolException")
+    assert wrong.json["error_description"].startswith("line 1, column ")
+    injected = {**UPDATE_TYPE, "Host": "x> CLEAR ALL #"}
+    assert (await http(gateway.update, "POST", "INSERT DATA { <a> <http://p> 1 }", injected)).status == 421
+    assert len(await rows(gateway, ALL)) == 1
 
 
 # --- answers ----------------------------------------------------------------------------------------
@@ -248,23 +242,21 @@ GRAPH_MEDIA_TYPES = [
 ]
 
 
-async def test_construct_is_answered_as_a_graph(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await update(at, "INSERT DATA { <http://a> <http://p> 'x' }")
-        for accept, media_type, part in GRAPH_MEDIA_TYPES:
-            answer = await query(at, "CONSTRUCT { ?s <http://q> ?o } WHERE { ?s ?p ?o }", accept)
-            assert (answer.status, answer.media_type) == (200, media_type), accept
-            assert part in answer.body, accept
+async def test_construct_is_answered_as_a_graph(gateway: Addresses) -> None:
+    await update(gateway, "INSERT DATA { <http://a> <http://p> 'x' }")
+    for accept, media_type, part in GRAPH_MEDIA_TYPES:
+        answer = await query(gateway, "CONSTRUCT { ?s <http://q> ?o } WHERE { ?s ?p ?o }", accept)
+        assert (answer.status, answer.media_type) == (200, media_type), accept
+        assert part in answer.body, accept
 
 
-async def test_ask_is_answered_with_a_truth_value(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await update(at, "INSERT DATA { <http://a> <http://p> 'x' }")
-        assert (await query(at, "ASK { <http://a> ?p ?o }")).json == {"head": {}, "boolean": True}
-        assert (await query(at, "ASK { <http://b> ?p ?o }")).json == {"head": {}, "boolean": False}
-        assert (await query(at, "ASK { <http://b> ?p ?o }", "text/csv")).body == b"false"
-        xml = await query(at, "ASK { <http://a> ?p ?o }", "application/sparql-results+xml")
-        assert b"<boolean>true</boolean>" in xml.body
+async def test_ask_is_answered_with_a_truth_value(gateway: Addresses) -> None:
+    await update(gateway, "INSERT DATA { <http://a> <http://p> 'x' }")
+    assert (await query(gateway, "ASK { <http://a> ?p ?o }")).json == {"head": {}, "boolean": True}
+    assert (await query(gateway, "ASK { <http://b> ?p ?o }")).json == {"head": {}, "boolean": False}
+    assert (await query(gateway, "ASK { <http://b> ?p ?o }", "text/csv")).body == b"false"
+    xml = await query(gateway, "ASK { <http://a> ?p ?o }", "application/sparql-results+xml")
+    assert b"<boolean>true</boolean>" in xml.body
 
 
 LITERALS = re.compile(r"^\| `(\".*?)`.* \| `(\".*?)` \|$", re.M)
@@ -325,39 +317,36 @@ WRONG: list[tuple[str, str, str | bytes | None, dict[str, str], int]] = [
 ]
 
 
-async def test_a_wrong_request_gets_the_three_members_and_changes_nothing(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        base = at.query.removesuffix("query")
-        for path, method, body, headers, status in WRONG:
-            answer = await http(base + path, method, body, headers)
-            assert answer.status == status, (path, method, body, headers)
-            assert answer.media_type == "application/json"
-            if method == "HEAD":
-                continue
-            assert set(answer.json) == {"error", "status_code", "error_description"}
-            assert answer.json["status_code"] == status
-            assert all(isinstance(answer.json[name], str) for name in ("error", "error_description"))
-            state = await health(at)
-            assert (state["sequence"], state["quads"]) == (0, 0), (path, method, body, headers)
+async def test_a_wrong_request_gets_the_three_members_and_changes_nothing(gateway: Addresses) -> None:
+    base = gateway.query.removesuffix("query")
+    for path, method, body, headers, status in WRONG:
+        answer = await http(base + path, method, body, headers)
+        assert answer.status == status, (path, method, body, headers)
+        assert answer.media_type == "application/json"
+        if method == "HEAD":
+            continue
+        assert set(answer.json) == {"error", "status_code", "error_description"}
+        assert answer.json["status_code"] == status
+        assert all(isinstance(answer.json[name], str) for name in ("error", "error_description"))
+        state = await health(gateway)
+        assert (state["sequence"], state["quads"]) == (0, 0), (path, method, body, headers)
 
 
-async def test_a_syntax_error_names_line_and_column_and_nothing_is_changed(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        answer = await update(at, f"{INSERT} ;\nINSERT DATA {{ <http://y> !oops }}")
-        assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
-        assert answer.json["error_description"].startswith("line 2, column 26:")
-        wrong = await query(at, "SELECT * WHERE {\n\n ?s ?p }")
-        assert (wrong.status, wrong.json["error"]) == (400, "SPARQL11ProtocolException")
-        assert wrong.json["error_description"].startswith("line 3, column ")
-        assert await rows(at, ALL) == []
+async def test_a_syntax_error_names_line_and_column_and_nothing_is_changed(gateway: Addresses) -> None:
+    answer = await update(gateway, f"{INSERT} ;\nINSERT DATA {{ <http://y> !oops }}")
+    assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
+    assert answer.json["error_description"].startswith("line 2, column 26:")
+    wrong = await query(gateway, "SELECT * WHERE {\n\n ?s ?p }")
+    assert (wrong.status, wrong.json["error"]) == (400, "SPARQL11ProtocolException")
+    assert wrong.json["error_description"].startswith("line 3, column ")
+    assert await rows(gateway, ALL) == []
 
 
-async def test_an_update_whose_second_operation_fails_has_no_effect(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await update(at, "CREATE GRAPH <http://g>")
-        answer = await update(at, f"{INSERT} ; CREATE GRAPH <http://g>")
-        assert (answer.status, answer.json["error"]) == (500, "sparql11endpoint")
-        assert await rows(at, ALL) == []
+async def test_an_update_whose_second_operation_fails_has_no_effect(gateway: Addresses) -> None:
+    await update(gateway, "CREATE GRAPH <http://g>")
+    answer = await update(gateway, f"{INSERT} ; CREATE GRAPH <http://g>")
+    assert (answer.status, answer.json["error"]) == (500, "sparql11endpoint")
+    assert await rows(gateway, ALL) == []
 
 
 async def test_a_body_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,52 +470,49 @@ async def test_a_full_queue_is_429_and_nothing_is_answered_before_it_is_durable(
 # --- delayed updates, retries -----------------------------------------------------------------------
 
 
-async def test_a_delayed_update_is_listed_and_takes_effect_once_it_is_due(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        later = await update(at, INSERT, delay="PT1H")
-        soon = await update(at, "INSERT DATA { <http://soon> <http://p> 1 }", delay="PT0.2S")
-        assert (later.status, soon.status) == (202, 202)
-        assert (later.json["sequence"], soon.json["sequence"]) == (1, 2)
-        table = (await http(at.delayed)).json["delayed"]
-        assert [(row["id"], row["state"], row["update"]) for row in table[-1:]] == [
-            (later.json["delayed"], "pending", INSERT)
-        ]
+async def test_a_delayed_update_is_listed_and_takes_effect_once_it_is_due(gateway: Addresses) -> None:
+    later = await update(gateway, INSERT, delay="PT1H")
+    soon = await update(gateway, "INSERT DATA { <http://soon> <http://p> 1 }", delay="PT0.2S")
+    assert (later.status, soon.status) == (202, 202)
+    assert (later.json["sequence"], soon.json["sequence"]) == (1, 2)
+    table = (await http(gateway.delayed)).json["delayed"]
+    assert [(row["id"], row["state"], row["update"]) for row in table[-1:]] == [
+        (later.json["delayed"], "pending", INSERT)
+    ]
 
-        async def happened() -> bool:
-            return await subjects(at, ALL) == ["http://soon"]
+    async def happened() -> bool:
+        return await subjects(gateway, ALL) == ["http://soon"]
 
-        await until(happened)
-        assert [row["id"] for row in (await http(at.delayed)).json["delayed"]] == [later.json["delayed"]]
-        assert (await health(at))["counters"]["delayed_fired"] == 1
-
-
-async def test_at_names_a_moment_and_one_in_the_past_is_due_at_once(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        future = await update(at, INSERT, at="2999-01-01T00:00:00+01:00")
-        past = await update(at, "INSERT DATA { <http://past> <http://p> 1 }", at="2001-01-01T00:00:00Z")
-        assert (future.status, past.status) == (202, 202)
-
-        async def happened() -> bool:
-            return await subjects(at, ALL) == ["http://past"]
-
-        await until(happened)
-        [row] = (await http(at.delayed)).json["delayed"]
-        assert row["due"] == "2998-12-31T23:00:00.000000Z"
-        await update(at, INSERT, delay="PT1H", missed="skip")
-        answer = (await http(at.delayed)).json
-        assert (answer["total"], [row["missed"] for row in answer["delayed"]]) == (2, ["skip", "run"])
+    await until(happened)
+    assert [row["id"] for row in (await http(gateway.delayed)).json["delayed"]] == [later.json["delayed"]]
+    assert (await health(gateway))["counters"]["delayed_fired"] == 1
 
 
-async def test_a_delayed_update_is_cancelled_once_and_unknown_after_that(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        name = (await update(at, INSERT, delay="PT1H")).json["delayed"]
-        cancelled = await http(f"{at.delayed}/{name}", "DELETE")
-        assert (cancelled.status, cancelled.json) == (200, {"cancelled": name})
-        assert (await http(at.delayed)).json == {"total": 0, "delayed": []}
-        for other in (name, "nobody"):
-            again = await http(f"{at.delayed}/{other}", "DELETE")
-            assert (again.status, again.json["status_code"]) == (404, 404)
-            assert again.json["error"] == "delayed_not_found"
+async def test_at_names_a_moment_and_one_in_the_past_is_due_at_once(gateway: Addresses) -> None:
+    future = await update(gateway, INSERT, at="2999-01-01T00:00:00+01:00")
+    past = await update(gateway, "INSERT DATA { <http://past> <http://p> 1 }", at="2001-01-01T00:00:00Z")
+    assert (future.status, past.status) == (202, 202)
+
+    async def happened() -> bool:
+        return await subjects(gateway, ALL) == ["http://past"]
+
+    await until(happened)
+    [row] = (await http(gateway.delayed)).json["delayed"]
+    assert row["due"] == "2998-12-31T23:00:00.000000Z"
+    await update(gateway, INSERT, delay="PT1H", missed="skip")
+    answer = (await http(gateway.delayed)).json
+    assert (answer["total"], [row["missed"] for row in answer["delayed"]]) == (2, ["skip", "run"])
+
+
+async def test_a_delayed_update_is_cancelled_once_and_unknown_after_that(gateway: Addresses) -> None:
+    name = (await update(gateway, INSERT, delay="PT1H")).json["delayed"]
+    cancelled = await http(f"{gateway.delayed}/{name}", "DELETE")
+    assert (cancelled.status, cancelled.json) == (200, {"cancelled": name})
+    assert (await http(gateway.delayed)).json == {"total": 0, "delayed": []}
+    for other in (name, "nobody"):
+        again = await http(f"{gateway.delayed}/{other}", "DELETE")
+        assert (again.status, again.json["status_code"]) == (404, 404)
+        assert again.json["error"] == "delayed_not_found"
 
 
 WRONG_TIMES = [
@@ -546,20 +532,18 @@ WRONG_TIMES = [
 ]
 
 
-async def test_a_wrong_time_is_refused_and_the_gateway_goes_on(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        for parameters in WRONG_TIMES:
-            answer = await update(at, INSERT, **parameters)
-            assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException"), parameters
-        assert (await http(at.delayed)).json == {"total": 0, "delayed": []}
-        assert (await update(at, INSERT)).json["sequence"] == 1
+async def test_a_wrong_time_is_refused_and_the_gateway_goes_on(gateway: Addresses) -> None:
+    for parameters in WRONG_TIMES:
+        answer = await update(gateway, INSERT, **parameters)
+        assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException"), parameters
+    assert (await http(gateway.delayed)).json == {"total": 0, "delayed": []}
+    assert (await update(gateway, INSERT)).json["sequence"] == 1
 
 
-async def test_the_syntax_of_a_delayed_update_is_checked_when_it_is_asked_for(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        answer = await update(at, "INSERT DATA { oops }", delay="PT1H")
-        assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
-        assert (await http(at.delayed)).json == {"total": 0, "delayed": []}
+async def test_the_syntax_of_a_delayed_update_is_checked_when_it_is_asked_for(gateway: Addresses) -> None:
+    answer = await update(gateway, "INSERT DATA { oops }", delay="PT1H")
+    assert (answer.status, answer.json["error"]) == (400, "SPARQL11ProtocolException")
+    assert (await http(gateway.delayed)).json == {"total": 0, "delayed": []}
 
 
 async def test_a_retry_under_the_same_request_id_has_one_effect(tmp_path: Path) -> None:
@@ -581,41 +565,37 @@ async def test_a_retry_under_the_same_request_id_has_one_effect(tmp_path: Path) 
 # --- the rest ---------------------------------------------------------------------------------------
 
 
-async def test_health_tells_state_and_figures(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        await update(at, INSERT)
-        await update(at, "oops")
-        await query(at, ALL)
-        answer = await http(at.health)
-        assert answer.status == 200
-        state = answer.json
-        assert (state["status"], state["problems"]) == ("ok", [])
-        assert (state["epoch"], state["sequence"], state["quads"]) == (1, 1, 1)
-        assert (state["subscriptions"], state["delayed"], state["queue"]) == (0, 0, 0)
-        assert state["gateway"].startswith("gw-")
-        counters = state["counters"]
-        assert (counters["updates"], counters["refused"], counters["queries"]) == (2, 1, 1)
+async def test_health_tells_state_and_figures(gateway: Addresses) -> None:
+    await update(gateway, INSERT)
+    await update(gateway, "oops")
+    await query(gateway, ALL)
+    answer = await http(gateway.health)
+    assert answer.status == 200
+    state = answer.json
+    assert (state["status"], state["problems"]) == ("ok", [])
+    assert (state["epoch"], state["sequence"], state["quads"]) == (1, 1, 1)
+    assert (state["subscriptions"], state["delayed"], state["queue"]) == (0, 0, 0)
+    assert state["gateway"].startswith("gw-")
+    counters = state["counters"]
+    assert (counters["updates"], counters["refused"], counters["queries"]) == (2, 1, 1)
 
 
-async def test_the_first_page_tells_where_everything_is(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        page = await http(at.query.removesuffix("query"))
-        assert page.status == 200
-        for path in ("/query", "/update", "/delayed", "/health", "/subscribe"):
-            assert path in page.body.decode()
+async def test_the_first_page_tells_where_everything_is(gateway: Addresses) -> None:
+    page = await http(gateway.query.removesuffix("query"))
+    assert page.status == 200
+    for path in ("/query", "/update", "/delayed", "/health", "/subscribe"):
+        assert path in page.body.decode()
 
 
-async def test_updates_of_a_client_that_waits_are_seen_by_its_next_query(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        for number in range(20):
-            await update(at, f"INSERT DATA {{ <http://{number}> <http://p> 1 }}")
-            assert len(await rows(at, ALL)) == number + 1
+async def test_updates_of_a_client_that_waits_are_seen_by_its_next_query(gateway: Addresses) -> None:
+    for number in range(20):
+        await update(gateway, f"INSERT DATA {{ <http://{number}> <http://p> 1 }}")
+        assert len(await rows(gateway, ALL)) == number + 1
 
 
-async def test_paths_and_methods_that_nobody_serves_are_errors_like_others(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as at:
-        base = at.query.removesuffix("/query")
-        for method, path, status in (("GET", "/nowhere", 404), ("DELETE", "/health", 405)):
-            answer = await http(base + path, method)
-            assert answer.status == answer.json["status_code"] == status
-            assert path in answer.json["error_description"]
+async def test_paths_and_methods_that_nobody_serves_are_errors_like_others(gateway: Addresses) -> None:
+    base = gateway.query.removesuffix("/query")
+    for method, path, status in (("GET", "/nowhere", 404), ("DELETE", "/health", 405)):
+        answer = await http(base + path, method)
+        assert answer.status == answer.json["status_code"] == status
+        assert path in answer.json["error_description"]

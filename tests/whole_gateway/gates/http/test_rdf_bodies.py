@@ -47,14 +47,13 @@ def test_nothing_is_read_for_a_client_that_may_not_write_the_graph(
 
 
 @pytest.mark.parametrize("padding", ["", " " * rdf_bodies.SMALL_BYTES])
-async def test_the_gateway_refuses_bombs_whatever_their_size(tmp_path: Path, padding: str) -> None:
-    async with running_gateway(tmp_path) as at:
-        for bomb, status in ((LAUGHS, 400), (DEEP, 403)):
-            answer = await http(graphs(at), "PUT", bomb + padding, {"Content-Type": XML})
-            assert (answer.status, answer.json["status_code"]) == (status, status), answer.body
-        answer = await http(graphs(at), "PUT", RDF.format("<p:a p:b='c'/>") + padding, {"Content-Type": XML})
-        assert answer.status == 201
-        await until(no_forks)
+async def test_the_gateway_refuses_bombs_whatever_their_size(gateway: Addresses, padding: str) -> None:
+    for bomb, status in ((LAUGHS, 400), (DEEP, 403)):
+        answer = await http(graphs(gateway), "PUT", bomb + padding, {"Content-Type": XML})
+        assert (answer.status, answer.json["status_code"]) == (status, status), answer.body
+    answer = await http(graphs(gateway), "PUT", RDF.format("<p:a p:b='c'/>") + padding, {"Content-Type": XML})
+    assert answer.status == 201
+    await until(no_forks)
 
 
 @pytest.mark.parametrize("padding", ["", " " * rdf_bodies.SMALL_BYTES])
@@ -79,13 +78,12 @@ async def test_the_gateway_refuses_bombs_whatever_their_size(tmp_path: Path, pad
     ],
 )
 async def test_terms_that_could_not_be_read_back_are_refused(
-    tmp_path: Path, media_type: str, document: str, padding: str
+    gateway: Addresses, media_type: str, document: str, padding: str
 ) -> None:
-    async with running_gateway(tmp_path) as at:
-        answer = await http(graphs(at), "PUT", document + padding, {"Content-Type": media_type})
-        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded"), answer.body
-        assert (await http(graphs(at))).status == 404
-        await until(no_forks)
+    answer = await http(graphs(gateway), "PUT", document + padding, {"Content-Type": media_type})
+    assert (answer.status, answer.json["error"]) == (403, "limit_exceeded"), answer.body
+    assert (await http(graphs(gateway))).status == 404
+    await until(no_forks)
 
 
 async def test_documents_that_wait_are_few_and_updates_go_on_beside_them(
