@@ -129,7 +129,7 @@ class _Text(msgspec.Struct, frozen=True):
     sparql: msgspec.Raw
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _UsedMembers(msgspec.Struct, frozen=True):
     """The members that are used even if the request is malformed otherwise."""
 
     alias: Any = None
@@ -229,7 +229,7 @@ def _request(member: msgspec.Raw, struct: type[_Struct], kind: str) -> Any:
     except msgspec.ValidationError as error:
         refused = (SubscribeMemberError if struct in _SEPA else MalformedRequestError)(f"{kind}: {error}")
         with suppress(msgspec.ValidationError):  # not an object
-            known = msgspec.json.decode(member, type=_Known)
+            known = msgspec.json.decode(member, type=_UsedMembers)
             refused.alias = known.alias if isinstance(known.alias, str) else None
             refused.authorization = known.authorization
         return refused

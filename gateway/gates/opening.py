@@ -32,7 +32,7 @@ from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
 from lamplighter.gateway.security.peers import trusted_users
 from lamplighter.gateway.security.permissions import Permissions
-from lamplighter.gateway.security.registry import Changed, Registry
+from lamplighter.gateway.security.registry import Changed, ClientRegistry
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.systemd import Passed
@@ -304,7 +304,7 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
         identity = users_identity(folder / security.certificate_file, folder / security.key_file, clock)
     else:
         identity = own_identity(keys, security.names, disk)
-    registry = Registry(keys, clock, disk, security.clients_max, security.code_life_s)
+    registry = ClientRegistry(keys, clock, disk, security.clients_max, security.code_life_s)
     tokens = TokenIssuer(keys, clock, disk, security.token_life_s)
     return identity, Authorization(security, clock, registry, tokens)
 

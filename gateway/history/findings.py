@@ -17,7 +17,7 @@ LOST = f"put back the copy that was shipped, if there is one, and {MAKE_A_BACKUP
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataProblem:
     """A problem. place: the position in the file, or the records."""
 
     path: Path
@@ -42,7 +42,7 @@ class Report:
     snapshots: list[Place] = field(default_factory=list)
     quads: int = 0
     replayed: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,7 +57,7 @@ class Findings:
         self._done = 0
 
     def problem(self, path: Path, place: str, what: str, cure: str) -> None:
-        self.report.problems.append(Problem(path, place, what, cure))
+        self.report.problems.append(DataProblem(path, place, what, cure))
 
     def reading(self, path: Path, what: str = "") -> None:
         self._progress(f"{what}{path.parent.name}/{path.name}", self._done, self.total)

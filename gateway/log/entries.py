@@ -10,7 +10,7 @@ from lamplighter.engine.delta import QuadDelta
 _NOTHING = QuadDelta()
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """A record without its place. The members are those of `Record`; delta has its quads and graphs."""
 
     type: str
@@ -27,31 +27,31 @@ class Entry(msgspec.Struct, frozen=True):
 
 def commit(
     delta: QuadDelta, cause: Cause | None = None, request: str | None = None, client: str | None = None
-) -> Entry:
+) -> LogEntry:
     """The dataset changes by a delta, which may be empty. request, client: the request id, and who sent it."""
-    return Entry("commit", cause, request, client, delta)
+    return LogEntry("commit", cause, request, client, delta)
 
 
-def timer(timer: Timer, cause: Cause | None = None, request: str | None = None, client: str | None = None) -> Entry:
+def timer(timer: Timer, cause: Cause | None = None, request: str | None = None, client: str | None = None) -> LogEntry:
     """A delayed update becomes pending."""
-    return Entry("timer", cause, request, client, timer=timer)
+    return LogEntry("timer", cause, request, client, timer=timer)
 
 
-def cancel(name: str, cause: Cause) -> Entry:
+def cancel(name: str, cause: Cause) -> LogEntry:
     """The delayed update with that id is no longer pending and had no effect."""
-    return Entry("cancel", cause, cancel=name)
+    return LogEntry("cancel", cause, cancel=name)
 
 
-def subscribe(followed: Followed, cause: Cause) -> Entry:
+def subscribe(followed: Followed, cause: Cause) -> LogEntry:
     """A resumable subscription begins."""
-    return Entry("subscribe", cause, subscribe=followed)
+    return LogEntry("subscribe", cause, subscribe=followed)
 
 
-def unsubscribe(spuid: str) -> Entry:
+def unsubscribe(spuid: str) -> LogEntry:
     """A resumable subscription ends."""
-    return Entry("unsubscribe", unsubscribe=spuid)
+    return LogEntry("unsubscribe", unsubscribe=spuid)
 
 
-def gap(lost: Gap) -> Entry:
+def gap(lost: Gap) -> LogEntry:
     """A part of the history is lost."""
-    return Entry("gap", gap=lost)
+    return LogEntry("gap", gap=lost)

@@ -44,7 +44,7 @@ from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.data_folder import DataFolder
-from lamplighter.gateway.log.entries import Entry
+from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
 from lamplighter.gateway.settings import Durability
 
@@ -163,7 +163,7 @@ class LogWriter:
 
     # --- running ---
 
-    def append(self, entry: Entry, now: datetime | None = None) -> Record:
+    def append(self, entry: LogEntry, now: datetime | None = None) -> Record:
         """Writes one record with the next sequence. now: its wall-clock time, if the caller has read it.
 
         Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged.

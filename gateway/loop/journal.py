@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lamplighter.engine.change_log import Record
-from lamplighter.gateway.log.entries import Entry
+from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.state.knowledge import Knowledge
@@ -22,7 +22,7 @@ class Journal:
         self.log = log
         self.knowledge = knowledge
 
-    def append(self, entry: Entry, now: datetime | None = None) -> Record:
+    def append(self, entry: LogEntry, now: datetime | None = None) -> Record:
         """The record that was appended. now: its wall-clock time, if the caller has looked.
 
         Raises ChangeLogError and LimitExceededError when nothing was appended, BrokenEngineError when the record

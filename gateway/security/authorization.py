@@ -13,7 +13,7 @@ from lamplighter.gateway.security.audit import audit, refused
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
 from lamplighter.gateway.security.rates import Buckets, network, too_many
-from lamplighter.gateway.security.registry import Client, Registry, check_name
+from lamplighter.gateway.security.registry import Client, ClientRegistry, check_name
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
 
@@ -51,7 +51,7 @@ class Given:
 class Authorization:
     """Authorization for both gates. An address that is refused too often has to wait; valid credentials still pass."""
 
-    def __init__(self, settings: SecuritySettings, clock: Clock, registry: Registry, tokens: TokenIssuer) -> None:
+    def __init__(self, settings: SecuritySettings, clock: Clock, registry: ClientRegistry, tokens: TokenIssuer) -> None:
         self.registry = registry
         self.tokens = tokens
         self._clock = clock

@@ -64,7 +64,7 @@ Changed = Callable[[str], object]
 """Receives the name of a client that was removed or whose permissions changed."""
 
 
-class Registry:
+class ClientRegistry:
     """The clients in a folder. Changes wait for the disk, one after the other."""
 
     def __init__(self, folder: Path, clock: Clock, disk: Disk, clients_max: int, code_life_s: int) -> None:

@@ -347,7 +347,10 @@ def _words(word: object) -> list[object]:
 
 
 class _Entity:
-    """One entity of an announcement, which is read into the draft of its device."""
+    """One entity of an announcement, which is read into the draft of its device.
+
+    It is one class because it has a method for each component of Home Assistant, and all read the same configuration.
+    """
 
     def __init__(self, draft: Draft, name: str, config: Mapping[str, Any], topic: str) -> None:
         self._draft = draft

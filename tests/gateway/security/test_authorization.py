@@ -14,7 +14,7 @@ from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.rates import Buckets, network
-from lamplighter.gateway.security.registry import Registry
+from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.gateway_parts import FakeClock
@@ -25,7 +25,7 @@ HERE = "192.0.2.1"
 def authorization(folder: Path, clock: FakeClock | None = None, **settings: object) -> Authorization:
     clock = clock or FakeClock()
     table = msgspec.convert({"registration": "open", "grant_read": ["*"], **settings}, SecuritySettings)
-    registry = Registry(folder, clock, Disk(), table.clients_max, table.code_life_s)
+    registry = ClientRegistry(folder, clock, Disk(), table.clients_max, table.code_life_s)
     return Authorization(table, clock, registry, TokenIssuer(folder, clock, Disk(), table.token_life_s))
 
 

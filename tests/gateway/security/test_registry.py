@@ -17,7 +17,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.permissions import Permissions
-from lamplighter.gateway.security.registry import CLIENTS, Registry
+from lamplighter.gateway.security.registry import CLIENTS, ClientRegistry
 from tests.support.gateway_parts import FakeClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -25,15 +25,17 @@ READER = Permissions(read=["*"])
 NOTHING = Permissions()
 
 
-def registry(folder: Path, clock: FakeClock | None = None, *, disk: Disk | None = None, most: int = 3) -> Registry:
-    return Registry(folder, clock or FakeClock(), disk or Disk(), most, 600)
+def registry(
+    folder: Path, clock: FakeClock | None = None, *, disk: Disk | None = None, most: int = 3
+) -> ClientRegistry:
+    return ClientRegistry(folder, clock or FakeClock(), disk or Disk(), most, 600)
 
 
-async def register(ours: Registry, name: str, code: str | None = None, mode: str = "listed") -> str:
+async def register(ours: ClientRegistry, name: str, code: str | None = None, mode: str = "listed") -> str:
     return (await ours.register(name, code, mode, NOTHING))[1]  # type: ignore[arg-type]
 
 
-async def refused(ours: Registry, name: str, code: str | None = None, mode: str = "listed") -> str:
+async def refused(ours: ClientRegistry, name: str, code: str | None = None, mode: str = "listed") -> str:
     with pytest.raises(UnauthorizedError) as caught:
         await register(ours, name, code, mode)
     assert caught.value.status == 401

@@ -17,7 +17,7 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import lexical
-from lamplighter.gateway.log.entries import Entry
+from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.runner import Runner
@@ -630,7 +630,7 @@ def fail_reactions(monkeypatch: pytest.MonkeyPatch, data: Path, failures: int) -
     really_append = LogWriter.append
     failed: list[str] = []
 
-    def append(log: LogWriter, entry: Entry, now: datetime | None = None) -> Record:
+    def append(log: LogWriter, entry: LogEntry, now: datetime | None = None) -> Record:
         cause = entry.cause
         if cause is not None and cause.kind == "application" and cause.seq is not None and len(failed) < failures:
             failed.append(cause.id)

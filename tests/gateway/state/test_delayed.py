@@ -26,7 +26,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.protocol import GATEWAY_KINDS, requests
 from lamplighter.gateway.clock import MachineClock, iso
-from lamplighter.gateway.log.entries import Entry
+from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import DelayedSettings, Settings
@@ -378,7 +378,7 @@ async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     really_append = LogWriter.append
     failed: list[Cause] = []
 
-    def append(log: LogWriter, entry: Entry, now: datetime | None = None) -> Record:
+    def append(log: LogWriter, entry: LogEntry, now: datetime | None = None) -> Record:
         cause = entry.cause
         if cause is not None and cause.kind == "timer" and len(failed) < failures:
             failed.append(cause)
@@ -636,7 +636,7 @@ async def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     really_append = LogWriter.append
     failed: list[str] = []
 
-    def append(log: LogWriter, entry: Entry, now: datetime | None = None) -> Record:
+    def append(log: LogWriter, entry: LogEntry, now: datetime | None = None) -> Record:
         if entry.type == "cancel" and len(failed) < 3:
             failed.append(entry.type)
             raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
