@@ -24,6 +24,7 @@ from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
+from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.security_commands import add_security_commands
@@ -102,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     add_security_commands(command)
     add_mapping_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
+    add_init_command(command)
     add_install_commands(commands)
     demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")

@@ -1,0 +1,312 @@
+"""The command `init`: writes an application from a template, and the mapping rules of devices that one names.
+
+On a terminal it asks for what is missing. It overwrites no file unless `--force` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from lamplighter.adapters.coap.mapping import resource_uri
+from lamplighter.adapters.devices.draft import segment
+from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
+from lamplighter.engine.protocol.jsap import parse
+from lamplighter.engine.terms import iri
+from lamplighter.gateway.cli.commands import SYSTEM_CONFIG, config_file
+from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
+from lamplighter.gateway.settings import Settings, read_settings
+from lamplighter.gateway.state.delayed import delay_us
+from lamplighter.ontology.vocabulary import COAP_RESOURCE
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
+_NAME = re.compile(_SEGMENT)
+_PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
+_SPAN = re.compile(r"(\d+)\s*(s|m|min|h)")
+_UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
+
+Adder = Callable[..., argparse.ArgumentParser]
+
+
+def add_init_command(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    text = "write an application from a template: a motion light, an alarm, a heating"
+    init = command("init", text, None, data=False)
+    modes = init.add_subparsers(title="templates", required=True, dest="template", metavar="TEMPLATE")
+    for name, template in TEMPLATES.items():
+        _declare(modes, name, template)
+
+
+def _declare(modes: Any, name: str, template: Template) -> None:
+    one: argparse.ArgumentParser = modes.add_parser(
+        name,
+        help=template.summary,
+        description=f"{template.summary[0].upper()}{template.summary[1:]}. "
+        "A device is a name, such as kitchen, or an IRI. On a terminal the command asks for what is missing.",
+    )
+    one.set_defaults(command=_init)
+    one.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="as for all commands")
+    one.add_argument("--name", default=name, help=f"name of the files in apps/ and mapping/ (default: {name})")
+    one.add_argument("--force", action="store_true", help="overwrite existing files")
+    what = one.add_argument_group("what the application switches, and when")
+    actuator = template.actuator
+    what.add_argument(
+        f"--{actuator}", dest="actuators", action="append", metavar="NAME", help=f"the {actuator}; repeatable"
+    )
+    what.add_argument(
+        "--room", metavar="NAME", help="the sensors of this room count: its name, as devices have it, or an IRI"
+    )
+    what.add_argument(
+        "--sensor", dest="sensors", action="append", metavar="NAME", help="this sensor counts; repeatable"
+    )
+    option, default, text = template.delay
+    what.add_argument(f"--{option}", dest="delay", default=default, metavar="TIME", help=f"{text}, such as 30s or 5min")
+    for state, degrees in template.temperatures.items():
+        what.add_argument(
+            f"--{state}", default=degrees, metavar="DEGREES", help=f"desired state while {state} (default: {degrees})"
+        )
+    sensor = one.add_argument_group("a sensor that publishes over MQTT, mapped by hand")
+    sensor.add_argument("--topic", help="its topic")
+    sensor.add_argument("--member", help="the JSON member with the value (default: the payload is the value)")
+    for word, value in zip(template.words, ("true", "false"), strict=True):
+        sensor.add_argument(f"--{word}", dest=value, action="append", metavar="WORD", help=f"a value that means {word}")
+    device = one.add_argument_group(f"how the {actuator} is told its state")
+    device.add_argument("--coap", metavar="URI", help="URI of its CoAP resource, such as coap://192.168.7.20/lamp")
+    device.add_argument("--command-topic", metavar="TOPIC", help="the MQTT topic for its commands")
+    device.add_argument("--command-payload", metavar="TEXT", help="the message; {value} stands for the state")
+    device.add_argument(
+        "--command-value",
+        dest="command_values",
+        action="append",
+        metavar="STATE=TEXT",
+        help="what stands for a state in the message, such as true=ON; repeatable",
+    )
+
+
+def _init(options: argparse.Namespace) -> int:
+    config = config_file(options)
+    settings = read_settings(config)
+    folder = config.parent if config else Path()
+    template = TEMPLATES[options.template]
+    if not options.actuators and sys.stdin.isatty() and sys.stdout.isatty():
+        _ask(options, template)
+    choice, tables = _chosen(options, template, settings)
+    files = {folder / "apps" / f"{choice.name}.jsap": profile_text(template.profile(choice, template.properties))}
+    if tables:
+        comment = f"Devices of apps/{choice.name}.jsap. docs/devices.md explains the keys."
+        files[folder / "mapping" / f"{choice.name}.toml"] = _checked(mapping_text(tables, comment), choice)
+    parse(files[folder / "apps" / f"{choice.name}.jsap"].encode())
+    _write(files, overwrite=options.force)
+    for path in files:
+        print(f"wrote {path}")
+    which = f"in {choice.room}" if choice.room else ", ".join(choice.sensors) or "all of the gateway"
+    print(f"it follows sensors of {' and '.join(template.properties)}: {which}")
+    _tell_next(options, settings, choice, config, mapped=bool(tables))
+    return 0
+
+
+# --- options ---
+
+
+def _ask(options: argparse.Namespace, template: Template) -> None:
+    """Asks for what the options leave open. An empty answer leaves it open."""
+    options.actuators = _answers(f"The {template.actuator}, a name such as kitchen")
+    if options.room is None and not options.sensors:
+        options.room = _answer("The room whose sensors count, such as kitchen (empty: choose sensors)")
+        if options.room is None:
+            options.sensors = _answers("The sensors that count (empty: all sensors of this kind)")
+    if options.topic is None:
+        options.topic = _answer("MQTT topic of a sensor that the gateway does not know yet (empty: none)")
+        if options.topic is not None and options.member is None:
+            options.member = _answer("Its JSON member with the value (empty: the payload is the value)")
+    if options.coap is None and options.command_topic is None:
+        address = _answer(
+            f"How the {template.actuator} is told its state: coap://... or an MQTT topic (empty: the gateway knows it)"
+        )
+        if address is not None:
+            setattr(options, "coap" if address.startswith("coap:") else "command_topic", address)
+
+
+def _answer(question: str) -> str | None:
+    try:
+        return input(f"{question}: ").strip() or None
+    except EOFError:  # control and D
+        print()
+        return None
+
+
+def _answers(question: str) -> list[str]:
+    return (_answer(f"{question}; several with spaces between them") or "").split()
+
+
+def _chosen(options: argparse.Namespace, template: Template, settings: Settings) -> tuple[Choice, dict[str, Any]]:
+    """The application, and its mapping tables. Raises ConfigurationError."""
+    base = settings.gateway.base_iri
+    if not _NAME.fullmatch(options.name):
+        raise ConfigurationError(f"--name {options.name}: use letters, digits, - and _")
+    if not options.actuators:
+        raise ConfigurationError(f"add --{template.actuator} NAME, the {template.actuator} to switch, such as kitchen")
+    actuators = [_iri(name, base, "actuator", f"--{template.actuator}") for name in options.actuators]
+    room = None if options.room is None else _room(options.room, base)
+    sensors = [_iri(name, base, "sensor", "--sensor") for name in options.sensors or ()]
+    if (options.coap or options.command_topic) and len(actuators) > 1:
+        raise ConfigurationError(f"--coap and --command-topic are of one {template.actuator}; name one")
+    tables: dict[str, Any] = {}
+    if options.topic is not None:
+        if len(sensors) > 1:
+            raise ConfigurationError("--topic is of one sensor; name one with --sensor, and map the others later")
+        mapped = sensors[0] if sensors else f"{base}sensor/{options.name}"
+        if room is None and not sensors:
+            sensors = [mapped]
+        tables["stream"] = _stream(options, template, base, mapped, room)
+    elif options.member or options.true or options.false:
+        raise ConfigurationError("--member and the words of a sensor need --topic")
+    if options.command_topic is not None:
+        tables["command"] = _command(options, base, actuators[0])
+    elif options.command_payload or options.command_values:
+        raise ConfigurationError("--command-payload and --command-value need --command-topic")
+    if options.coap is not None:
+        try:
+            options.coap = resource_uri(options.coap)
+        except PayloadError as error:
+            raise ConfigurationError(f"--coap: {error}") from error
+    states = [_number(getattr(options, state), f"--{state}") for state in template.temperatures]
+    choice = Choice(
+        name=options.name,
+        base_iri=base,
+        actuator=template.actuator,
+        actuators=actuators,
+        delay=_duration(options.delay, f"--{template.delay[0]}"),
+        states=(states[0], states[1]) if states else ("true", "false"),
+        room=room if not options.sensors else None,
+        sensors=sensors,
+    )
+    return choice, tables
+
+
+def _stream(
+    options: argparse.Namespace, template: Template, base: str, sensor: str, room: str | None
+) -> dict[str, object]:
+    table: dict[str, object] = {"topic": options.topic}
+    if options.member:
+        table["member"] = options.member
+    table |= {"property": template.properties[0], "payload": "boolean", "sensor": _short(sensor, base)}
+    if options.true:
+        table["on"] = options.true
+    if options.false:
+        table["off"] = options.false
+    if room is not None:
+        table["feature"] = _short(room, base)
+    return table
+
+
+def _command(options: argparse.Namespace, base: str, actuator: str) -> dict[str, object]:
+    table: dict[str, object] = {"actuator": _short(actuator, base), "topic": options.command_topic}
+    if options.command_payload is not None:
+        table["payload"] = options.command_payload
+    values = dict(pair.partition("=")[::2] for pair in options.command_values or ())
+    if values:
+        table["values"] = values
+    return table
+
+
+def _iri(name: str, base: str, folder: str, option: str) -> str:
+    """The IRI of a name: below the base IRI, in a folder unless it has one."""
+    if not _SCHEME.match(name):
+        if not _PATH.fullmatch(name):
+            raise ConfigurationError(f"{option} {name}: use letters, digits, - and _, or give an IRI")
+        return f"{base}{name}" if "/" in name else f"{base}{folder}/{name}"
+    try:
+        return iri(name)[1:-1]
+    except ValueError as error:
+        raise ConfigurationError(f"{option} {name}: {error}") from error
+
+
+def _room(name: str, base: str) -> str:
+    """The IRI of a room: an IRI or a path, or the name of the area that devices have."""
+    if not name.strip() or _SCHEME.match(name) or "/" in name:
+        return _iri(name, base, "area", "--room")
+    return f"{base}area/{segment(name)}"
+
+
+def _short(address: str, base: str) -> str:
+    """A path below the base IRI where the address is one, as mapping files have it."""
+    path = address.removeprefix(base)
+    return path if _PATH.fullmatch(path) else address
+
+
+def _duration(text: str, option: str) -> str:
+    """ISO 8601 for 30s, 5min or 1h, or for what is ISO 8601 already."""
+    span = _SPAN.fullmatch(text.strip().lower())
+    duration = f"PT{span[1]}{_UNITS[span[2]]}" if span else text
+    try:
+        delay_us(duration)
+    except MalformedRequestError as error:
+        raise ConfigurationError(f"{option} {text}: write a time such as 30s, 5min, 1h or PT30S") from error
+    return duration
+
+
+def _number(text: str, option: str) -> str:
+    try:
+        number = Decimal(text)
+    except InvalidOperation as error:
+        raise ConfigurationError(f"{option} {text}: write a number such as 21 or 20.5") from error
+    if not number.is_finite():
+        raise ConfigurationError(f"{option} {text}: write a number such as 21 or 20.5")
+    return f"{number:f}"
+
+
+def _checked(text: str, choice: Choice) -> str:
+    """The text of a mapping file, if the gateway can read it. Raises ConfigurationError."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"{choice.name}.toml"
+        (Path(folder) / name).write_text(text, encoding="utf-8")
+        try:
+            load_mapping(Path(folder), choice.base_iri)
+        except ConfigurationError as error:
+            raise ConfigurationError(str(error).replace(folder, "mapping")) from error
+    return text
+
+
+# --- files ---
+
+
+def _write(files: dict[Path, str], *, overwrite: bool) -> None:
+    """Writes all files, or none if one exists. Raises ConfigurationError."""
+    existing = [str(path) for path in files if path.exists()]
+    if existing and not overwrite:
+        raise ConfigurationError(
+            f"{' and '.join(existing)} exists; nothing was written. Give another --name, or --force to overwrite"
+        )
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"{path}: {error.strerror}; run the command as the owner of the folder") from error
+
+
+def _tell_next(
+    options: argparse.Namespace, settings: Settings, choice: Choice, config: Path | None, *, mapped: bool
+) -> None:
+    """Prints the next commands."""
+    with_config = f" --config {options.config}" if options.config else ""
+    if mapped and not settings.mqtt.host:
+        print(f"set host of [mqtt] in {config or 'lamplighter.toml'}: the broker of the devices")
+    print("next:")
+    print(f"  lamplighter check{with_config}")
+    if config == SYSTEM_CONFIG:
+        print("  sudo systemctl restart lamplighter-gateway lamplighter-mqtt lamplighter-coap")
+    else:
+        print(f"  lamplighter run --all{with_config}")
+    if options.coap:
+        triple = f"<{choice.actuators[0]}> <{COAP_RESOURCE}> <{options.coap}>"
+        print(f"and, once it runs:\n  lamplighter update{with_config} 'INSERT DATA {{ {triple} }}'")

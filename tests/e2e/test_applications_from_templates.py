@@ -1,0 +1,134 @@
+"""`lamplighter init` -> readings over mosquitto -> the desired state, and the delay, across SIGKILL."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.coap_peers import libcoap_server
+from tests.support.commands import command
+from tests.support.gateway_process import GatewayProcess, wait_for
+
+DELAY_S = 5.0
+SOON_S = 10.0
+"""How late a busy machine may be."""
+TOPIC = "home/sensor"
+
+
+@pytest.fixture
+def broker() -> Iterator[Mosquitto]:
+    with mosquitto() as running:
+        yield running
+
+
+def init(folder: Path, *arguments: str) -> str:
+    """What `lamplighter init` prints. The folder has settings already, as the gateway's process writes them."""
+    done = command("init", *arguments, "--config", folder / "lamplighter.toml")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def running(folder: Path, broker: Mosquitto, *arguments: str) -> Iterator[tuple[GatewayProcess, str]]:
+    """A gateway with the application that init writes for these arguments, and what init printed."""
+    mqtt = {"host": "127.0.0.1", "port": broker.port}
+    gateway = GatewayProcess(folder, "--all", mqtt=mqtt, coap={"networks": ["127.0.0.0/8"]})
+    told = init(folder, *arguments)
+    with gateway:
+        wait_for(lambda: any("Sending SUBACK" in line for line in broker.log), what="the subscription at the broker")
+        yield gateway, told
+
+
+def state(gateway: GatewayProcess) -> str | None:
+    found = gateway.rows(
+        "SELECT ?state WHERE { ?actuator <http://lamplighter.example/ns/gateway#desiredState> ?state }"
+    )
+    assert len(found) <= 1, found
+    return found[0]["state"] if found else None
+
+
+def kill(gateway: GatewayProcess) -> None:
+    gateway.end(signal.SIGKILL)
+    gateway.start()
+
+
+def publish(broker: Mosquitto, payload: str) -> float:
+    """Publishes a reading; the time before that."""
+    begun = time.time()
+    broker.publish((TOPIC, payload))
+    return begun
+
+
+@pytest.mark.parametrize(
+    ("arguments", "payloads", "states"),
+    [
+        (
+            ("motion-light", "--light", "x", "--member", "occupancy", "--off-after", "5s"),
+            ('{"occupancy": true}', '{"occupancy": false, "battery": 90}'),
+            ("true", "false"),
+        ),
+        (
+            ("leak-alarm", "--alarm", "x", "--wet", "WET", "--dry", "DRY", "--off-after", "PT5S"),
+            ("WET", "DRY"),
+            ("true", "false"),
+        ),
+        (
+            ("presence-heating", "--thermostat", "x", "--room", "home", "--lower-after", "5s", "--absent", "16.5"),
+            ("on", "off"),
+            ("21", "16.5"),
+        ),
+    ],
+    ids=["motion-light", "leak-alarm", "presence-heating"],
+)
+def test_state_is_set_at_once_and_set_back_after_the_delay_across_kills(
+    tmp_path: Path, broker: Mosquitto, arguments: tuple[str, ...], payloads: tuple[str, str], states: tuple[str, str]
+) -> None:
+    with running(tmp_path / "gateway", broker, *arguments, "--topic", TOPIC) as (gateway, _):
+        publish(broker, payloads[1])
+        publish(broker, payloads[0])
+        wait_for(lambda: state(gateway) == states[0], what="the first state")
+        kill(gateway)
+        assert state(gateway) == states[0]
+        left = publish(broker, payloads[1])
+        wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+        kill(gateway)
+        back = wait_for(lambda: state(gateway) == states[1], what="the second state")
+        assert DELAY_S - 0.1 <= back - left <= DELAY_S + SOON_S
+        publish(broker, payloads[0])
+        wait_for(lambda: state(gateway) == states[0], what="the first state again")
+
+
+def test_alarm_of_a_door_begins_after_the_delay_and_ends_at_once_across_kills(
+    tmp_path: Path, broker: Mosquitto
+) -> None:
+    arguments = ("door-left-open", "--alarm", "x", "--topic", TOPIC, "--closed", "shut", "--open", "ajar")
+    with running(tmp_path / "gateway", broker, *arguments, "--open-for", "5s") as (gateway, _):
+        publish(broker, "shut")
+        opened = publish(broker, "ajar")
+        wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+        kill(gateway)
+        begun = wait_for(lambda: state(gateway) == "true", what="the alarm")
+        assert DELAY_S - 0.1 <= begun - opened <= DELAY_S + SOON_S
+        kill(gateway)
+        assert state(gateway) == "true"
+        publish(broker, "shut")
+        wait_for(lambda: state(gateway) == "false", what="the end of the alarm")
+
+
+def test_desired_state_reaches_a_coap_lamp_that_init_named(tmp_path: Path, broker: Mosquitto) -> None:
+    with libcoap_server() as device:
+        arguments = ("motion-light", "--light", "x", "--room", "hall", "--topic", TOPIC, "--off-after", "1s")
+        with running(tmp_path / "gateway", broker, *arguments, "--coap", device.uri("lamp")) as (gateway, told):
+            *_, update = shlex.split(told.splitlines()[-1])
+            gateway.update(update)
+            publish(broker, "true")
+            wait_for(lambda: device.get("lamp") == "true", what="the lamp on")
+            publish(broker, "false")
+            wait_for(lambda: device.get("lamp") == "false", what="the lamp off")

@@ -1,0 +1,245 @@
+"""The applications that `lamplighter init` writes, by a clock of their own."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.engine.core import Engine
+from lamplighter.gateway.cli.templates import TEMPLATES, Choice, mapping_text, profile_text
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.state.applications import Application, aggregator_queries, load_applications, sparql_faults
+from tests.support.gateway_parts import FakeClock, application, dump, gateway, idle, time_passes, update
+
+BASE = "http://lamplighter.local/"
+ROOM = f"{BASE}area/kitchen"
+SELECTIONS: dict[str, dict[str, Any]] = {
+    "room": {"room": ROOM},
+    "sensors": {"sensors": [f"{BASE}sensor/a", f"{BASE}sensor/b"]},
+    "all": {},
+}
+PREFIXES = (
+    f"PREFIX : <{BASE}> PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX g: <http://lamplighter.example/ns/gateway#> "
+)
+
+
+def choice(template: str, **members: Any) -> Choice:
+    actuators = [f"{BASE}actuator/x", f"{BASE}actuator/y"]
+    kind = TEMPLATES[template].actuator
+    return Choice(
+        **{"name": "app", "base_iri": BASE, "actuator": kind, "actuators": actuators, "delay": "PT30S", **members}
+    )
+
+
+def made(template: str, **members: Any) -> Application:
+    chosen = TEMPLATES[template]
+    return application("app", chosen.profile(choice(template, **members), chosen.properties))
+
+
+def reading(sensor: str, kind: str, value: bool, feature: str = "<http://lamplighter.local/area/kitchen>") -> str:
+    """What the adapter writes for a reading."""
+    observation = f"<{BASE}observation/{sensor}>"
+    return (
+        f"{PREFIXES} DELETE {{ {observation} sosa:hasSimpleResult ?r ; sosa:resultTime ?t }} INSERT {{ {observation} "
+        f"sosa:hasSimpleResult {str(value).lower()} ; sosa:resultTime ?now ; sosa:observedProperty g:{kind} ; "
+        f"sosa:madeBySensor <{BASE}sensor/{sensor}> ; sosa:hasFeatureOfInterest {feature} }} "
+        f"WHERE {{ OPTIONAL {{ {observation} sosa:hasSimpleResult ?r ; sosa:resultTime ?t }} BIND(NOW() AS ?now) }}"
+    )
+
+
+class House:
+    """A gateway with an application, and the states of its actuators."""
+
+    def __init__(self, runner: Runner, clock: FakeClock) -> None:
+        self.runner = runner
+        self.clock = clock
+
+    async def read(self, sensor: str, kind: str, value: bool, **more: str) -> None:
+        await update(self.runner, reading(sensor, kind, value, **more))
+        await idle(self.runner)
+
+    async def pass_s(self, seconds: float) -> None:
+        await time_passes(self.runner, self.clock, seconds)
+        await idle(self.runner)
+
+    @property
+    def states(self) -> dict[str, str]:
+        found = [line.decode().split() for line in dump(self.runner) if b"desiredState" in line]
+        return {line[0][-2]: line[2].split('"')[1] for line in found}
+
+    @property
+    def notes(self) -> int:
+        return sum(b"application/app#" in line for line in dump(self.runner))
+
+
+ON, OFF = {"x": "true", "y": "true"}, {"x": "false", "y": "false"}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_profile_is_good_and_its_queries_are_maintained_incrementally(
+    tmp_path: Path, template: str, selection: str
+) -> None:
+    chosen = TEMPLATES[template]
+    text = profile_text(chosen.profile(choice(template, **SELECTIONS[selection]), chosen.properties))
+    (tmp_path / "app.jsap").write_text(text)
+    [loaded] = load_applications(tmp_path)
+    assert sparql_faults(tmp_path) == []
+    engine = Engine()
+    classes = {name: engine.subscribe(query).spu_class for name, query in aggregator_queries(loaded)}
+    assert set(classes.values()) <= {"telescoped", "seeded", "counted"}, classes
+
+
+@pytest.mark.parametrize("template", ["motion-light", "leak-alarm"])
+async def test_on_at_once_and_off_after_the_delay(tmp_path: Path, template: str) -> None:
+    kind = TEMPLATES[template].properties[0].removeprefix("gateway:")
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [made(template, room=ROOM)]) as runner:
+        house = House(runner, clock)
+        await house.read("a", kind, False)
+        assert house.states == {}, "nothing was detected yet"
+        await house.read("a", kind, True)
+        assert house.states == ON
+        await house.pass_s(100)
+        assert house.states == ON
+        await house.read("a", kind, False)
+        await house.pass_s(29)
+        assert house.states == ON
+        await house.pass_s(2)
+        assert house.states == OFF
+        assert house.notes == 0
+
+
+async def test_each_motion_begins_the_delay_anew(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+        house = House(runner, clock)
+        for _ in range(3):
+            await house.read("a", "motion", True)
+            await house.read("a", "motion", False)
+            await house.pass_s(20)
+            assert house.states == ON
+        assert len(runner.delayed_updates()) == 1, "the first two found a newer note, and did nothing"
+        await house.pass_s(9)
+        assert house.states == ON
+        await house.pass_s(2)
+        assert house.states == OFF
+
+
+async def test_a_sensor_that_repeats_itself_neither_prolongs_nor_shortens_the_delay(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+        house = House(runner, clock)
+        await house.read("a", "motion", True)
+        for _ in range(5):
+            await house.read("a", "motion", True)
+            await house.pass_s(10)
+        await house.read("a", "motion", False)
+        for _ in range(5):
+            await house.pass_s(5)
+            await house.read("a", "motion", False)
+        assert house.states == ON
+        await house.pass_s(6)
+        assert house.states == OFF
+
+
+async def test_the_light_waits_for_the_last_sensor_of_the_room(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+        house = House(runner, clock)
+        await update(runner, f"{PREFIXES} INSERT DATA {{ <{BASE}device/z/1> g:inArea <{ROOM}> }}")
+        await house.read("a", "motion", True)
+        await house.read("b", "occupancy", True, feature=f"<{BASE}device/z/1>")
+        await house.read("a", "motion", False)
+        await house.pass_s(60)
+        assert house.states == ON, "the device in the room still detects somebody"
+        await house.read("c", "motion", True, feature=f"<{BASE}room/hall>")
+        await house.read("b", "occupancy", False, feature=f"<{BASE}device/z/1>")
+        await house.pass_s(31)
+        assert house.states == OFF, "the hall is another room"
+
+
+@pytest.mark.parametrize(("selection", "counts"), [("sensors", ("a", "b")), ("all", ("a", "b", "c"))])
+async def test_which_sensors_count(tmp_path: Path, selection: str, counts: Sequence[str]) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [made("leak-alarm", **SELECTIONS[selection])]) as runner:
+        house = House(runner, clock)
+        for sensor in ("a", "b", "c"):
+            await house.read(sensor, "leak", True, feature=f"<{BASE}room/{sensor}>")
+            assert (house.states == ON) == (sensor in counts), sensor
+            await house.read(sensor, "leak", False, feature=f"<{BASE}room/{sensor}>")
+            await house.pass_s(31)
+            assert house.states in ({}, OFF)
+
+
+async def test_heating_follows_presence_with_two_temperatures(tmp_path: Path) -> None:
+    clock = FakeClock()
+    app = made("presence-heating", room=ROOM, states=("21", "16.5"), actuators=[f"{BASE}actuator/x"])
+    async with gateway(tmp_path, clock, [app]) as runner:
+        house = House(runner, clock)
+        await house.read("a", "occupancy", True)
+        assert house.states == {"x": "21"}
+        await house.read("a", "occupancy", False)
+        await house.pass_s(31)
+        assert house.states == {"x": "16.5"}
+
+
+async def test_alarm_of_doors_waits_for_each_door_and_ends_with_the_last_one(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock, [made("door-left-open")]) as runner:
+        house = House(runner, clock)
+        for door in ("a", "b", "c"):
+            await house.read(door, "contact", True)
+        await house.read("a", "contact", False)
+        await house.pass_s(20)
+        await house.read("a", "contact", True)
+        await house.pass_s(20)
+        assert house.states == {}, "it was closed in time"
+        await house.read("a", "contact", False)
+        await house.pass_s(20)
+        await house.read("b", "contact", False)
+        await house.pass_s(11)
+        assert house.states == ON
+        await house.read("a", "contact", True)
+        assert house.states == OFF, "b is open, but not for long"
+        await house.pass_s(20)
+        assert house.states == ON
+        await house.read("c", "contact", False)
+        await house.read("b", "contact", True)
+        assert house.states == OFF
+        await house.read("c", "contact", True)
+        await house.pass_s(60)
+        assert house.states == OFF
+        assert house.notes == 0
+
+
+async def test_what_holds_when_the_application_begins_counts(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway(tmp_path, clock) as runner:
+        await House(runner, clock).read("a", "motion", True)
+    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+        await idle(runner)
+        assert House(runner, clock).states == ON
+
+
+def test_mapping_text_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    stream = {
+        "topic": 'a/ü "b"',
+        "member": "contact",
+        "property": "gateway:contact",
+        "payload": "boolean",
+        "sensor": "sensor/a",
+        "on": ["closed", "tab\t\x7f"],
+        "off": ["open"],
+    }
+    command = {"actuator": "actuator/x", "topic": "a/set", "payload": '{"s": "{value}"}', "values": {"true": "ON"}}
+    text = mapping_text({"stream": stream, "command": command}, "why")
+    assert text.startswith("# why\n\n[[stream]]\n")
+    assert tomllib.loads(text) == {"stream": [stream], "command": [command]}
+    (tmp_path / "a.toml").write_text(text)
+    assert len(load_mapping(tmp_path, BASE).rules) == 1
