@@ -1,6 +1,6 @@
-"""Readings from a broker to the gateway: each message is acknowledged after its durable commit.
+"""Readings from brokers to the gateway: each message is acknowledged after its durable commit.
 
-::
+For each broker::
 
     inbox ─▶ batch ─▶ readings ─▶ updates ─▶ gateway
       ▲                                         │
@@ -25,7 +25,7 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
 from lamplighter.adapters.mqtt.mapping import Births, Mapping
-from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
@@ -38,6 +38,7 @@ WARNINGS_MAX = 1_000
 TOPIC_CHARS_SAID = 200
 HELD_CHECK_S = 0.5
 """How often readings that `throttle_s` holds back are looked at."""
+NO_RULES = Mapping([])
 
 logger = EventLogger(__name__)
 
@@ -76,11 +77,30 @@ class _Step:
     describes: bool = False
 
 
-class MqttAdapter:
-    """Reads one broker for as long as `run` runs.
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker, the rules for it, and what it sends."""
 
-    counters: for metrics. subscribed: set while the broker has granted the subscriptions; tried: set once it has, or
-    once an attempt to connect has failed. forget: filters of former rules, which the broker's session may still have.
+    name: str
+    settings: BrokerSettings
+    mapping: Mapping
+    inbox: Inbox
+    births: Births
+
+    def status(self) -> str:
+        """Its state in a few words."""
+        address = f"broker {self.settings.host}:{self.settings.port}"
+        if not self.inbox.subscribed.is_set():
+            return f"{address} is not connected, retrying"
+        waiting = f" ({len(self.inbox):,} messages wait for the gateway)" if len(self.inbox) else ""
+        return f"{address} connected{waiting}"
+
+
+class MqttAdapter:
+    """Reads brokers for as long as `run` runs.
+
+    counters: for metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect to it has
+    failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
     """
 
     def __init__(
@@ -91,53 +111,71 @@ class MqttAdapter:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         trusted: Callable[[], bool] = lambda: True,
-        forget: Sequence[str] = (),
+        former: Mapping = NO_RULES,
     ) -> None:
         self.counters = MqttCounters()
+        self.tried = asyncio.Event()
         self._settings = settings
-        self._mapping = mapping
         self._gateway = client
-        self._inbox = Inbox(settings, mapping.filters, clock=clock, counters=self.counters, forget=forget)
-        self.subscribed, self.tried = self._inbox.subscribed, self._inbox.tried
+        self.brokers = {
+            name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
+            for name, broker in settings.all_brokers().items()
+        }
         self._clock, self._trusted = clock, trusted
-        self._births = Births()
         self._model: LatestModel | EventModel = LatestModel()
         if settings.model == "event":
             self._model = EventModel(settings.events_kept, settings.streams_max)
         self._repeats = Repeats(settings.streams_max)
-        self._owners: dict[Term, Stream] = {}
+        self._owners: dict[Term, tuple[str, Stream]] = {}
         self._described: set[Term] = set()
         self._warned: set[tuple[str, str]] = set()
 
+    def _broker(
+        self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
+    ) -> Broker:
+        inbox = Inbox(
+            settings,
+            mapping.filters,
+            clock=clock,
+            counters=self.counters,
+            table="mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}",
+            batch_max=self._settings.batch_max,
+            queue_max=self._settings.queue_max,
+            forget=[one for one in former.filters if one not in mapping.filters],
+        )
+        return Broker(name, settings, mapping, inbox, Births())
+
     async def run(self) -> None:
-        """Runs until cancelled; then the connection is closed and no task is left.
+        """Runs until cancelled; then the connections are closed and no task is left.
 
         Raises ConfigurationError for settings that cannot work, and an ExceptionGroup with the client's UpstreamError
         when the engine client is closed.
         """
-        if not self._mapping.filters:
+        brokers = self.brokers.values()
+        if not any(broker.mapping.filters for broker in brokers):
             raise ConfigurationError("mqtt.host is set, but there is no [[stream]] rule in mapping/*.toml; add one")
-        self._inbox.read_secrets()
+        for broker in brokers:
+            broker.inbox.read_secrets()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._inbox.run(), name="mqtt connection")
-            tasks.create_task(self._commit_readings(), name="mqtt commits")
+            for broker in brokers:
+                tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
+                tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
+            for broker in brokers:
+                await broker.inbox.tried.wait()
+            self.tried.set()
 
     def status(self) -> str:
         """The adapter's health in one line."""
-        counters, settings = self.counters, self._settings
-        broker = f"broker {settings.host}:{settings.port}"
-        if not self.subscribed.is_set():
-            return f"{broker} is not connected, retrying; {counters.committed:,} readings so far"
-        waiting = f", {len(self._inbox):,} messages wait for the gateway" if len(self._inbox) else ""
-        return f"{broker} connected, {counters.committed:,} readings committed{waiting}"
+        brokers = ", ".join(broker.status() for broker in self.brokers.values())
+        return f"{brokers}, {self.counters.committed:,} readings committed"
 
-    async def _commit_readings(self) -> None:
+    async def _commit_readings(self, broker: Broker) -> None:
         while True:
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
-                batch = await asyncio.wait_for(anext(self._inbox), HELD_CHECK_S if self._repeats.holds else None)
+                batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._repeats.holds else None)
             trusted = self._trusted()
-            readings = [reading for message in batch for reading in self._readings(message, trusted)]
+            readings = [reading for message in batch for reading in self._readings(broker, message, trusted)]
             written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
             self.counters.repeated += len(readings) - len(written)
             if self._repeats.holds:
@@ -146,7 +184,7 @@ class MqttAdapter:
                 written += due
             for steps in _portions(self._steps(written)):
                 await self._commit(steps)
-            self._inbox.acknowledge(batch)
+            broker.inbox.acknowledge(batch)
 
     def _steps(self, readings: Sequence[Reading]) -> list[_Step]:
         """The updates of readings, in order; a stream's description comes before its first reading."""
@@ -163,16 +201,17 @@ class MqttAdapter:
             steps.append(_Step(last, reading))
         return steps
 
-    def _readings(self, message: Message, trusted: bool) -> list[Reading]:
-        found = self._mapping.readings(
+    def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
+        found = broker.mapping.readings(
             message.topic,
             message.payload,
             retained=message.retained,
             received=message.received,
-            births=self._births,
+            properties=message.properties,
+            births=broker.births,
             trusted=trusted,
         )
-        if not found and not self._mapping.covering(message.topic):
+        if not found and not broker.mapping.covering(message.topic):
             self.counters.dropped_unmapped += 1
             self._warn(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []
@@ -180,26 +219,27 @@ class MqttAdapter:
             if isinstance(reading, PayloadError):
                 self.counters.dropped_payload += 1
                 self._warn(message.topic, str(reading))
-            elif self._may_write(reading):
+            elif self._may_write(broker, reading):
                 readings.append(reading)
             else:
                 self.counters.refused += 1
         return readings
 
-    def _may_write(self, reading: Reading) -> bool:
-        """Whether the reading is of the topic and rule that its stream was first read from; they own it."""
+    def _may_write(self, broker: Broker, reading: Reading) -> bool:
+        """Whether the reading is of the broker, topic and rule that its stream was first read from; they own it."""
         stream = reading.stream
         owner = self._owners.get(stream.iri)
         if owner is None and len(self._owners) < self._settings.streams_max:
-            self._owners[stream.iri] = owner = stream
+            self._owners[stream.iri] = owner = broker.name, stream
         if owner is None:
             self._warn("*", f"more than {self._settings.streams_max} streams (mqtt.streams_max)")
-        elif owner != stream:
-            self._warn(
-                stream.topic,
-                f"its stream {stream.iri} belongs to topic {owner.topic} by {owner.rule}",
-            )
-        return owner == stream
+            return False
+        name, owning = owner
+        if owning != stream:
+            self._warn(stream.topic, f"its stream {stream.iri} belongs to topic {owning.topic} by {owning.rule}")
+        elif name != broker.name:
+            self._warn(stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker.name!r}")
+        return owning == stream and name == broker.name
 
     async def _commit(self, steps: list[_Step]) -> None:
         """Returns when each step has a final answer.

@@ -1,7 +1,10 @@
 """One connection to a broker: a paho client of its own, driven by the asyncio loop instead of a thread.
 
-MQTT 3.1.1, a session that the broker keeps, manual acknowledgement. A broken connection stays broken; the inbox makes
-the next one.
+MQTT 3.1.1 or 5, a session that the broker keeps, manual acknowledgement. A broken connection stays broken; the inbox
+makes the next one.
+
+The adapter has topics of its own below ``lamplighter/<client id>/``: ``status`` says "online" or "offline" (retained;
+the broker says "offline" when the connection breaks), ``canary`` see `canary`.
 """
 
 from __future__ import annotations
@@ -11,27 +14,32 @@ import socket
 import ssl
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import quote
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.mqtt.canary import Canary
+from lamplighter.adapters.mqtt.settings import BrokerSettings
 
 CONNECT_TIMEOUT_S = 5.0
 PACKETS_PER_WAKEUP = 50  # one packet per wake-up halves the speed
+OWN_TOPICS = "lamplighter"
 _CREDENTIALS = {"Bad user name or password", "Not authorized"}
 
 
 class End(NamedTuple):
     """Why a connection ended or could not be made.
 
-    kind: "away", the broker cannot be reached; "refused", one side rejected the other; "paused", closed by the adapter
-    because the gateway takes no readings.
+    kind: "away", the broker cannot be reached; "refused", one side rejected the other; "deaf", the broker sends
+    nothing; "paused", closed by the adapter because the gateway takes no readings.
     """
 
-    kind: Literal["away", "refused", "paused"]
+    kind: Literal["away", "refused", "deaf", "paused"]
     reason: str
 
 
@@ -40,7 +48,7 @@ class ConnectionListener(Protocol):
 
     def on_connected(self, connection: BrokerConnection, session_present: bool) -> None: ...
 
-    def on_subscribed(self, refused: Sequence[str]) -> None: ...
+    def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None: ...
 
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None: ...
 
@@ -50,13 +58,17 @@ class BrokerConnection:
 
     def __init__(
         self,
-        settings: MqttSettings,
+        settings: BrokerSettings,
+        filters: Sequence[str],
         listener: ConnectionListener,
         *,
         number: int,
         password: str,
         tls: ssl.SSLContext | None,
+        canary: Canary,
+        receive_max: int,
     ) -> None:
+        """canary: of the session; receive_max: messages that an MQTT 5 broker sends ahead of their acknowledgement."""
         self.number = number
         self._settings = settings
         self._listener = listener
@@ -64,15 +76,20 @@ class BrokerConnection:
         self._ended: asyncio.Future[End] = self._loop.create_future()
         self._accepted = False
         self._paused_at: float | None = None
-        self._filters: Sequence[str] = ()
+        self._filters = filters
+        self._canary = canary
+        self._own_topics = f"{OWN_TOPICS}/{quote(settings.session, safe='')}/"
+        self._receive_max = receive_max
+        self._mqtt5 = settings.protocol == "5"
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id=settings.session,
-            clean_session=False,
-            protocol=mqtt.MQTTv311,
+            clean_session=None if self._mqtt5 else False,
+            protocol=mqtt.MQTTv5 if self._mqtt5 else mqtt.MQTTv311,
             manual_ack=True,
             reconnect_on_failure=False,  # else paho falls back to MQTT 3.1 in a blocking call
         )
+        self._client.will_set(f"{self._own_topics}status", "offline", qos=1, retain=True)
         self._client.connect_timeout = CONNECT_TIMEOUT_S
         self._client.disable_logger()  # it logs as errors what the callbacks report
         if settings.username:
@@ -85,10 +102,8 @@ class BrokerConnection:
 
         Raises OSError, or ValueError for a name that cannot be one.
         """
-        settings, client = self._settings, self._client
-        connecting = self._loop.run_in_executor(
-            None, client.connect, settings.host, settings.port, settings.keepalive_s
-        )
+        client = self._client
+        connecting = self._loop.run_in_executor(None, self._connect)
         try:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:
@@ -103,7 +118,7 @@ class BrokerConnection:
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
-        client.on_message = lambda _client, _userdata, message: self._listener.on_message(self, message)
+        client.on_message = self._on_message
         client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
         client.on_socket_register_write = lambda _client, _userdata, full: self._loop.add_writer(
             full, client.loop_write
@@ -112,6 +127,18 @@ class BrokerConnection:
         self._loop.add_reader(sock, self._read)
         if client.want_write():
             client.loop_write()
+
+    def _connect(self) -> None:
+        settings = self._settings
+        if not self._mqtt5:
+            self._client.connect(settings.host, settings.port, settings.keepalive_s)
+            return
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = settings.session_s
+        properties.ReceiveMaximum = self._receive_max
+        self._client.connect(
+            settings.host, settings.port, settings.keepalive_s, clean_start=False, properties=properties
+        )
 
     async def ended(self) -> End:
         """Keeps the connection alive and returns when it has ended."""
@@ -126,19 +153,45 @@ class BrokerConnection:
             if self._paused_at is not None and now - self._paused_at >= self._settings.keepalive_s / 2:
                 # The answers to pings lie unread behind messages, so the connection would be lost anyway.
                 return End("paused", "the gateway does not take readings, the broker keeps them meanwhile")
+            if self._paused_at is None and (end := self._listen(now)) is not None:
+                return end
             self._client.loop_misc()
+
+    def _listen(self, now: float) -> End | None:
+        verdict = self._canary.verdict(now)
+        if verdict == "send":
+            self._client.publish(f"{self._own_topics}canary", b"", qos=0)
+        elif verdict == "subscribe":
+            self.subscribe()
+        elif verdict == "deaf":
+            return End("deaf", f"the broker does not send {self._own_topics}canary; it may lack the permission")
+        return None
 
     @property
     def alive(self) -> bool:
         return self._accepted and not self._ended.done()
 
-    def subscribe(self, filters: Sequence[str]) -> None:
+    def subscribe(self) -> None:
         """At QoS 1. With QoS 2 paho answers PUBREC before the commit, and a crash then loses the message."""
-        self._filters = filters
-        self._client.subscribe([(one, 1) for one in filters])
+        shared = [self._shared(one) for one in self._filters]
+        own = [f"{self._own_topics}canary"] if self._settings.canary_s else []
+        if self._mqtt5:
+            # A session that still has the filter does not get its retained messages again.
+            options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+            self._client.subscribe([(one, options) for one in [*shared, *own]])
+        else:
+            self._client.subscribe([(one, 1) for one in [*shared, *own]])
+
+    def listen(self) -> None:
+        """The subscriptions stand: from now on silence is suspicious."""
+        self._canary.subscribed(self._loop.time())
 
     def unsubscribe(self, filters: Sequence[str]) -> None:
-        self._client.unsubscribe(list(filters))
+        self._client.unsubscribe([self._shared(one) for one in filters])
+
+    def _shared(self, topic_filter: str) -> str:
+        group = self._settings.shared
+        return f"$share/{group}/{topic_filter}" if group else topic_filter
 
     def acknowledge(self, mid: int, qos: int) -> None:
         self._client.ack(mid, qos)
@@ -146,6 +199,7 @@ class BrokerConnection:
     def pause(self) -> None:
         """Stops reading; messages stay in the socket, and behind it at the broker."""
         self._paused_at = self._loop.time()
+        self._canary.pause()
         self._loop.remove_reader(self._client.socket())  # type: ignore[arg-type]
 
     def resume(self) -> None:
@@ -160,6 +214,8 @@ class BrokerConnection:
         """Sends what is queued and DISCONNECT, and closes the socket. May be called at any time and repeatedly."""
         if self._client.socket() is None:
             return
+        if self.alive:  # DISCONNECT takes the will back
+            self._client.publish(f"{self._own_topics}status", "offline", qos=0, retain=True)
         self._client.disconnect()
         self._client.loop_write()
         sock: Any = self._client.socket()
@@ -201,7 +257,21 @@ class BrokerConnection:
             self._end(End("refused", f"{code}{cure}"))
             return
         self._accepted = True
+        self._canary.connected()
+        self._client.publish(f"{self._own_topics}status", "online", qos=0, retain=True)
         self._listener.on_connected(self, flags.session_present)
+
+    def _on_message(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
+        try:
+            own = message.topic.startswith(self._own_topics)
+        except UnicodeDecodeError:
+            own = False
+        if own:  # "status" only where a rule covers all topics
+            self._canary.returned(self._loop.time())
+            self._client.ack(message.mid, message.qos)
+        else:
+            self._canary.heard(self._loop.time())
+            self._listener.on_message(self, message)
 
     def _on_disconnect(
         self,
@@ -216,7 +286,9 @@ class BrokerConnection:
     def _on_subscribe(
         self, _client: mqtt.Client, _userdata: Any, _mid: int, codes: list[ReasonCode], _more: Properties | None
     ) -> None:
-        self._listener.on_subscribed([one for one, code in zip(self._filters, codes, strict=True) if code.is_failure])
+        # The last code is that of the canary, if there is one.
+        refused = [one for one, code in zip(self._filters, codes, strict=False) if code.is_failure]
+        self._listener.on_subscribed(self, refused)
 
 
 def _readable(sock: Any) -> bool:

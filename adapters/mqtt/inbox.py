@@ -16,16 +16,18 @@ import asyncio
 import random
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import paho.mqtt.client as mqtt
 
+from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection, End
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
-from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 
@@ -37,6 +39,8 @@ STABLE_AFTER_S = 10.0
 """After a connection that lived this long, the back-off starts from the beginning."""
 
 logger = EventLogger(__name__)
+
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -53,12 +57,14 @@ class InboxCounters:
 @dataclass(slots=True, eq=False)
 class Message:
     """A message of the broker. payload: cut behind `PAYLOAD_BYTES_MAX` + 1 bytes; received: by the inbox's clock;
-    connection: number of the connection that takes its acknowledgement; done: it may be acknowledged."""
+    properties: user properties of MQTT 5; connection: number of the connection that takes its acknowledgement; done: it
+    may be acknowledged."""
 
     topic: str
     payload: bytes
     retained: bool
     received: datetime
+    properties: Mapping[str, str]
     connection: int
     mid: int
     qos: int
@@ -68,19 +74,23 @@ class Message:
 class Inbox:
     """Batches of messages: ``async for batch in inbox``, while `run` runs beside it.
 
-    A batch has up to ``mqtt.batch_max`` messages in order of receipt. Each batch is to be given to `acknowledge`, once
-    and in order. filters: topic filters to subscribe to. clock: gives the time of receipt. forget: filters that the
+    A batch has up to ``batch_max`` messages in order of receipt. Each batch is to be given to `acknowledge`, once and
+    in order. filters: topic filters to subscribe to. clock: gives the time of receipt. table: the table of
+    lamplighter.toml that describes the broker, for messages. queue_max: see `MqttSettings`. forget: filters that the
     broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
     tried: set once it has, or once an attempt has failed.
     """
 
     def __init__(
         self,
-        settings: MqttSettings,
+        settings: BrokerSettings,
         filters: Sequence[str],
         *,
         clock: Callable[[], datetime],
         counters: InboxCounters,
+        table: str = "mqtt",
+        batch_max: int = 256,
+        queue_max: int = 1024,
         forget: Sequence[str] = (),
     ) -> None:
         self.counters = counters
@@ -89,7 +99,11 @@ class Inbox:
         self._settings = settings
         self._filters = filters
         self._clock = clock
+        self._table = table
+        self._batch_max = batch_max
+        self._queue_max = queue_max
         self._forget = forget
+        self._canary = Canary(settings.canary_s)
         self._password = ""
         self._tls: ssl.SSLContext | None = None
         self._queue: deque[Message] = deque()
@@ -113,10 +127,10 @@ class Inbox:
     async def __anext__(self) -> list[Message]:
         """The next messages. Waits for one; never ends. Cancelling it loses none."""
         await self._arrived.wait()
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._settings.batch_max))]
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
         if not self._queue:
             self._arrived.clear()
-        if not self._space.is_set() and len(self._queue) <= self._settings.queue_max // 2:
+        if not self._space.is_set() and len(self._queue) <= self._queue_max // 2:
             self._space.set()
             if self._connection:
                 self._connection.resume()
@@ -135,12 +149,23 @@ class Inbox:
             try:
                 self._password = Path(settings.password_file).read_text(encoding="utf-8").partition("\n")[0].strip("\r")
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigurationError(f"mqtt.password_file cannot be read: {error}") from error
+                raise ConfigurationError(f"{self._table}.password_file cannot be read: {error}") from error
         if settings.tls:
             try:
                 self._tls = ssl.create_default_context(cafile=settings.ca_file or None)
             except OSError as error:  # ssl.SSLError is one
-                raise ConfigurationError(f"mqtt.ca_file = {settings.ca_file!r} cannot be used: {error}") from error
+                raise ConfigurationError(
+                    f"{self._table}.ca_file = {settings.ca_file!r} cannot be used: {error}"
+                ) from error
+        if self._tls is not None and settings.certificate_file:
+            try:
+                # Without a function the library would ask for the password of an encrypted key on the terminal.
+                self._tls.load_cert_chain(settings.certificate_file, settings.key_file or None, password=str)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{self._table}.certificate_file = {settings.certificate_file!r} cannot be used: {error}; it and "
+                    "key_file have to be in PEM, without a password"
+                ) from error
 
     async def run(self) -> None:
         """Connects to the broker, again and again with back-off, until cancelled; then the connection is closed."""
@@ -151,6 +176,8 @@ class Inbox:
             started, connections = loop.time(), self.counters.connections
             end = await self._connect_once()
             self.tried.set()
+            if end.kind == "deaf":
+                self._filters_granted = False
             if end.kind not in self._reported:
                 self._reported.add(end.kind)
                 logger.warning(
@@ -169,7 +196,14 @@ class Inbox:
     async def _connect_once(self) -> End:
         self.counters.attempts += 1
         connection = BrokerConnection(
-            self._settings, self, number=self.counters.attempts, password=self._password, tls=self._tls
+            self._settings,
+            self._filters,
+            self,
+            number=self.counters.attempts,
+            password=self._password,
+            tls=self._tls,
+            canary=self._canary,
+            receive_max=self._queue_max,
         )
         try:
             await connection.open()
@@ -198,18 +232,19 @@ class Inbox:
             connection.unsubscribe(self._forget)
         self._forget = ()
         if session_present and self._filters_granted:
-            self._granted()  # subscribing again would have all retained messages sent again
+            self._granted(connection)  # subscribing again would have all retained messages sent again
         else:
-            connection.subscribe(self._filters)
+            connection.subscribe()
 
-    def on_subscribed(self, refused: Sequence[str]) -> None:
+    def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
         for topic_filter in refused:
             logger.warning("mqtt subscription refused", filter=topic_filter)
         if not refused:
             self._filters_granted = True
-            self._granted()
+            self._granted(connection)
 
-    def _granted(self) -> None:
+    def _granted(self, connection: BrokerConnection) -> None:
+        connection.listen()
         self.subscribed.set()
         self.tried.set()
 
@@ -225,6 +260,7 @@ class Inbox:
             payload=bytes(message.payload[: PAYLOAD_BYTES_MAX + 1]),  # enough for the mapping to refuse it
             retained=message.retain,
             received=self._clock(),
+            properties=_user_properties(message),
             connection=connection.number,
             mid=message.mid,
             qos=message.qos,
@@ -241,7 +277,7 @@ class Inbox:
             self._unacknowledged[message.mid] = arrived
         self._queue.append(arrived)
         self._arrived.set()
-        if len(self._queue) >= self._settings.queue_max:
+        if len(self._queue) >= self._queue_max:
             self._space.clear()
             connection.pause()
 
@@ -253,3 +289,9 @@ class Inbox:
         connection.acknowledge(message.mid, message.qos)
         if self._unacknowledged.get(message.mid) is message:
             del self._unacknowledged[message.mid]
+
+
+def _user_properties(message: mqtt.MQTTMessage) -> Mapping[str, str]:
+    """Those of MQTT 5 (its section 3.3.2.3.7); of two with one name the last."""
+    found = getattr(message.properties, "UserProperty", None)
+    return dict(found) if found else _NO_PROPERTIES

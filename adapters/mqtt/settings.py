@@ -2,47 +2,108 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
+FIRST_BROKER = "default"
+"""The name of the broker that `[mqtt]` itself describes."""
+_BROKER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_SHARED_GROUP = re.compile(r"[^/+#\x00]{1,64}")
 
-class MqttSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The broker, and how many messages are held at once. The mapping rules determine the subscriptions.
 
-    host: name or address of the broker. Empty: the adapter is not started.
+class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to reach one broker. The mapping rules determine the subscriptions.
+
+    host: name or address. Empty: no broker.
+    protocol: "5" costs twice the processor time for each message. It has user properties and sends retained messages
+        once only.
     client_id: names the session that the broker keeps while the adapter is away, with its queue of readings. It must be
         stable across restarts and unique among the gateways of a broker. Empty: derived from the host name.
+    session_s: how long an MQTT 5 broker keeps that session. A 3.1.1 broker decides by itself.
+    shared: name of a group of adapters that share the messages of the broker (`$share/NAME/...`). Empty: this adapter
+        gets all. The readings of a sensor may then come out of order.
     password_file: file with the password on its first line; read at the start. Used with username only.
     tls, ca_file: encryption. The broker's certificate is checked against ca_file, or against the authorities of the
         system if ca_file is empty.
+    certificate_file, key_file: the adapter's own certificate in PEM, for brokers that ask for one. The key may be in
+        certificate_file.
     keepalive_s: each side gives up the other after 1.5 times this long without a packet.
-    batch_max: messages whose updates go to the gateway as one batch.
-    queue_max: messages that wait for the gateway. With a full queue the socket is not read, and the broker queues
-        instead (mosquitto: `max_queued_messages`).
-    streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
-    model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
-    events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
+    canary_s: after this long without a message the adapter sends itself one. If it does not come back, the adapter
+        subscribes and connects again. 0: never.
     """
 
     host: str = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1883
+    protocol: Literal["3.1.1", "5"] = "3.1.1"
     client_id: str = ""
+    session_s: Annotated[int, msgspec.Meta(ge=0, le=4_294_967_294)] = 86_400
+    shared: str = ""
     username: str = ""
     password_file: str = ""
     tls: bool = False
     ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
     keepalive_s: Annotated[int, msgspec.Meta(ge=5, le=65535)] = 60
-    batch_max: PositiveInt = 256
-    queue_max: PositiveInt = 1024
-    streams_max: PositiveInt = 10_000
-    model: Literal["latest", "event"] = "latest"
-    events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+    canary_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 30
+
+    def __post_init__(self) -> None:
+        if self.shared and not _SHARED_GROUP.fullmatch(self.shared):
+            raise ValueError("shared: write a name of at most 64 characters without '/', '+' and '#'")
+        if self.key_file and not self.certificate_file:
+            raise ValueError("key_file needs certificate_file")
+        if self.certificate_file and not self.tls:
+            raise ValueError("certificate_file needs tls = true")
 
     @property
     def session(self) -> str:
         """The client id to connect with."""
         return self.client_id or f"lamplighter-{socket.gethostname()}"
+
+
+class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The brokers, and how many messages are held at once.
+
+    The table itself describes the first broker; its name is "default". brokers: further ones by name, in tables
+    `[mqtt.brokers.NAME]`.
+    batch_max: messages whose updates go to the gateway as one batch.
+    queue_max: messages of one broker that wait for the gateway. With a full queue the socket is not read, and the
+        broker queues instead (mosquitto: `max_queued_messages`).
+    streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
+    model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
+    events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
+    """
+
+    brokers: dict[str, BrokerSettings] = {}
+    batch_max: PositiveInt = 256
+    queue_max: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1024
+    streams_max: PositiveInt = 10_000
+    model: Literal["latest", "event"] = "latest"
+    events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.brokers and not self.host:
+            raise ValueError("brokers: further brokers need a first one; set host")
+        for name, broker in self.brokers.items():
+            if not _BROKER_NAME.fullmatch(name) or name == FIRST_BROKER:
+                raise ValueError(
+                    f"brokers: the name {name!r} is not possible; use small letters, digits, '-' and '_', "
+                    f"and not {FIRST_BROKER!r}"
+                )
+            if not broker.host:
+                raise ValueError(f"brokers.{name}: host is missing")
+        sessions = [(broker.host, broker.port, broker.session) for broker in self.all_brokers().values()]
+        if len(set(sessions)) < len(sessions):
+            raise ValueError("two brokers have the same host, port and client_id; one session cannot have two adapters")
+
+    def all_brokers(self) -> Mapping[str, BrokerSettings]:
+        """Those with a host, by name."""
+        own = {name: getattr(self, name) for name in BrokerSettings.__struct_fields__}
+        return ({FIRST_BROKER: BrokerSettings(**own)} if self.host else {}) | self.brokers

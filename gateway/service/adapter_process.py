@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
-from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.mqtt.mapping import StreamRule
 
 logger = EventLogger(__name__)
+
+SomeBroker = TypeVar("SomeBroker", bound=BrokerSettings)
 
 NOBODY = Supervisor({})
 """For processes without a supervisor."""
@@ -82,11 +84,16 @@ def read_configuration(config: Path) -> AdapterConfiguration:
 
 
 def with_password(settings: MqttSettings, service: Supervisor) -> MqttSettings:
-    """Settings whose password_file is the credential of that name, or the usual one where none is named."""
-    credential = service.credential(settings.password_file or MQTT_PASSWORD)
-    if not settings.username or credential is None:
-        return settings
-    return msgspec.structs.replace(settings, password_file=str(credential))
+    """Settings whose password_files are the credentials of these names; without one, the first broker's is
+    `MQTT_PASSWORD`."""
+
+    def completed(broker: SomeBroker, default: str) -> SomeBroker:
+        name = broker.password_file or default
+        credential = service.credential(name) if broker.username and name else None
+        return broker if credential is None else msgspec.structs.replace(broker, password_file=str(credential))
+
+    brokers = {name: completed(broker, "") for name, broker in settings.brokers.items()}
+    return msgspec.structs.replace(completed(settings, MQTT_PASSWORD), brokers=brokers)
 
 
 # --- running --------------------------------------------------------------------------------------------------
@@ -130,10 +137,9 @@ async def run_mqtt(
 
         def adapter(made_of: Any, before: Any) -> MqttAdapter:
             settings, rules = made_of
-            mapping, former = Mapping(rules), Mapping(() if before is None else before[1])
-            gone = [one for one in former.filters if one not in mapping.filters]
             trust = configuration.clock_trusted
-            return MqttAdapter(settings, mapping, client, forget=gone, trusted=lambda: clock_trusted(trust))
+            former = Mapping(() if before is None else before[1])
+            return MqttAdapter(settings, Mapping(rules), client, former=former, trusted=lambda: clock_trusted(trust))
 
         await _run(client, configuration, part, adapter, service, reread)
 

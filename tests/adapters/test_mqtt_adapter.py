@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import re
+import socket
 import ssl
 import subprocess
 import threading
@@ -20,6 +22,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from lamplighter.adapters.mqtt import canary
 from lamplighter.adapters.mqtt.adapter import UPDATE_CHARS_MAX, MqttAdapter
 from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
@@ -78,6 +81,17 @@ class Gateway:
         return [text for text in self.durable if text.startswith("INSERT DATA")]
 
 
+def rules(folder: Path, *tables: str) -> Mapping:
+    """Of `[[stream]]` tables."""
+    (folder / "rules.toml").write_text("".join(f"[[stream]]\n{table}\n" for table in tables))
+    return load_mapping(folder, "http://gateway.example/")
+
+
+def subscribed(adapter: MqttAdapter) -> asyncio.Event:
+    """Of the first broker."""
+    return adapter.brokers["default"].inbox.subscribed
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Returns once the condition holds."""
     async with asyncio.timeout(TIMEOUT_S):
@@ -116,7 +130,7 @@ async def running(
     try:
         if connected:
             async with asyncio.timeout(TIMEOUT_S):
-                await adapter.subscribed.wait()
+                await subscribed(adapter).wait()
         yield adapter
     finally:
         task.cancel()
@@ -210,7 +224,7 @@ async def test_message_redelivered_after_its_commit_is_acknowledged_at_once() ->
             await publish(broker, ("street/1/temperature", "1"))
             await until(lambda: bool(gateway.batches))
             broker.stop()
-            await until(lambda: not adapter.subscribed.is_set())
+            await until(lambda: not subscribed(adapter).is_set())
             gateway.open.set()
             await until(lambda: adapter.counters.committed == 1)
             broker.start()
@@ -262,7 +276,7 @@ async def test_broker_away_at_start_and_later_is_said_once_and_got_over(caplog: 
         async with running(broker.port, gateway, connected=False) as adapter:
             await until(lambda: bool(said(caplog, "not connected")))
             broker.start()
-            await adapter.subscribed.wait()
+            await subscribed(adapter).wait()
             await publish(broker, ("street/1/temperature", "1"))
             await until(lambda: adapter.counters.committed == 1)
             assert said(caplog, "not connected") == ["WARNING"]
@@ -272,7 +286,7 @@ async def test_broker_away_at_start_and_later_is_said_once_and_got_over(caplog: 
             broker.stop()
             await until(lambda: adapter.counters.attempts >= attempts + 2)
             broker.start()  # without its sessions: subscribes again
-            await adapter.subscribed.wait()
+            await subscribed(adapter).wait()
             await publish(broker, ("street/1/temperature", "2"))
             await until(lambda: adapter.counters.committed == 2)
             assert said(caplog, "not connected") == ["WARNING", "WARNING"]
@@ -306,7 +320,7 @@ async def test_kept_session_has_no_retained_message_sent_again() -> None:
         async with running(broker.port, gateway) as adapter:
             await until(lambda: adapter.counters.committed == 1)
             await take_session_over(broker)
-            await until(lambda: adapter.counters.connections >= 2 and adapter.subscribed.is_set())
+            await until(lambda: adapter.counters.connections >= 2 and subscribed(adapter).is_set())
             await publish(broker, ("street/2/presence", "false"))
             await until(lambda: adapter.counters.committed == 2)
             assert gateway.values() == ["true", "false"]
@@ -338,7 +352,7 @@ async def test_long_wait_for_the_gateway_gives_the_connection_up_and_loses_nothi
         gateway.open.clear()
         async with running(broker.port, gateway, queue_max=3, batch_max=2, keepalive_s=5) as adapter:
             await publish(broker, *[("street/1/temperature", str(number)) for number in range(30)])
-            await until(lambda: not adapter.subscribed.is_set())
+            await until(lambda: not subscribed(adapter).is_set())
             async with running(free_port(), Gateway(), connected=False) as restless:
                 await until(lambda: restless.counters.attempts > 3)
             assert adapter.counters.attempts == 1  # none is made as long as the queue is full
@@ -498,7 +512,7 @@ async def test_closed_engine_client_ends_the_adapter() -> None:
         settings = MqttSettings(host="127.0.0.1", port=broker.port)
         adapter = MqttAdapter(settings, STREET, gateway)
         task = asyncio.create_task(adapter.run())
-        await adapter.subscribed.wait()
+        await subscribed(adapter).wait()
         await publish(broker, ("street/1/temperature", "1"))
         with pytest.raises(ExceptionGroup) as raised:
             await task
@@ -519,7 +533,7 @@ async def test_refused_credentials_are_said_and_right_ones_are_taken(
         keys: dict[str, Any] = {"username": "lamplighter", "password_file": str(password)}
         async with running(broker.port, Gateway(), connected=False, **keys) as adapter:
             await until(lambda: bool(said(caplog, "check username and password_file")))
-            assert not adapter.subscribed.is_set()
+            assert not subscribed(adapter).is_set()
         password.write_text("right\n")
         async with running(broker.port, Gateway(), **keys):
             pass
@@ -627,7 +641,7 @@ async def test_broker_with_an_unknown_certificate_is_not_trusted(
         with mosquitto(settings=encrypted(certificate)) as broker:
             async with running(broker.port, Gateway(), connected=False, tls=True) as adapter:
                 await until(lambda: bool(said(caplog, "certificate verify failed")))
-                assert not adapter.subscribed.is_set()
+                assert not subscribed(adapter).is_set()
     finally:
         gc.collect()  # here, and not in a test that comes later
 
@@ -669,3 +683,161 @@ async def take_session_over(broker: Mosquitto) -> None:
             pass
 
     await asyncio.to_thread(connect)
+
+
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+async def test_session_is_kept_by_both_protocols(protocol: str) -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, protocol=protocol):
+            pass
+        await publish(broker, ("street/1/temperature", "20"), ("street/1/temperature", "21"))
+        async with running(broker.port, gateway, protocol=protocol) as adapter:
+            await until(lambda: adapter.counters.committed == 2)
+        assert gateway.values() == ["20", "21"]
+        gateway.open.clear()
+        async with running(broker.port, gateway, protocol=protocol):
+            await publish(broker, ("street/1/temperature", "22"))
+            await until(lambda: bool(gateway.batches) and "22" in gateway.batches[-1][-1])
+        gateway.open.set()
+        async with running(broker.port, gateway, protocol=protocol) as adapter:
+            await until(lambda: adapter.counters.committed == 1)
+        assert gateway.values() == ["20", "21", "22"]
+
+
+async def test_time_of_a_reading_can_be_an_mqtt_5_user_property(tmp_path: Path) -> None:
+    table = 'topic = "meter/{meter}"\nproperty = "lighting:power"\npayload = "number"\ntime = "property at"'
+    mapping = rules(tmp_path, table)
+    message = ["-t", "meter/1", "-m", "7", "-D", "publish", "user-property", "at", "2026-01-02T03:04:05Z"]
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, mapping=mapping, protocol="5") as adapter:
+            await asyncio.to_thread(
+                subprocess.run,
+                [require_command("mosquitto_pub"), "-V", "5", "-p", str(broker.port), "-q", "1", *message],
+                check=True,
+                timeout=60,
+            )
+            await until(lambda: adapter.counters.committed == 1)
+        assert "2026-01-02T03:04:05" in gateway.durable[-1]
+
+
+async def test_brokers_are_read_side_by_side_and_rules_may_name_one(tmp_path: Path) -> None:
+    mapping = rules(
+        tmp_path,
+        'topic = "both/{n}"\nproperty = "lighting:power"\npayload = "number"\nsensor = "sensor/both/{n}"',
+        'topic = "one/{n}"\nproperty = "lighting:power"\npayload = "number"\nbroker = "barn"',
+    )
+    with mosquitto() as house, mosquitto() as barn:
+        gateway = Gateway()
+        barn_table = {"host": "127.0.0.1", "port": barn.port}
+        async with running(house.port, gateway, mapping=mapping, brokers={"barn": barn_table}) as adapter:
+            async with asyncio.timeout(TIMEOUT_S):
+                await adapter.tried.wait()
+            await publish(house, ("both/1", "1"), ("one/1", "2"))
+            await publish(barn, ("both/2", "3"), ("one/1", "4"))
+            await until(lambda: adapter.counters.committed == 3)
+            await publish(house, ("both/1", "5"))
+            await until(lambda: adapter.counters.committed == 4)
+            assert f"broker 127.0.0.1:{barn.port} connected" in adapter.status()
+            await asyncio.to_thread(barn.stop)
+            await until(lambda: f"broker 127.0.0.1:{barn.port} is not connected, retrying" in adapter.status())
+            assert f"broker 127.0.0.1:{house.port} connected" in adapter.status()
+        assert sorted(gateway.values()) == ["1", "3", "4", "5"]
+
+
+async def test_shared_subscription_gives_each_message_to_one_of_the_group() -> None:
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with (
+            running(broker.port, gateway, shared="readers", client_id="a") as first,
+            running(broker.port, gateway, shared="readers", client_id="b") as second,
+        ):
+            messages = [("street/1/temperature", str(number)) for number in range(100)]
+            await publish(broker, *messages)
+            await until(lambda: first.counters.committed + second.counters.committed >= 100)
+            assert min(first.counters.received, second.counters.received) > 0
+        assert sorted(map(int, gateway.values())) == list(range(100))
+
+
+async def test_broker_sees_whether_the_adapter_is_online() -> None:
+    def status(broker: Mosquitto) -> str:
+        command = [require_command("mosquitto_sub"), "-p", str(broker.port), "-t", "lamplighter/lamp/status"]
+        return subprocess.run(
+            [*command, "-C", "1", "-W", "60"], check=True, capture_output=True, text=True, timeout=90
+        ).stdout.strip()
+
+    with mosquitto() as broker:
+        async with running(broker.port, Gateway(), client_id="lamp") as adapter:
+            assert await asyncio.to_thread(status, broker) == "online"
+            connection = adapter.brokers["default"].inbox._connection
+            assert connection is not None
+            sock = connection._client.socket()
+            assert sock is not None
+            sock.shutdown(socket.SHUT_RDWR)
+            await until(lambda: adapter.counters.connections == 2 and subscribed(adapter).is_set())
+            await until(lambda: any("lamplighter/lamp/status" in line for line in broker.log))
+            assert await asyncio.to_thread(status, broker) == "online"
+        assert await asyncio.to_thread(status, broker) == "offline"
+
+
+async def test_subscriptions_that_the_broker_lost_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another client takes the session over and ends its subscriptions; the broker still says that it has it."""
+    monkeypatch.setattr(canary, "ANSWER_S", 1.0)
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, client_id="lamp", canary_s=1) as adapter:
+            await publish(broker, ("street/1/temperature", "1"))
+            await until(lambda: adapter.counters.committed == 1)
+            await asyncio.to_thread(end_subscriptions, broker.port, "lamp")
+            await until(lambda: adapter.counters.connections >= 2)
+            numbers = itertools.count(2)
+            async with asyncio.timeout(TIMEOUT_S):
+                while adapter.counters.committed == 1:  # until it is subscribed again, these go nowhere
+                    await publish(broker, ("street/1/temperature", str(next(numbers))))
+                    await asyncio.sleep(0.2)
+
+
+def end_subscriptions(port: int, client_id: str) -> None:
+    """As a client of the same identifier, which makes the broker disconnect the other one."""
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
+    ended = threading.Event()
+    client.on_connect = lambda *_: client.unsubscribe(
+        ["street/+/presence", "street/+/temperature", f"lamplighter/{client_id}/canary"]
+    )
+    client.on_unsubscribe = lambda *_: ended.set()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    assert ended.wait(TIMEOUT_S)
+    client.disconnect()
+    client.loop_stop()
+    client.on_connect = client.on_unsubscribe = None  # the cycle would keep paho's sockets open
+
+
+async def test_broker_without_permission_for_the_canary_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "ANSWER_S", 0.5)
+    (tmp_path / "acl").write_text("topic read street/#\ntopic write street/#\n")
+    with mosquitto(settings=["allow_anonymous true", f"acl_file {tmp_path / 'acl'}"]) as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, canary_s=1) as adapter:
+            await until(lambda: adapter.brokers["default"].inbox._canary.given_up)
+            await until(lambda: subscribed(adapter).is_set())
+            await publish(broker, ("street/1/temperature", "1"))
+            await until(lambda: adapter.counters.committed == 1)
+
+
+async def test_broker_that_asks_for_a_certificate_gets_the_adapters(certificate: Path) -> None:
+    """The broker trusts one certificate, its own, which the adapter shows as well."""
+    asking = [*encrypted(certificate), f"cafile {certificate}", "require_certificate true"]
+    plain = free_port()
+    with mosquitto(settings=[*asking, f"listener {plain} 127.0.0.1"]) as broker:
+        gateway = Gateway()
+        keys = {"certificate_file": str(certificate), "key_file": str(certificate.with_name("key.pem"))}
+        async with running(broker.port, gateway, tls=True, ca_file=str(certificate), **keys) as adapter:
+            await asyncio.to_thread(partial(broker.publish, ("street/1/temperature", "7"), port=plain))
+            await until(lambda: adapter.counters.committed == 1)
+        async with running(broker.port, gateway, connected=False, tls=True, ca_file=str(certificate)) as adapter:
+            await until(lambda: adapter.counters.attempts >= 2)
+            assert not subscribed(adapter).is_set()

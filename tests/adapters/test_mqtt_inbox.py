@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
-from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
 
 TIMEOUT_S = 60.0
@@ -20,9 +20,13 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def opened(broker: Mosquitto, **changes: object) -> AsyncIterator[Inbox]:
-    settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port} | changes, MqttSettings)
-    inbox = Inbox(settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters())
+async def opened(
+    broker: Mosquitto, *, batch_max: int = 256, queue_max: int = 1024, **changes: object
+) -> AsyncIterator[Inbox]:
+    settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port} | changes, BrokerSettings)
+    inbox = Inbox(
+        settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters(), batch_max=batch_max, queue_max=queue_max
+    )
     running = asyncio.create_task(inbox.run())
     try:
         async with asyncio.timeout(TIMEOUT_S):

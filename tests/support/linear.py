@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tests.support.garbage import no_garbage_collection
+
 RATIO_MAX = 2.3
 """Of the time for a text to that for its half: 2 is linear, 4 is quadratic."""
 _DOUBLINGS = 3
@@ -14,10 +16,11 @@ _ATTEMPTS = 12
 
 
 def cost_s(run: Callable[[str], object], text: str) -> float:
-    """Processor time of this thread, once."""
-    begun = time.thread_time()
-    run(text)
-    return time.thread_time() - begun
+    """Processor time of this thread, once; without the collection of garbage, whose time is that of other objects."""
+    with no_garbage_collection():
+        begun = time.thread_time()
+        run(text)
+        return time.thread_time() - begun
 
 
 def growth(run: Callable[[str], object], text: Callable[[int], str], characters_max: int) -> float:
