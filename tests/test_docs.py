@@ -37,6 +37,7 @@ def test_documented_settings_are_the_defaults() -> None:
     assert msgspec.convert(documented, Settings) == Settings()
     defaults = msgspec.to_builtins(Settings())
     del defaults["coap"]["query"]  # the default is in the module's documentation
+    del defaults["mqtt"]["brokers"]  # a comment describes its tables, for `brokers = {}` would forbid them
     assert {table: set(keys) for table, keys in documented.items()} == {
         table: set(keys) for table, keys in defaults.items()
     }
