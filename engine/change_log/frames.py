@@ -201,13 +201,13 @@ def frame_lines(content: ByteSource, line_bytes_max: int, bytes_max: float = inf
     total = size = 0
     while data := content.read(_READ_BYTES):
         if frame.eof:
-            raise ValueError("something stands behind its end")
+            raise ValueError("there is data after its end")
         try:
             text = frame.decompress(data)
         except zstandard.ZstdError as error:
             raise ValueError(f"it cannot be decompressed: {error}") from error
         if frame.unused_data:
-            raise ValueError("something stands behind its end")
+            raise ValueError("there is data after its end")
         total += len(text)
         if total > bytes_max:
             raise ValueError(f"it unpacks to more than {bytes_max} bytes")

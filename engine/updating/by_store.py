@@ -181,7 +181,7 @@ def check_access(operations: Iterable[Resolved], access: Access) -> None:
     RequestSyntaxError for a graph name that is no IRI.
     """
     if access.write.names == frozenset():
-        raise AccessDeniedError("this client may not write any graph; the operator of the gateway can permit it")
+        raise AccessDeniedError("this client may not write any graph; the gateway's operator can permit it")
     for operation in operations:
         match operation:
             case QuadData(_, quads, graphs):

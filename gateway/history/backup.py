@@ -99,7 +99,7 @@ def _lock(data: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise ConfigurationError(
-            f"data folder {data}: a gateway is using it, and does not answer where this configuration says; "
+            f"data folder {data}: a gateway is using it, but does not answer at the configured address; "
             "name its settings with --config"
         ) from error
     finally:

@@ -12,8 +12,8 @@ from lamplighter.gateway.log.snapshots import Place
 Progress = Callable[[str, int, int], None]
 """Called with the next file, the bytes read, and the bytes of all files."""
 
-MAKE_A_BACKUP = "make a backup (`lamplighter backup FILE`), for the card may be failing"
-LOST = f"put back the copy that was shipped, if there is one, and {MAKE_A_BACKUP}"
+MAKE_A_BACKUP = "make a backup (`lamplighter backup FILE`), because the card may be failing"
+LOST = f"restore the shipped copy, if there is one, and {MAKE_A_BACKUP}"
 
 
 @dataclass(frozen=True)

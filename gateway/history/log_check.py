@@ -80,7 +80,7 @@ class LogCheck:
             self._findings.check_gateway(segment.path, record)
             if place_of(record) != segment.begin:
                 self._findings.problem(
-                    segment.path, "line 1", f"it begins with record {shown(place_of(record))}", "give it its name back"
+                    segment.path, "line 1", f"it begins with record {shown(place_of(record))}", "rename it as before"
                 )
         for record in records:
             last = place_of(record)
@@ -179,7 +179,7 @@ class LogCheck:
             return True
         later = [segment for segment in self._history.segments() if segment.begin > this.segment.begin]
         if any(_goes_on(before.last, *self._read(segment.path.read_bytes())[0][:1]) for segment in later):
-            self._report.notes.append(f"{this.segment.path}: no part of the log any more; it can be removed")
+            self._report.notes.append(f"{this.segment.path}: no longer part of the log; it can be removed")
             return False
         if self._still(before.segment):
             self._findings.problem(

@@ -151,7 +151,7 @@ class History:
         self.log = data / "log"
         self._clock = clock
         if not self.log.is_dir() or not (data / "snapshots").is_dir():
-            raise ConfigurationError(f"data folder {data}: no change log is there; name another with --data")
+            raise ConfigurationError(f"data folder {data}: it has no change log; name another with --data")
 
     # --- places ---
 
@@ -180,7 +180,7 @@ class History:
         named = _PLACE.fullmatch(text)
         if named is None:
             raise ConfigurationError(
-                f"{text!r} is no record; write its sequence, such as 17, or 1/17 for that of epoch 1"
+                f"{text!r} is not a record; write its sequence, such as 17, or 1/17 for that of epoch 1"
             )
         sequence = int(named[2])
         if named[1] is not None:
@@ -270,7 +270,7 @@ class History:
         first = reader.segments[0]
         if first.begin > (position[0], position[1] + 1):
             return self._error(
-                f"the records behind {shown(position)} went to make room",
+                f"the records behind {shown(position)} were removed to free space",
                 f"the oldest that is kept is {shown(first.begin)}",
             )
         assert reader.damage is not None

@@ -207,7 +207,7 @@ async def difference(answer: Answer) -> Difference:
     if last.error:
         raise MalformedRequestError(last.error)
     if not last.place or rest:
-        raise StoreError("the backup could not be compared with the dataset; is there memory enough?")
+        raise StoreError("the backup could not be compared with the dataset; is there enough memory?")
     return Difference(last.place, QuadDelta(tuple(removed), tuple(added), (), last.created, last.dropped), last.timers)
 
 

@@ -37,7 +37,7 @@ from lamplighter.gateway.log.snapshots import Place, Snapshot, place_of, read_sn
 from lamplighter.gateway.state.knowledge import Known, known
 
 _SHOWN_MAX = 3
-_REMOVE_IT = "remove it; what it tells of is then shipped again"
+_REMOVE_IT = "remove it; its records are then shipped again"
 _NOT_APPLIED = (
     "the next start sets it aside with what follows, unless it can be applied then, and begins a new epoch with a gap "
     f"record; before, {MAKE_A_BACKUP}"
@@ -177,7 +177,7 @@ class _Verification:
         except ChangeLogError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            self._report.notes.append(f"{snapshot.path}: a newer snapshot has taken its place; run it once more")
+            self._report.notes.append(f"{snapshot.path}: a newer snapshot has replaced it; run the command again")
             return False
         except Exception as error:
             cure = "the next start takes an older one; remove this, and make a backup"
@@ -218,7 +218,7 @@ class _Verification:
                 snapshot.path,
                 f"record {shown(snapshot.place)}",
                 f"it is not what the records before it lead to: {what}",
-                "keep it and the log for whoever looks into it, and make a backup of what is right",
+                "keep it and the log for an analysis, and make a backup",
             )
 
     def _check_cursor(self) -> None:

@@ -138,7 +138,7 @@ def _snapshot_records(path: Path, place: Place | None, content: ByteSource | Non
             record = decode(line)
             part = record.snapshot
             if whole:
-                raise ValueError("something stands behind its end")
+                raise ValueError("there is data after its end")
             if record.type != "snapshot" or part is None or part.number != number:
                 raise ValueError(f"line {number + 1} is not the one that belongs there")
             first = first or record

@@ -50,7 +50,7 @@ class Doubt:
         log: for the message. Raises ChangeLogError when there have been too many.
         """
         if self.tries >= _TRIES_MAX:
-            hint = "is there memory enough? `lamplighter verify` has details; else restore a backup into another folder"
+            hint = "is there enough memory? `lamplighter verify` has details; else restore a backup into another folder"
             raise ChangeLogError(str(error), path=log, hint=hint) from error
         if not self.careful:
             return replace(self, careful=True, tries=self.tries + 1)

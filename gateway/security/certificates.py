@@ -194,7 +194,7 @@ def _read(path: Path) -> _Pair | None:
             raise ValueError("key and certificate do not belong together")
     except (ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{path} is damaged ({error}); put back a copy of it, or remove it and give every client the new ca.pem"
+            f"{path} is damaged ({error}); restore a copy of it, or remove it and give every client the new ca.pem"
         ) from error
     return _Pair(key, certificate)
 

@@ -220,7 +220,7 @@ class ClientRegistry:
             return []
         except (OSError, msgspec.DecodeError, ConfigurationError) as error:
             raise ConfigurationError(
-                f"{self._path} is damaged ({error}); put back a copy of it, or remove it: every client then has to "
+                f"{self._path} is damaged ({error}); restore a copy of it, or remove it: every client then has to "
                 "register again"
             ) from error
         return clients

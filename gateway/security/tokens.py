@@ -223,7 +223,7 @@ class TokenIssuer:
 
     def _damaged(self, reason: object) -> ConfigurationError:
         return ConfigurationError(
-            f"{self._path} is damaged ({reason}); put back a copy of it, or remove it: clients then fetch new tokens"
+            f"{self._path} is damaged ({reason}); restore a copy of it, or remove it: clients then fetch new tokens"
         )
 
 

@@ -376,7 +376,7 @@ def test_damaged_bundle_changes_nothing(board: Machine, built: Path, tmp_path: P
 
 def test_update_that_is_well_stays(board: Machine, built: Path, secrets: dict[str, str]) -> None:
     (bundle,) = built.glob("lamplighter-*.raucb")
-    assert "tried at the next start" in install(board, bundle)
+    assert "The next start" in install(board, bundle)
     restart(board)
     assert board.booted[-1] == 3
     assert "root=PARTUUID=4c414d50-06" in board.ssh("cat /proc/cmdline")
@@ -388,7 +388,7 @@ def test_update_that_is_well_stays(board: Machine, built: Path, secrets: dict[st
 
 def test_update_that_hangs_is_tried_once(board: Machine, built: Path) -> None:
     (bundle,) = built.glob("lamplighter-*.raucb")
-    assert "tried at the next start" in install(board, bundle)
+    assert "The next start" in install(board, bundle)
     reset(board)
     board.start()
     assert board.booted[-1] == 2

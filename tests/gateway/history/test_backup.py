@@ -211,7 +211,7 @@ async def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -
         ([head, one, two], "breaks off"),
         ([head, one, foreign, end], "line 3 is of another snapshot"),
         ([head, one, two, fewer], "it has 300 quads and should have 299"),
-        ([head, one, two, end, end], "something stands behind its end"),
+        ([head, one, two, end, end], "there is data after its end"),
     ):
         (tmp_path / "b").write_bytes(zstandard.compress(b"".join(map(encode, found))))
         if said:

@@ -148,7 +148,7 @@ async def test_what_went_to_make_room_is_an_error_that_names_what_is_left(tmp_pa
     past = history(tmp_path)
     first = past.first()
     assert first is not None and first > (1, 1)
-    with pytest.raises(ChangeLogError, match=f"went to make room; the oldest that is kept is 1/{first[1]}"):
+    with pytest.raises(ChangeLogError, match=f"were removed to free space; the oldest that is kept is 1/{first[1]}"):
         list(past.records((1, 0)))
     assert places(list(past.records()))[0] == first
     oldest = snapshots(tmp_path / "snapshots")[0].place
@@ -166,7 +166,7 @@ async def test_eviction_under_the_reader_s_hands_is_no_silent_gap(tmp_path: Path
         reading = history(tmp_path).records()
         assert next(reading).seq == 1
         await runner.log_keeper.turn()
-        with pytest.raises(ChangeLogError, match="went to make room"):
+        with pytest.raises(ChangeLogError, match="were removed to free space"):
             list(reading)
 
 

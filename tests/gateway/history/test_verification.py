@@ -327,7 +327,7 @@ def test_behind_damage_the_next_snapshot_and_what_follows_are_checked_all_the_sa
     older, newer = snapshots(data / "snapshots")
     report = verified(data)
     [problem] = report.problems
-    assert problem.path == segment and "put back the copy" in problem.cure
+    assert problem.path == segment and "restore the shipped copy" in problem.cure
     assert (report.quads, report.replayed) == (25 + 80, 3 + 70 - older.sequence)
     rewritten(newer.path, lambda quads: quads[1:])
     [_, lie] = verified(data).problems

@@ -136,7 +136,7 @@ async def test_strict_recovery_names_record_and_cure_and_changes_nothing(tmp_pat
         with pytest.raises(ChangeLogError) as caught:
             recovered(tmp_path, clock, settings=STRICT)
         assert "record 1/4 cannot be applied: RecursionError()" in str(caught.value)
-        assert 'log.recovery = "strict" refuses to go on' in str(caught.value)
+        assert 'log.recovery = "strict" allows no start after damage' in str(caught.value)
     assert not list((tmp_path / "damaged").iterdir())
     assert sum(len(lines(path)) for path in segments(tmp_path)) == 6
 

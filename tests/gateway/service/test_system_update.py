@@ -25,5 +25,5 @@ def test_nothing_is_installed_during_a_trial(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("os.geteuid", lambda: 0)
     for name in ("system.conf", "trial", "lamplighter.raucb"):
         (tmp_path / name).touch()
-    with pytest.raises(ConfigurationError, match=r"on trial.*wait until it stays"):
+    with pytest.raises(ConfigurationError, match=r"on trial.*wait until the trial has ended"):
         install_bundle(tmp_path / "lamplighter.raucb", tmp_path / "system.conf", tmp_path / "trial")

@@ -233,7 +233,7 @@ HARMS: dict[str, tuple[Callable[[], tuple[bytes, bytes]], str]] = {
     "another type": (lambda: _with_type("gossip"), "has the unknown type 'gossip'"),
     "a snapshot's line": (lambda: _with_type("snapshot"), "has the unknown type 'snapshot'"),
     "not compressed": (lambda: _plain(LOG[0]), "it cannot be decompressed"),
-    "more behind it": (lambda: _sealed(LOG[0].data + b"x"), "something stands behind its end"),
+    "more behind it": (lambda: _sealed(LOG[0].data + b"x"), "there is data after its end"),
     "broken off": (lambda: _sealed(LOG[0].data[:-9]), "it breaks off|cannot be decompressed"),
     "a seal of noise": (lambda: _replaced(LOG[0], seal=b"{"), "its seal cannot be read"),
     "a seal too large": (lambda: _replaced(LOG[0], seal=LOG[0].seal_bytes + b" " * 70_000), "its seal cannot be read"),
