@@ -144,7 +144,7 @@ class LogWriter:
                 raise ChangeLogError(
                     f"damaged: {reader.damage.reason}",
                     path=reader.damage.aside[0].path,
-                    hint='log.recovery = "strict" allows no start after damage; restore a copy, or set it to "continue"',
+                    hint='log.recovery = "strict" allows no start after damage; restore a copy, or set "continue"',
                     sequence=self.sequence,
                 )
             self._damage = reader.damage

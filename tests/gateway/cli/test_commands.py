@@ -24,10 +24,10 @@ async def command(folder: Path, *arguments: object) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["verify"], "no change log is there"),
-        (["log", "show"], "no change log is there"),
-        (["log", "export", "--format", "rdfpatch"], "no change log is there"),
-        (["backup", "x"], "no change log is there"),
+        (["verify"], "it has no change log"),
+        (["log", "show"], "it has no change log"),
+        (["log", "export", "--format", "rdfpatch"], "it has no change log"),
+        (["backup", "x"], "it has no change log"),
         (["restore", "none"], "none: No such file or directory"),
     ],
 )
@@ -41,7 +41,7 @@ async def test_a_folder_without_a_log_is_named(tmp_path: Path, arguments: list[s
 def test_the_configuration_may_be_named_before_the_mode_too(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "lamplighter.gateway", "log", "--data", str(tmp_path), "show"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 2 and f"{tmp_path}: no change log is there" in done.stderr
+    assert done.returncode == 2 and f"{tmp_path}: it has no change log" in done.stderr
 
 
 def record(kind: str, **members: object) -> Record:

@@ -232,7 +232,7 @@ async def test_a_number_is_that_of_the_newest_epoch_that_has_it(tmp_path: Path) 
     with pytest.raises(ChangeLogError, match=r"there is no record 2/99"):
         past.replay((2, 99))
     for text in ("", "x", "1/", "-1", "1/2/3", "١"):
-        with pytest.raises(ConfigurationError, match="is no record"):
+        with pytest.raises(ConfigurationError, match="is not a record"):
             past.place(text)
 
 
@@ -289,7 +289,7 @@ async def test_what_was_cut_short_at_the_end_is_passed_over(tmp_path: Path) -> N
 
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}: no change log is there"):
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}: it has no change log"):
         history(tmp_path)
     runner_over(tmp_path).close()
     past = history(tmp_path)
