@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lamplighter.engine.tables import counted, html_table
@@ -118,10 +117,6 @@ def _unescape(text: str) -> str:
 
 def term_to_json(term: Term) -> dict[str, Any]:
     """The member of a SPARQL 1.1 Query Results JSON binding (triple terms as SPARQL 1.2 does)."""
-    return dict(_short_term_to_json(term)) if len(term) <= 200 else _term_to_json(term)
-
-
-def _term_to_json(term: Term) -> dict[str, Any]:
     if term.startswith("<<("):
         return _triple_to_json(term)
     if term.startswith("<"):
@@ -139,10 +134,6 @@ def _term_to_json(term: Term) -> dict[str, Any]:
     elif found["datatype"]:
         member["datatype"] = found["datatype"]
     return member
-
-
-# The same terms are sent repeatedly. Long ones are not cached, so that the cache stays small.
-_short_term_to_json = lru_cache(maxsize=16384)(_term_to_json)
 
 
 def term_from_json(member: Mapping[str, Any]) -> Term:
