@@ -48,7 +48,7 @@ class Changes:
 
 
 @dataclass(slots=True)
-class _Known:
+class _AnnouncedGroup:
     """A group.
 
     parts: by name, with the topic of their announcement. refused_at: the number of releases at which something of the
@@ -67,7 +67,7 @@ class Announcements:
         wanted = set(formats)
         self._formats = [one for name, one in FORMATS.items() if name in wanted]
         self._devices_max = devices_max
-        self._groups: dict[_Key, _Known] = {}
+        self._groups: dict[_Key, _AnnouncedGroup] = {}
         self._announced: dict[_Origin, set[tuple[_Key, str]]] = {}
         self._parts = 0
         self._owners: dict[str, _Key | None] = {}
@@ -143,7 +143,7 @@ class Announcements:
             now.add((key, part))
             refused_at = known.refused_at if known else None
             if held is None or held[1] != content or (refused_at is not None and refused_at < self._releases):
-                self._groups.setdefault(key, _Known()).parts[part] = topic, content
+                self._groups.setdefault(key, _AnnouncedGroup()).parts[part] = topic, content
                 changed[key] = None
         if full:
             reason = f"there are more than {self._devices_max} devices (mqtt.devices_max), or too many parts of one"
