@@ -96,7 +96,7 @@ async def running(command: str, folder: Path) -> AsyncIterator[asyncio.StreamRea
 
 
 async def lines(output: asyncio.StreamReader, count: int) -> list[str]:
-    return [(await asyncio.wait_for(output.readline(), 60)).decode().rstrip("\n") for _ in range(count)]
+    return [(await asyncio.wait_for(output.readline(), 120)).decode().rstrip("\n") for _ in range(count)]
 
 
 async def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ async def test_first_steps_show_what_the_gateway_answers(tmp_path: Path) -> None
             for call in calls:
                 [output] = shown(FIRST_STEPS, call)
                 assert shape(json.loads(await asyncio.to_thread(run, call, port))) == shape(json.loads(output))
-            notification = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
+            notification = json.loads(await asyncio.wait_for(socket.recv(), 120))["notification"]
             assert notification["sequence"] == 1
             assert len(notification["addedResults"]["results"]["bindings"]) == 1
-            late = json.loads(await asyncio.wait_for(socket.recv(), 5))["notification"]
+            late = json.loads(await asyncio.wait_for(socket.recv(), 120))["notification"]
             assert late["sequence"] == 2
 
 

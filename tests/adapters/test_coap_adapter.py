@@ -32,7 +32,7 @@ from tests.support.coap_peers import LibcoapServer, free_udp_port, libcoap_serve
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 QUICK = CoapSettings(networks=LOOPBACK, ack_timeout_s=0.2, answer_timeout_s=5, retry_min_s=0.01, retry_max_s=0.1)
-WAIT_S = 60
+WAIT_S = 120
 Row = tuple[Term, Term, Term]
 
 

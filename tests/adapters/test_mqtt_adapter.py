@@ -39,7 +39,7 @@ from tests.support.components import require_command
 from tests.support.places import ROOT
 
 STREET = load_mapping(ROOT / "mapping", "http://gateway.example/")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 PERSISTENT = ("allow_anonymous true", "persistence true")
 
 

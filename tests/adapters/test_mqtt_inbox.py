@@ -15,7 +15,7 @@ from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 

@@ -17,7 +17,7 @@ from tests.support.components import missing, require_command
 
 HERE = Path(__file__).resolve().parent
 INSTALLED = HERE.parent.parent / "build" / "clients"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class PeerError(Exception):

@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name
 from tests.support.places import ROOT
 
 FOREIGN = "foreign = True\n"
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def build(target: str, source: Path, folder: Path) -> Path:

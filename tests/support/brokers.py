@@ -19,8 +19,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.support.components import require_command
 
-START_TIMEOUT_S = 60.0
-PUBLISH_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
+PUBLISH_TIMEOUT_S = 120.0
 
 
 _PORTS = range(10000, 32000)  # below those that the system gives to clients, which come and go during a test

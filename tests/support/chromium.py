@@ -16,7 +16,7 @@ import httpx
 
 from tests.support.components import require_command
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"),

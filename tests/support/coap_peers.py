@@ -61,7 +61,7 @@ class LibcoapServer:
     def get(self, path: str) -> str:
         """What a GET with libcoap's client prints: the content, or "" while there is no such resource."""
         answer = subprocess.run(
-            [self._client, "-v", "3", "-B", "5", self.uri(path)], capture_output=True, timeout=60, check=True
+            [self._client, "-v", "3", "-B", "60", self.uri(path)], capture_output=True, timeout=120, check=True
         )
         complaint = answer.stderr.decode().strip()
         if complaint and not complaint.startswith("4.04"):

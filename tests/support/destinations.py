@@ -16,7 +16,7 @@ import pytest
 from tests.support.brokers import free_port
 from tests.support.components import require_command, require_module
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -18,7 +18,7 @@ from tests.properties.sparql_texts import Writer, written_case
 from tests.support.hostile_texts import Costly, Step
 
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 CONVERSATIONS = 0.005
 """How often a message begins a conversation of `Costly`; these have five steps or so."""
 DOCUMENTS = 0.02

@@ -22,7 +22,7 @@ from lamplighter.gateway.service.process import Configuration, run_gateway
 from lamplighter.gateway.settings import Settings
 from tests.support.forks import forks, forks_gone
 
-TIMEOUT_S = 60.0  # nothing waits for it but what hangs; tests run side by side
+TIMEOUT_S = 120.0  # only a test that hangs waits this long
 FORM = "application/x-www-form-urlencoded"
 
 # Not the loop's own threads: the gateway needs those, and they are few.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.places import ROOT
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class PlayedSystemd:

@@ -125,7 +125,7 @@ def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
         assert not answers
         systemd.forget()
         systemd.start()
-        waiting.join(30)
+        waiting.join(TIMEOUT_S)
         assert answers and answers[0]["status"] == "ok"
         systemd.heard("READY=1")
         systemd.process.send_signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 
 from benchmarks.gateway_process import Gateway, gateway_process
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 MIB = 1024 * 1024
 MESSAGE_BYTES_MAX = 16 * MIB
 PLAIN_SUM = 64 * MIB

@@ -218,9 +218,9 @@ async def test_a_product_of_three_is_killed_at_its_limit_while_updates_go_on(tmp
         answer = await product
         assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
         assert 1.4 < took < TIMEOUT_S / 2
-        # One that waited for the product would be the only one; how fast they are is the machine's business.
-        assert len(beside) >= 10
-        assert median(beside) < 0.5
+        # They are sent one after the other. An update that waited for the product would be the first and the last one.
+        assert len(beside) >= 3
+        assert median(beside) < took / 2
 
 
 async def _timed(at: Addresses, number: int) -> float:
