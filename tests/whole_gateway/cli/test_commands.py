@@ -135,10 +135,10 @@ async def test_wrong_use_is_told(tmp_path: Path) -> None:
     for arguments, said in (
         (["show", "--type", "comit"], "the types are commit, timer"),
         (["show", "--last", "0"], "it must be 1 or more"),
-        (["show", "--from", "x"], "'x' is no record"),
+        (["show", "--from", "x"], "'x' is not a record"),
         (["restore", "--at", "7", "-o", tmp_path / "x.nq"], "no record 7 is kept; the log has 1/1 to 1/1"),
         (["restore", "--at", "1", "-o", tmp_path / "x.ttl"], "its name must end in .nq or .trig"),
-        (["restore", "--at", "9" * 5000, "-o", tmp_path / "x.nq"], "is no record"),
+        (["restore", "--at", "9" * 5000, "-o", tmp_path / "x.nq"], "is not a record"),
         (["restore", "--at", "99999-01-01T00:00:00Z", "-o", tmp_path / "x.nq"], "is no day of the years 1 to 9999"),
         (["restore", "--at", "2026-01-01T00:00:00", "-o", tmp_path / "x.nq"], "names no time zone"),
         (["restore", "--at", "yesterdayT", "-o", tmp_path / "x.nq"], "is not an xsd:dateTime"),
