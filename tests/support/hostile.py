@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -17,12 +18,15 @@ from lamplighter.engine.protocol import BESIDES_BYTES_MAX
 from tests.properties.sparql_texts import Writer, written_case
 from tests.support.hostile_texts import Costly, Step
 
-TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 TIMEOUT_S = 120.0
 CONVERSATIONS = 0.005
 """How often a message begins a conversation of `Costly`; these have five steps or so."""
 DOCUMENTS = 0.02
 """How often a request writes a graph."""
+FLOODS = 0.005
+"""How often frames are very many, and how often they are compressed ones that expand a thousand times."""
+_MIB = 1024 * 1024
 
 _ODD = ("", "\0", "\ud800", "💡" * 20, "a" * 70_000, "\\u0000", "' OR 1=1", "?x", "<>", "%00", "\r\n\r\n", "\u202e")
 _SOUP = (
@@ -321,9 +325,51 @@ class Hostile:
             found[random.randrange(len(found))] = random.randrange(256)
         return bytes(found)
 
-    def frames(self) -> bytes:
-        """Bytes that are no WebSocket frames of a client, or not all of one."""
+    def flood(self) -> bytes:
+        """Many small frames in one packet, whose answers nobody reads."""
         random = self.random
+        count, small = random.choice((300, 40_000)), random.choice((b"", b"x", b"[]"))
+        subscription = {"sparql": f"SELECT * {{ ?s <urn:hostile:p{random.randrange(9)}> ?o }}"}
+        return random.choice(
+            (
+                frame(TEXT, small, last=False) + frame(CONTINUATION, small, last=False) * count,
+                frame(TEXT, small, last=False) + frame(PING, small) * count + frame(CONTINUATION, b""),
+                frame(PING, small) * count,
+                frame(PING, b"p" * 125) * (count // 10),
+                frame(PONG, small) * count,
+                frame(TEXT, small) * count,
+                frame(TEXT, json.dumps({"subscribe": subscription}).encode()) * (count // 40),
+                frame(CLOSE, b"") + frame(TEXT, small) * count,
+            )
+        )
+
+    def bomb(self) -> bytes:
+        """Compressed messages that expand a thousand times; without the extension, frames of no such kind."""
+        random = self.random
+        squeeze = zlib.compressobj(9, wbits=-15)
+        content = random.choice((b" ", b"[", b'{"a":')) * _MIB
+        size = random.choice((1, 15, 40))
+        squeezed = b"".join(squeeze.compress(content[:_MIB]) for _ in range(size))
+        squeezed += squeeze.flush(random.choice((zlib.Z_SYNC_FLUSH, zlib.Z_FINISH)))[: random.choice((-4, -1, None))]
+        half = random.randrange(len(squeezed))
+        message = random.choice(
+            (
+                frame(TEXT, squeezed, compressed=True),
+                frame(TEXT, squeezed[:half], last=False, compressed=True) + frame(CONTINUATION, squeezed[half:]),
+                frame(TEXT, random.randbytes(half), compressed=True),
+                frame(PING, squeezed[:100], compressed=True),
+            )
+        )
+        return message * random.choice((1, 20))
+
+    def frames(self) -> bytes:
+        """Bytes that are no WebSocket frames of a client, not all of one, or too many."""
+        random = self.random
+        chance = random.random()
+        if chance < FLOODS:
+            return self.flood()
+        if chance < 2 * FLOODS:
+            return self.bomb()
         return random.choice(
             (
                 b"\x81\x05hello",  # not masked
@@ -350,15 +396,18 @@ def _part(members: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(members).encode()).decode().rstrip("=")
 
 
-def frame(kind: int, payload: bytes) -> bytes:
-    return sockets.frame(kind, payload, b"\x12\x34\x56\x78")
+def frame(kind: int, payload: bytes, *, last: bool = True, compressed: bool = False) -> bytes:
+    """last: whether its message ends with it."""
+    made = sockets.frame(kind, payload, b"\x12\x34\x56\x78")
+    return bytes([kind | 0x80 * last | 0x40 * compressed]) + made[1:]
 
 
 class RawSocket:
     """A TCP connection to a gate, and what it reads of WebSocket frames and HTTP answers."""
 
-    def __init__(self, port: int, *, websocket: str = "", tls: ssl.SSLContext | None = None) -> None:
-        """websocket: path of the handshake, if it is to be one. tls: how it is secured."""
+    def __init__(self, port: int, *, websocket: str = "", tls: ssl.SSLContext | None = None, headers: str = "") -> None:
+        """websocket: path of the handshake, if it is to be one. tls: how it is secured. headers: more of the handshake,
+        each with its end of line."""
         plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = plain if tls is None else tls.wrap_socket(plain)
@@ -366,7 +415,7 @@ class RawSocket:
         if websocket:
             head = (
                 f"GET {websocket} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+                f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{headers}\r\n"
             )
             self.send(head.encode())
             answer = self._until(b"\r\n\r\n")

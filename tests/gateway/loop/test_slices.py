@@ -353,3 +353,11 @@ async def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
         assert not trial.done()
         runner._slices.steady.set()
         await trial
+
+
+async def test_a_group_ends_when_its_steps_have_taken_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for group_s, answered in ((-1.0, True), (1000.0, False)):
+        monkeypatch.setattr("lamplighter.gateway.loop.steps.GROUP_S", group_s)
+        async with gateway(tmp_path / str(group_s)) as runner:
+            first = runner.submit(lambda: None)
+            assert await runner.submit(first.done) is answered

@@ -195,3 +195,30 @@ def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -
     held.by_caller(FLOOD)  # its last request has its turn now
     held.by_caller(OTHER)
     assert len(usage) == 0
+
+
+async def test_a_restart_from_a_snapshot_counts_as_before_and_resuming_counts_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    some = settings(subscriptions_max=3, resumable_max=3, delayed_max=2, delayed_bytes_max=100)
+    async with gateway(tmp_path, clock, settings=some) as runner:
+        spuids = [await subscribe(runner, FLOOD, "PT1H") for _ in range(2)]
+        await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+        await runner.log_keeper.take_snapshot()
+        spuids.append(await subscribe(runner, FLOOD, "PT1H"))
+        await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+    for _ in range(2):
+        async with gateway(tmp_path, clock, settings=some) as runner:
+            before = runner.figures.status()["quotas"]
+            assert before["resumable_max"] == 3
+            assert before["delayed_max"] == 2
+            assert before["delayed_bytes_max"] == 2 * len(INSERT)
+            for spuid in [*spuids, *spuids]:  # the second time it is taken over
+                resume = Resume("PT1H", spuid, 0)
+                assert await runner.subscribe(TEXT, Ear(), None, None, resume=resume, caller=FLOOD) == spuid
+            for resume in (None, Resume("PT1H"), Resume("PT1H", "sepa://subscription/lost", 0)):
+                with pytest.raises(LimitExceededError, match="subscriptions_max = 3"):
+                    await runner.subscribe(TEXT, Ear(), None, None, resume=resume, caller=FLOOD)
+            with pytest.raises(LimitExceededError, match="delayed"):
+                await update(runner, INSERT, delay="PT1H", caller=FLOOD)
+            assert runner.figures.status()["quotas"] == before
+            await runner.log_keeper.take_snapshot()

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -22,6 +23,8 @@ MIB = 1024 * 1024
 MESSAGE_BYTES_MAX = 16 * MIB
 PLAIN_SUM = 64 * MIB
 """websocket.unread_bytes_max as it is by default."""
+UNSENT_SUM = 32 * MIB
+"""websocket.unsent_bytes_max, the least that may be set."""
 EACH_BYTES_MAX = 512 * 1024
 """Of memory for a socket without a token: its message so far, a packet, TLS."""
 NOISE = 8 * MIB
@@ -227,3 +230,40 @@ def test_what_is_inflated_is_bounded_for_a_packet_with_many_messages(secure: boo
         grown = memory.grown()
         print(f"inflated: {grown / MIB:.1f} MiB")
         assert grown < (4 * EACH_BYTES_MAX + NOISE if secure else 1.5 * PLAIN_SUM + NOISE)
+
+
+def test_results_that_nobody_reads_take_a_known_sum() -> None:
+    with (
+        gateway_process(
+            gateway={"durability": "off"}, websocket={"port": 0, "unsent_bytes_max": UNSENT_SUM}
+        ) as gateway,
+        ExitStack() as stack,
+    ):
+        good = stack.enter_context(connect(gateway.urls["subscribe"], compression=None, max_size=None))
+        rows = " . ".join(f"<urn:s{number}> <urn:p> '{'x' * 60}{number}'" for number in range(30_000))
+        good.send(json.dumps({"update": {"sparql": f"INSERT DATA {{ {rows} }}"}}))
+        assert "updated" in json.loads(good.recv(TIMEOUT_S))
+        memory = Memory(gateway)
+        wanted = json.dumps({"subscribe": {"sparql": "SELECT * { ?s ?p ?o }"}}).encode()
+        for _ in range(40):
+            opened(gateway, stack, tls=False).sendall(bytes([TEXT, 0x80 | len(wanted)]) + MASK + wanted)
+        good.send(json.dumps({"query": {"sparql": "ASK {}", "alias": "a"}}))
+        assert "answer" in json.loads(good.recv(TIMEOUT_S))
+        while (found := gateway.figures())["websocket"]["subscribed"] < 40:
+            time.sleep(0.05)  # polling another process
+        print(f"unread results: {memory.grown() / MIB:.1f} MiB, {found['websocket']['disconnected']} disconnected")
+        assert found["websocket"]["disconnected"] >= 20
+        assert memory.grown() < 5 * UNSENT_SUM
+
+
+def test_frames_of_one_packet_hold_the_loop_shortly() -> None:
+    with gateway_process(gateway={"durability": "off"}) as gateway, ExitStack() as stack:
+        for flood in (b"\x89\x80" + MASK, b"\x8a\x80" + MASK, b"\x81\x80" + MASK):
+            sent(opened(gateway, stack, tls=False), flood * 40_000, 1)
+        one = opened(gateway, stack, tls=False)
+        one.sendall(b"\x01\x80" + MASK)
+        sent(one, (b"\x00\x80" + MASK) * 40_000, 1)
+        held = gateway.figures()["engine"]["loop_held_ms"]
+        print(held)
+        assert held["processor_max_work"] == "reading WebSocket frames", "it is measured"
+        assert held["processor_max"] < 100
