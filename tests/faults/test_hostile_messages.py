@@ -36,7 +36,7 @@ PARTS = 3
 AT_ONCE, PER_SOCKET, SOCKETS = 50, 1_000, 2
 WEBSOCKET = "/subscribe"
 DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
-MODE_MESSAGES, MODE_REQUESTS, MODE_TORN, MODE_FRAMES = 2_000, 800, 200, 200
+MODE_MESSAGES, MODE_REQUESTS, MODE_TORN, MODE_FRAMES = 1_000, 400, 100, 100
 """For each other mode of the gateway."""
 DISCONNECTED, DISCONNECTED_MAX = "disconnected", 40
 """Sockets that the gateway may close because more waits for them than the outbox holds, of 130."""
