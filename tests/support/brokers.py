@@ -1,4 +1,4 @@
-"""Real MQTT brokers for tests, on loopback, with their files in a folder that goes away with them."""
+"""Real MQTT brokers on loopback, with their files in a temporary folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real components that tests talk to: found on the machine, or the test says what is missing."""
+"""Real programs that tests need. Without one, the test is skipped with its name, or fails where CI=true."""
 
 import importlib.util
 import os

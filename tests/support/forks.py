@@ -1,4 +1,4 @@
-"""Which forks of a process there are: readers, trials, snapshots; and forks that wait for a lock for ever."""
+"""The forks of a process (readers, trials, snapshots), and forks that wait for a lock forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that count or interrupt calls, without those that the garbage collector makes at moments of its own."""
+"""Control of the garbage collector in tests that count calls or objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway whose change log has what is rare: all kinds of values, big commits, changing descriptions, a new epoch."""
+"""A gateway with rare content in its change log: value kinds, big commits, changed descriptions, a new epoch."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where things are."""
+"""Paths that tests use."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a JSAP profile has to say otherwise for the gateway of a test."""
+"""Members of a JSAP profile for the gateway of a test."""
 
 from urllib.parse import urlsplit
 

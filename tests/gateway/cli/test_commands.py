@@ -1,4 +1,4 @@
-"""`verify`, `log`, `backup` and `restore` as a user meets them, while the gateway runs and when it does not."""
+"""`verify`, `log`, `backup` and `restore` on data folders that no gateway uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is opened in plain and in secure mode, and what a second start finds."""
+"""Listeners that the gateway opens in plain and in secure mode."""
 
 from __future__ import annotations
 

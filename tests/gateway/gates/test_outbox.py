@@ -1,4 +1,4 @@
-"""The bounded queue of what waits for one client."""
+"""The outbox: a bounded queue of messages for one client."""
 
 from __future__ import annotations
 

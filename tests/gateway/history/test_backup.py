@@ -1,4 +1,4 @@
-"""A backup has everything that matters, is checked, and brings it back in one commit that subscribers can follow."""
+"""A backup is complete and checked. A restore is one commit that subscribers can follow."""
 
 from __future__ import annotations
 

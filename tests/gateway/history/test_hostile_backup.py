@@ -1,4 +1,4 @@
-"""A backup that somebody forged is refused whole: nothing is written, and the error names the place."""
+"""A forged backup is refused as a whole. Nothing is written, and the error names the place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The past can be read: any record, and what was known at it, while the gateway runs or does not."""
+"""The history of a data folder: each record, and the dataset and state as of that record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong in a data folder is said, with its place and a cure; and what is well is not complained of."""
+"""Verification reports each fault with its place and a cure, and reports nothing in a good folder."""
 
 from __future__ import annotations
 

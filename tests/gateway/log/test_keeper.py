@@ -1,4 +1,4 @@
-"""Sealing, snapshots and room: a log that is looked after says the same as one that is not, in less space."""
+"""Sealing, snapshots and retention keep the content of the log and bound its size."""
 
 from __future__ import annotations
 

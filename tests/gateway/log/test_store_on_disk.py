@@ -1,4 +1,4 @@
-"""The dataset on disk: after whatever kind of end it holds what the log says, and is built anew only if it must be."""
+"""After any kind of stop, the dataset on disk agrees with the log. It is rebuilt only when it must be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The change log on disk: what is appended is there again, and what breaks is noticed, reported and survived."""
+"""The log writer: appended records can be read again; damage is detected, reported and survived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a step, a trial, a release or a reaction raises: its request fails, and the gateway goes on."""
+"""An exception in a step, a trial, a release or a reaction fails its request only."""
 
 from __future__ import annotations
 

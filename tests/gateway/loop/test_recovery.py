@@ -1,4 +1,4 @@
-"""What a gateway knew before it was killed, it knows again: replaying the change log gives the same state."""
+"""Recovery: replaying the change log gives the state from before the kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long steps: in slices, one at a time, with nothing to be seen of their middle."""
+"""Long steps run in slices, one at a time. Nothing of an unfinished step is visible."""
 
 from __future__ import annotations
 

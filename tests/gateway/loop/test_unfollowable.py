@@ -1,4 +1,4 @@
-"""Records and snapshots that are whole and cannot be applied: a start sets them aside, and the gateway goes on."""
+"""A start sets aside records and snapshots that are intact but cannot be applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done for the dataset while nobody waits."""
+"""Upkeep of the dataset while the queue is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens for clients, who comes with one, and how many tries there are."""
+"""Authorization: tokens for clients, the caller of a token, and the limit on attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients with permissions of their own, at the runner: what is theirs, and that nobody else sees or ends it."""
+"""Permissions at the runner: a client can neither see nor end the requests of another client."""
 
 from __future__ import annotations
 

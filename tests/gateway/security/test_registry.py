@@ -1,4 +1,4 @@
-"""Registered clients: who may register, what is kept of them, and that it outlives a power cut."""
+"""Registered clients: who may register, what is stored, and that it survives a power cut."""
 
 from __future__ import annotations
 

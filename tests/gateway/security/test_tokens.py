@@ -1,4 +1,4 @@
-"""Tokens: who signed them, and how long they are good by which clock."""
+"""Tokens: their signature, and their lifetime by the right clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is over leaves next to nothing for the garbage collector, who counts objects and not bytes: the hundred that he
-does not care for may hold a hundred requests."""
+"""Requests leave almost nothing for the garbage collector. It counts objects, not bytes: 100 objects may hold 100
+requests."""
 
 from __future__ import annotations
 

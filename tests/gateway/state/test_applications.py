@@ -1,4 +1,4 @@
-"""Declared applications: each trigger has its reaction exactly once, wherever the gateway is killed (design 4.11)."""
+"""Declared applications: each trigger has exactly one reaction, wherever the gateway is killed (design 4.11)."""
 
 from __future__ import annotations
 

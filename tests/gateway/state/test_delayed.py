@@ -1,4 +1,4 @@
-"""Delayed updates: due by the clock that nobody steps, never early, never twice, never forgotten."""
+"""Delayed updates follow the monotonic clock. Each runs exactly once and never early."""
 
 from __future__ import annotations
 

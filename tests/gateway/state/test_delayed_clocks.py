@@ -1,4 +1,4 @@
-"""What a delay has left, whatever happens to the clocks: held against a model that knows the real time."""
+"""The remaining time of a delay under clock steps, compared with a model that knows the real time."""
 
 from __future__ import annotations
 

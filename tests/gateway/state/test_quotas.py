@@ -1,4 +1,4 @@
-"""One client's excess is refused with the name of its quota, and nobody else notices."""
+"""A client over its quota is refused with the name of the quota. Other clients are unaffected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client's flood of request ids takes only its own, and a replay forgets the same."""
+"""A flood of request ids evicts only the client's own ids. A replay evicts the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions that outlive their connections: as a data structure, and across starts of the gateway."""
+"""Subscriptions that outlive their connections: the data structure, and recovery after a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ad-hoc queries in processes of their own: limits, isolation, and that nothing is left behind."""
+"""Ad-hoc queries in worker processes: streams, locks held at a fork, and leftovers."""
 
 from __future__ import annotations
 

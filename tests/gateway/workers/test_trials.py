@@ -1,4 +1,4 @@
-"""What the engine's loop evaluates is tried first where it can be killed, and measured afterwards."""
+"""The trial: a costly evaluation runs in a worker process first, and is measured afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What destroys something asks first: on a terminal for a yes, and without one it wants `--yes`."""
+"""Destructive commands ask on a terminal, and require `--yes` without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text that does to the engine what nobody has thought of is its sender's trouble alone."""
+"""A request text that makes the engine fail unexpectedly fails alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebSocket connections that are slow, silent, half open, large or odd (RFC 6455), and what is bounded for each."""
+"""WebSocket connections that are slow, silent, half open, large or unusual (RFC 6455), and their limits."""
 
 from __future__ import annotations
 

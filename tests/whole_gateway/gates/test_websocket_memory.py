@@ -1,4 +1,4 @@
-"""What sockets that nobody trusts yet can make a gateway keep in memory: little each, and a known sum for all."""
+"""The memory that unauthenticated sockets can take: little for each, and bounded for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups: nothing is released before its records are durable, and everything in order."""
+"""Group commit: nothing is released before its records are durable, and the order is kept."""
 
 from __future__ import annotations
 

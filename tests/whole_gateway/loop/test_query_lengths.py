@@ -1,4 +1,4 @@
-"""Queries and subscriptions that are too long are refused before anything looks at their texts."""
+"""Queries and subscriptions that are too long are refused before they are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How subscriptions are kept true, and the gateway's figures: over the socket, HTTP and on the command line."""
+"""Figures of the gateway and of the evaluation of subscriptions: WebSocket, HTTP and command line."""
 
 from __future__ import annotations
 

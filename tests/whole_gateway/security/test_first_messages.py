@@ -1,4 +1,4 @@
-"""Clients without a good token: how much they may send, how long they may stay, and whom they keep out."""
+"""Unauthenticated clients: limits on their bytes, their time and their effect on others."""
 
 from __future__ import annotations
 

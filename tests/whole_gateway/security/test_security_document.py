@@ -1,4 +1,4 @@
-"""What docs/security.md says works: its commands against a gateway, its settings."""
+"""The commands of docs/security.md work at a gateway."""
 
 from __future__ import annotations
 

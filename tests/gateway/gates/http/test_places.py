@@ -1,4 +1,4 @@
-"""What is served where."""
+"""Paths of the HTTP gate: no two endpoints share one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents in bodies: who may send them, what is not read, and what parsing may cost."""
+"""RDF documents in request bodies: media types, refused input, and the cost of parsing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service description (SPARQL 1.1 Service Description), and what it is not given for."""
+"""The service description (SPARQL 1.1 Service Description), and the requests that do not get it."""
 
 from __future__ import annotations
 

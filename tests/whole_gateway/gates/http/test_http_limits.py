@@ -1,4 +1,4 @@
-"""What one client can do to the others: connections that do not get on, requests and answers that are too large."""
+"""Limits of the HTTP gate: stalled connections, and requests and answers that are too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators and programs that watch ask the gate for."""
+"""Endpoints for operators and for monitoring."""
 
 from __future__ import annotations
 
