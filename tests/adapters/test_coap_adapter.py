@@ -405,13 +405,14 @@ async def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.L
     gateway = Gateway()
     port = free_udp_port()
     settings = CoapSettings(
-        networks=LOOPBACK, ack_timeout_s=0.1, answer_timeout_s=0.05, retry_min_s=0.2, retry_max_s=0.2
+        networks=LOOPBACK, ack_timeout_s=1.0, answer_timeout_s=0.05, retry_min_s=60.0, retry_max_s=60.0
     )
     async with silent_device(port) as device, adapter_running(gateway, settings) as adapter:
         gateway.whole(lamp_row(port, "1", "ON"))
-        await until(lambda: adapter.counters.failed == 3)
+        await until(lambda: adapter.counters.failed == 1)
+        await asyncio.sleep(1.6)  # the library would send it again after 1 to 1.5 s
         # An attempt may be given up before its first datagram, where the machine is busy.
-        assert len(device.payloads) <= adapter.counters.sent
+        assert len(device.payloads) <= 1
     assert len(said(caplog, 'reason="no answer"')) == 1
     assert len(caplog.records) == 1
 
