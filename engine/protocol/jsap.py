@@ -345,13 +345,13 @@ def parse(document: bytes) -> Jsap:
     return profile(tree)
 
 
-def profile(tree: Tree) -> Jsap:
-    """The profile of a normal tree (`engine.protocol.jsap_tree`).
+def profile(tree: Tree, *, unknown: bool = False) -> Jsap:
+    """The profile of a normal tree (`engine.protocol.jsap_tree`). unknown: whether unknown members are allowed.
 
     Raises JsapError, which names all faults: unknown members where the gateway reads them, values of a wrong type, and
     members that contradict each other.
     """
-    faults = [*unknown_members(tree), *_misfits(tree)]
+    faults = [*([] if unknown else unknown_members(tree)), *_misfits(tree)]
     if faults:
         raise JsapError(*faults)
     found = msgspec.structs.replace(

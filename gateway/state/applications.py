@@ -107,12 +107,12 @@ def load_applications(folder: Path) -> list[Application]:
     return applications
 
 
-def _loaded(path: Path) -> tuple[Application, Loader]:
-    """Raises JsapError, whose faults name the document and the line."""
+def _loaded(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
+    """unknown: whether unknown members are allowed. Raises JsapError, whose faults name the document and the line."""
     loader = Loader(network=False)  # a gateway may have no applications
     tree = loader.tree(path)
     try:
-        found = profile(tree)
+        found = profile(tree, unknown=unknown)
         faults = [*_unbound(found), *_wrong_times(found)]
         if faults:
             raise JsapError(*faults)
@@ -143,15 +143,15 @@ def _wrong_times(profile: Jsap) -> Iterator[str]:
 
 
 def sparql_faults(folder: Path) -> list[str]:
-    """What would stop the applications of a folder while they run, with document and line.
+    """What would stop the applications of a folder, or fail at each trigger, with document and line.
 
-    The gateway starts nevertheless, and stops such an application alone. Files that `load_applications` refuses are
-    left out.
+    The gateway starts nevertheless, since other applications do not depend on it. Files that cannot be read as profiles
+    are left out.
     """
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):
         with suppress(JsapError):
-            application, loader = _loaded(path)
+            application, loader = _loaded(path, unknown=True)
             faults += map(str, loader.located(JsapError(*_sparql_faults(application))).args)
     return faults
 
