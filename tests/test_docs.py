@@ -174,7 +174,8 @@ def test_modules_that_architecture_names_are_there() -> None:
     for document in (ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")):
         text = document.read_text()
         for name in set(re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|apps|benchmarks)/[\w./-]+\.\w+)`", text)):
-            assert (ROOT / name).exists(), f"{document.name}: {name}"
+            readers = document.name == "applications.md" and name.startswith("apps/")  # files that the reader makes
+            assert readers or (ROOT / name).exists(), f"{document.name}: {name}"
 
 
 def test_contributing_names_the_packages_of_the_components() -> None:
