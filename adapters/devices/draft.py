@@ -24,8 +24,8 @@ SEGMENT_CHARS_MAX = 96
 PAYLOAD_CHARS_MAX = 1_024
 MEMBERS_MAX = 8
 """Levels of a JSON path."""
-SENSORS_MAX = 200
-ACTUATORS_MAX = 100
+SENSORS_MAX = 100
+ACTUATORS_MAX = 60
 AVAILABILITY_TOPICS_MAX = 8
 PROBLEMS_MAX = 20
 """Of one device; further ones are counted in the last one."""

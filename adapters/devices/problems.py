@@ -70,7 +70,7 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
 
     def update(self, problem: Problem, now: datetime) -> str | None:
         """The update that notes a problem; None if the dataset need not change. now: an aware datetime."""
-        texts = (problem.source, problem.broker, problem.topic, problem.reason)
+        texts = (problem.source, problem.broker, problem.topic, problem.reason, problem.device)
         digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
         node = iri(f"{self._base_iri}problem/{digest}")
         known = self._known.get(node)

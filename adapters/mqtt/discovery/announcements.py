@@ -21,11 +21,14 @@ from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Gro
 FORMATS: dict[str, Format] = {one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, homeassistant)}
 """By name. The native formats come first, since Home Assistant's announces the same devices again."""
 
-PARTS_MAX = 400
+PARTS_MAX = 100
 """Of one device."""
 PARTS_PER_DEVICE_MEAN = 40
 """Parts of all devices are bounded by `devices_max` times this."""
 
+DEVICE_CHARS_MAX = 80_000
+CHARS_MAX = 3_000_000
+"""Of the records of one device, and of all, as JSON: the registry sends all of them in one message."""
 _NOT_OF_DEVICES = re.compile(
     r"^homeassistant/.*/config$|/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
     r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
@@ -76,6 +79,9 @@ class Announcements:
         """Topics and values that are read, and topics of commands -> identity."""
         self._restored: dict[str, Device] = {}
         self._releases = 0
+        self._chars: dict[str, int] = {}
+        """Characters of each device that is owned."""
+        self._chars_all = 0
 
     @property
     def filters(self) -> list[str]:
@@ -98,6 +104,7 @@ class Announcements:
                 self._owners[device.identity] = None
                 self._restored[device.identity] = device
                 self._claim(device)
+                self._count(device, len(device.to_json()))
 
     def read(self, broker: str, topic: str, payload: bytes) -> Changes:
         """What a message changes. Nothing is raised for any topic or payload."""
@@ -257,7 +264,16 @@ class Announcements:
             problems.append(Problem(device.source, device.broker, topic, reason, identity))
         if not sensors and not actuators:
             return None, problems
-        return msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators)), problems
+        owned = msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators))
+        chars = len(owned.to_json())
+        if chars > DEVICE_CHARS_MAX or self._chars_all + chars > CHARS_MAX:
+            reason = (
+                "the record of the device is too long" if chars > DEVICE_CHARS_MAX else "there are too many devices"
+            )
+            self._release(owned)
+            return None, [*problems, Problem(device.source, device.broker, topic, reason, identity)]
+        self._count(owned, chars)
+        return owned, problems
 
     def _claim(self, device: Device) -> None:
         for claim in _claims(device):
@@ -269,6 +285,11 @@ class Announcements:
             if self._claims.get(claim) == device.identity:
                 del self._claims[claim]
         self._owners.pop(device.identity, None)
+        self._chars_all -= self._chars.pop(device.identity, 0)
+
+    def _count(self, device: Device, chars: int) -> None:
+        self._chars_all += chars - self._chars.get(device.identity, 0)
+        self._chars[device.identity] = chars
 
 
 _Claim = tuple[str, ...]

@@ -157,4 +157,4 @@ def test_exposes_are_bounded_in_number_and_depth() -> None:
     many = [{"type": "numeric", "name": f"n{i}", "property": f"n{i}", "access": 1} for i in range(1000)]
     entry = {"ieee_address": "0x00158d0001e82a4c", "friendly_name": "a", "definition": {"exposes": [deep, *many]}}
     (device,) = known().read("", LIST, json.dumps([entry]).encode()).devices
-    assert len(device.sensors) == 200
+    assert len(device.sensors) == 100

@@ -1,0 +1,216 @@
+"""Keeps the registry of devices in the dataset as devices announce themselves, while the adapter runs.
+
+::
+
+    announcement ─▶ Announcements ─▶ changed devices ─▶ Registry ─▶ update ─▶ gateway
+                                          ▲                                      │
+                                          └──── entries: subscription ◀──────────┘
+
+The subscription tells what the dataset has, so that decisions of people, restarts and lost updates need no special
+case: a device is settled when its entry is as announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.problems import Problems
+from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.engine.client import DeclaredCause, EngineClient, Notification, UpdateRequest
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.terms import Bag
+
+PORTION_MAX = 50
+"""Updates in one message to the gateway."""
+UPDATE_CHARS_MAX = 256 * 1024
+"""SPARQL in one message to the gateway. A longer update goes alone."""
+PROBLEMS_QUEUED_MAX = 1_000
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.2, 30.0
+
+logger = EventLogger(__name__)
+
+
+class Discovering:
+    """Announcements of all brokers of an adapter.
+
+    ready: set once the dataset's devices are known; announcements are read after that. rejected: updates that the
+    gateway refused.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        base_iri: str,
+        formats: Iterable[str],
+        adopt: Adopt,
+        devices_max: int,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.ready = asyncio.Event()
+        self.rejected = 0
+        self._client = client
+        self._adopt: Adopt = adopt
+        self._clock = clock
+        self._registry = Registry(base_iri)
+        self._problems = Problems(base_iri)
+        self._announcements = Announcements(formats, devices_max=devices_max)
+        self._entries: dict[str, Entry] = {}
+        self._announced: dict[str, Device] = {}
+        self._gone: set[str] = set()
+        self._unsettled: dict[str, None] = {}
+        self._texts: deque[str] = deque([self._problems.forgetting])
+        self._work = asyncio.Event()
+        self._work.set()
+
+    @property
+    def filters(self) -> list[str]:
+        """What to subscribe to at each broker."""
+        return self._announcements.filters
+
+    @property
+    def asks(self) -> list[tuple[str, str]]:
+        """Messages that make devices announce themselves."""
+        return self._announcements.asks
+
+    def covers(self, topic: str) -> bool:
+        """Whether `take` takes messages of the topic."""
+        return self._announcements.covers(topic)
+
+    def take(self, broker: str, topic: str, payload: bytes) -> None:
+        """Reads an announcement; what follows from it is written by `run`."""
+        changes = self._announcements.read(broker, topic, payload)
+        for problem in changes.problems:
+            text = self._problems.update(problem, self._clock())
+            if text is not None and len(self._texts) < PROBLEMS_QUEUED_MAX:
+                self._texts.append(text)
+                self._work.set()
+        for identity in changes.gone:
+            self._announced.pop(identity, None)
+            self._gone.add(identity)
+            self._unsettle(identity)
+        for device in changes.devices:
+            self._announced[device.identity] = device
+            self._gone.discard(device.identity)
+            self._unsettle(device.identity)
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the engine client is closed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(), name="mqtt devices")
+            tasks.create_task(self._write(), name="mqtt device updates")
+
+    def status(self) -> str:
+        """In a few words, for the status of the adapter; empty without devices."""
+        states = [entry.adoption for entry in self._entries.values()]
+        proposed, adopted = states.count("proposed"), states.count("adopted")
+        said = [f"{adopted:,} adopted"] * bool(adopted) + [f"{proposed:,} proposed"] * bool(proposed)
+        return f"devices: {', '.join(said)}" if said else ""
+
+    async def _follow(self) -> None:
+        async with aclosing(self._client.subscribe(self._registry.query)) as notifications:
+            async for notification in notifications:
+                self._apply(notification)
+
+    def _apply(self, notification: Notification) -> None:
+        """Updates the entries. Sequence 0 is the whole result and replaces all of them."""
+        before = dict(self._entries) if notification.sequence == 0 else {}
+        if before:
+            self._entries.clear()
+        for entry in self._read(notification.removed):
+            if self._entries.get(entry.identity) == entry:
+                del self._entries[entry.identity]
+                self._unsettle(entry.identity)
+        for entry in self._read(notification.added):
+            self._entries[entry.identity] = entry
+            if before.get(entry.identity) != entry:
+                self._unsettle(entry.identity)
+        for identity in before.keys() - self._entries.keys():
+            self._unsettle(identity)
+        if not self.ready.is_set():
+            self._announcements.restore(entry.device for entry in self._entries.values())
+            self.ready.set()
+            logger.info("mqtt devices known", devices=len(self._entries))
+
+    def _read(self, bag: Bag) -> Iterable[Entry]:
+        for row in bag:
+            try:
+                yield self._registry.entry(row)
+            except ValueError as error:
+                logger.warning("mqtt device unreadable", reason=error)
+
+    def _unsettle(self, identity: str) -> None:
+        self._unsettled[identity] = None
+        self._work.set()
+
+    def _update(self, identity: str) -> str | None:
+        """The update that settles a device, None if it is settled."""
+        entry, device = self._entries.get(identity), self._announced.get(identity)
+        if device is not None:
+            return self._registry.announced(entry, device, self._adopt)
+        return self._registry.withdrawn(entry) if entry is not None and identity in self._gone else None
+
+    async def _write(self) -> None:
+        await self.ready.wait()
+        delay_s = BACKOFF_MIN_S
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            failed = False
+            while self._texts or self._unsettled:
+                failed = not await self._send(self._portion())
+                if failed:
+                    break
+            if not failed:
+                delay_s = BACKOFF_MIN_S
+                continue
+            self._work.set()
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+
+    def _portion(self) -> list[tuple[str | None, str]]:
+        """The next updates, each with the identity that it settles."""
+        portion: list[tuple[str | None, str]] = []
+        chars = 0
+        while self._texts and len(portion) < PORTION_MAX:
+            portion.append((None, self._texts.popleft()))
+        while self._unsettled and len(portion) < PORTION_MAX:
+            identity = next(iter(self._unsettled))
+            text = self._update(identity)
+            if text is not None:
+                if portion and chars + len(text) > UPDATE_CHARS_MAX:
+                    break
+                chars += len(text)
+                portion.append((identity, text))
+            del self._unsettled[identity]
+        return portion
+
+    async def _send(self, portion: Sequence[tuple[str | None, str]]) -> bool:
+        """Whether each update has a final answer; the others wait for another attempt."""
+        if not portion:
+            return True
+        cause = DeclaredCause("mqtt", "devices")
+        answers = await self._client.updates([UpdateRequest(sparql=text, cause=cause) for _, text in portion])
+        again = []
+        for (identity, text), answer in zip(portion, answers, strict=True):
+            if not isinstance(answer, GatewayError):
+                continue
+            if answer.retriable:
+                again.append((identity, text))
+            else:
+                self.rejected += 1
+                logger.error("mqtt device not stored", device=identity or "-", reason=answer)
+        for identity, text in reversed(again):
+            if identity is None:
+                self._texts.appendleft(text)
+            else:
+                self._unsettled = {identity: None} | self._unsettled
+        return not again

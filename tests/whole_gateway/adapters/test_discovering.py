@@ -1,0 +1,127 @@
+"""Devices that announce themselves, in the dataset of a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from lamplighter.adapters.devices.registry import Adopt, Registry
+from lamplighter.adapters.mqtt.discovering import Discovering
+from lamplighter.engine.client import EngineClient
+from lamplighter.gateway.addresses import Addresses
+from tests.support.announcements import zigbee_house
+from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, update
+
+BASE = "http://lamplighter.local/"
+LIST = "zigbee2mqtt/bridge/devices"
+PREFIX = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
+
+
+@asynccontextmanager
+async def discovering(addresses: Addresses, adopt: Adopt = "ask", devices_max: int = 100) -> AsyncIterator[Discovering]:
+    async with EngineClient(addresses.subscribe, name="mqtt") as client:
+        part = Discovering(
+            client, base_iri=BASE, formats=["zigbee2mqtt", "homeassistant"], adopt=adopt, devices_max=devices_max
+        )
+        task = asyncio.create_task(part.run())
+        await asyncio.wait_for(part.ready.wait(), TIMEOUT_S)
+        try:
+            yield part
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def until(check: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+    """Waits for what comes by itself."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while (found := await check()) != wanted:
+            await asyncio.sleep(0.02)
+            assert found is not None
+
+
+def states(addresses: Addresses) -> Callable[[], Awaitable[dict[str, str]]]:
+    async def found() -> dict[str, str]:
+        listed = await rows(addresses, Registry(BASE).query)
+        return {json.loads(row["announcement"])["name"]: row["adoption"] for row in listed}
+
+    return found
+
+
+def count(addresses: Addresses, where: str) -> Callable[[], Awaitable[int]]:
+    async def found() -> int:
+        return int((await rows(addresses, f"{PREFIX} SELECT (COUNT(*) AS ?n) {{ {where} }}"))[0]["n"])
+
+    return found
+
+
+NAMES = [f"room1/{name}" for name in ("motion", "window", "climate", "lamp")]
+
+
+async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_path: Path) -> None:
+    registry = Registry(BASE)
+    async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
+        part.take("default", LIST, zigbee_house(1))
+        await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+        assert await count(addresses, "?m a gateway:Mapping")() == 0
+        assert part.status() == "devices: 4 proposed"
+
+        entries = {entry.name: entry for entry in part._entries.values()}
+        await update(addresses, registry.adoption(entries["room1/lamp"]))
+        assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 4
+
+        part.take("default", LIST, zigbee_house(1).replace(b"room1/lamp", b"stairs"))
+        await until(count(addresses, "?d a gateway:Device ; <http://www.w3.org/2000/01/rdf-schema#label> 'stairs'"), 1)
+        part.take("default", LIST, b"[]")
+        await until(states(addresses), {"stairs": "retired"})
+        assert await count(addresses, "?m a gateway:Mapping")() == 0
+
+
+async def test_all_are_adopted_where_the_settings_say_so(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses, discovering(addresses, "all") as part:
+        part.take("default", LIST, zigbee_house(10))
+        await until(count(addresses, "?d a gateway:Device"), 40)
+        assert await count(addresses, "?s sosa:observes gateway:motion")() == 10
+        assert part.rejected == 0
+
+
+async def test_a_new_process_changes_nothing_of_what_is_settled(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        async with discovering(addresses, "all") as part:
+            part.take("default", LIST, zigbee_house(1))
+            await until(count(addresses, "?d a gateway:Device"), 4)
+        before = await count(addresses, "GRAPH ?g { ?s ?p ?o }")()
+        async with discovering(addresses, "all") as part:
+            part.take("default", LIST, zigbee_house(1).replace(b"lamp", b"lamp!"))
+            await until(count(addresses, "?d <http://www.w3.org/2000/01/rdf-schema#label> 'room1/lamp!'"), 1)
+            assert await count(addresses, "GRAPH ?g { ?s ?p ?o }")() == before
+            part.take("shed", LIST, zigbee_house(1))
+            await until(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 4)
+
+
+async def test_a_device_that_a_person_removed_is_proposed_again(tmp_path: Path) -> None:
+    registry = Registry(BASE)
+    async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
+        part.take("default", LIST, zigbee_house(1))
+        await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+        entries = {entry.name: entry for entry in part._entries.values()}
+        await update(addresses, registry.ignoring(entries["room1/lamp"]))
+        await until(states(addresses), dict.fromkeys(NAMES, "proposed") | {"room1/lamp": "ignored"})
+        await update(addresses, registry.removal(part._entries[entries["room1/lamp"].identity]))
+        await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+
+
+async def test_problems_are_in_the_dataset_and_a_new_process_forgets_them(tmp_path: Path) -> None:
+    problems = "GRAPH ?g { ?p a gateway:ReportedProblem ; gateway:reason ?reason }"
+    async with running_gateway(tmp_path) as addresses:
+        async with discovering(addresses) as part:
+            for _ in range(10):
+                part.take("default", LIST, b"{")
+            part.take("default", "homeassistant/switch/a/config", b'{"cmd_t": "#", "uniq_id": "a"}')
+            await until(count(addresses, problems), 2)
+        async with discovering(addresses):
+            await until(count(addresses, problems), 0)
