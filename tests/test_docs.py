@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import connect
 
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mqtt.mapping import StreamTable, load_mapping
 from lamplighter.gateway.settings import Settings
 from tests.support.brokers import free_port
 from tests.support.components import require_command
@@ -200,6 +200,29 @@ def test_mapping_of_devices_adds_to_that_of_the_street(tmp_path: Path) -> None:
     (tmp_path / "home.toml").write_text(rule)
     both = load_mapping(tmp_path, "http://lamplighter.local/")
     assert set(both.filters) - set(street.filters) == {"home/+/temperature"}
+
+
+def test_mapping_rules_in_documents_are_good(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(\[\[stream\]\]\n.*?)```", (ROOT / "docs" / "devices.md").read_text(), re.S)
+    assert blocks
+    for number, block in enumerate(blocks):
+        (tmp_path / f"{number}.toml").write_text(block)
+    assert load_mapping(tmp_path, "http://lamplighter.local/").rules
+
+
+def test_commented_rule_of_the_street_is_good(tmp_path: Path) -> None:
+    lines = (ROOT / "mapping" / "street.toml").read_text().splitlines()
+    (tmp_path / "commented.toml").write_text(
+        "\n".join(line[6:] for line in lines if line.startswith("#     ") and "  " not in line[6:])
+    )
+    [rule] = load_mapping(tmp_path, "http://lamplighter.local/").rules
+    assert [read.name for read in rule.reads] == ["temperature", "occupancy"]
+
+
+def test_every_key_of_a_rule_is_explained() -> None:
+    comments = (ROOT / "mapping" / "street.toml").read_text()
+    for key in StreamTable.__struct_fields__:
+        assert re.search(rf"^# (?:\w+, )*{key}\b|\b{key}:|stream\.{key}", comments, re.M), key
 
 
 def test_docstring_of_a_folder_names_its_files() -> None:
