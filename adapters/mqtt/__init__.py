@@ -1,7 +1,8 @@
 """MQTT adapter: publishes readings to the gateway as SOSA observations.
 
-mapping: topic and payload -> readings (pure); dataset_rules: rules that are triples; overlaps: rules that read a value
-twice; discovery: announcements of devices -> proposals (pure); discovering: keeps the proposals in the dataset;
-adapter: batches of updates, acknowledged to the broker after the commit is durable; inbox: a broker's messages as an
-iterator; connection: one connection to a broker; canary: whether messages still arrive; settings: the table ``[mqtt]``.
+mapping: topic and payload -> readings (pure); dataset_rules: rules that are triples; rule_feed: the subscription to
+them; overlaps: rules that read a value twice; discovery: announcements of devices -> proposals (pure); discovering:
+keeps the proposals in the dataset; adapter: batches of updates, acknowledged to the broker after the commit is durable;
+inbox: a broker's messages as an iterator; connection: one connection to a broker; canary: whether messages still
+arrive; settings: the table ``[mqtt]``.
 """

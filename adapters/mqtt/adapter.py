@@ -23,8 +23,10 @@ from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
+from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
-from lamplighter.adapters.mqtt.mapping import Births, Mapping
+from lamplighter.adapters.mqtt.mapping import Births, CommandRule, Mapping
+from lamplighter.adapters.mqtt.rule_feed import RulesClient, follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
@@ -77,7 +79,7 @@ class _Step:
     describes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Broker:
     """One broker, the rules for it, and what it sends."""
 
@@ -99,7 +101,8 @@ class Broker:
 class MqttAdapter:
     """Reads brokers for as long as `run` runs.
 
-    counters: for metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect to it has
+    mapping: rules of files; rules: those of the dataset, followed through `feed`, None: not at all. counters: for
+    metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect to it has
     failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
     """
 
@@ -112,11 +115,15 @@ class MqttAdapter:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         trusted: Callable[[], bool] = lambda: True,
         former: Mapping = NO_RULES,
+        rules: DatasetRules | None = None,
+        feed: RulesClient | None = None,
     ) -> None:
         self.counters = MqttCounters()
         self.tried = asyncio.Event()
         self._settings = settings
         self._gateway = client
+        self._files, self._rules, self._feed = mapping, rules, feed
+        self._mapping = mapping
         self.brokers = {
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
@@ -152,17 +159,48 @@ class MqttAdapter:
         when the engine client is closed.
         """
         brokers = self.brokers.values()
-        if not any(broker.mapping.filters for broker in brokers):
+        if self._feed is None and not any(broker.mapping.filters for broker in brokers):
             raise ConfigurationError("mqtt.host is set, but there is no [[stream]] rule in mapping/*.toml; add one")
         for broker in brokers:
             broker.inbox.read_secrets()
         async with asyncio.TaskGroup() as tasks:
+            if self._rules is not None and self._feed is not None:
+                tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
+
+    def remap(self, mapping: Mapping) -> None:
+        """Takes other rules of files. Connections stay."""
+        self._files = mapping
+        self._apply()
+
+    @property
+    def commands(self) -> tuple[CommandRule, ...]:
+        """The rules for actuators, of files and of the dataset."""
+        return self._mapping.commands
+
+    def _apply(self) -> None:
+        """Puts the rules of files and of the dataset into force; those of files come first."""
+        before, found = self._mapping, self._rules
+        after = self._files
+        if found is not None:
+            after = Mapping([*after.rules, *found.streams()], [*after.commands, *found.commands()])
+        self._mapping = after
+        kept = {rule.place: rule for rule in after.rules}
+        changed = {
+            read.place for rule in before.rules if kept.get(rule.place) != rule for read in rule.reads
+        }  # their streams may be described in another way now, or belong to another rule
+        for iri, (_, stream) in list(self._owners.items()):
+            if stream.rule in changed:
+                del self._owners[iri]
+                self._described.discard(iri)
+        for name, broker in self.brokers.items():
+            broker.mapping = after.of_broker(name)
+            broker.inbox.change_filters(broker.mapping.filters)
 
     def status(self) -> str:
         """The adapter's health in one line."""

@@ -77,6 +77,8 @@ class BrokerConnection:
         self._accepted = False
         self._paused_at: float | None = None
         self._filters = filters
+        self._asked: dict[int, Sequence[str]] = {}
+        """Filters of the subscriptions that the broker has not answered, by packet identifier."""
         self._canary = canary
         self._own_topics = f"{OWN_TOPICS}/{quote(settings.session, safe='')}/"
         self._receive_max = receive_max
@@ -172,15 +174,39 @@ class BrokerConnection:
         return self._accepted and not self._ended.done()
 
     def subscribe(self) -> None:
-        """At QoS 1. With QoS 2 paho answers PUBREC before the commit, and a crash then loses the message."""
-        shared = [self._shared(one) for one in self._filters]
+        """Subscribes to all filters, and to the canary.
+
+        At QoS 1. With QoS 2 paho answers PUBREC before the commit, and a crash then loses the message.
+        """
         own = [f"{self._own_topics}canary"] if self._settings.canary_s else []
+        self._subscribe(self._filters, own)
+
+    def change_filters(self, filters: Sequence[str], *, new: Sequence[str], gone: Sequence[str]) -> None:
+        """Other filters from now on. new, gone: the change, sent if the broker has accepted the connection."""
+        self._filters = filters
+        if self.alive and new:
+            self._subscribe(new, [])
+        if self.alive and gone:
+            self.unsubscribe(gone)
+
+    def _subscribe(self, filters: Sequence[str], own: Sequence[str]) -> None:
+        topics = [*map(self._shared, filters), *own]
+        if not topics:
+            self._listener.on_subscribed(self, [])
+            return
         if self._mqtt5:
             # A session that still has the filter does not get its retained messages again.
             options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-            self._client.subscribe([(one, options) for one in [*shared, *own]])
+            _, mid = self._client.subscribe([(one, options) for one in topics])
         else:
-            self._client.subscribe([(one, 1) for one in [*shared, *own]])
+            _, mid = self._client.subscribe([(one, 1) for one in topics])
+        if mid is not None:  # else the connection is gone
+            self._asked[mid] = filters
+
+    @property
+    def subscribing(self) -> bool:
+        """Whether the broker has not answered all subscriptions yet."""
+        return bool(self._asked)
 
     def listen(self) -> None:
         """The subscriptions stand: from now on silence is suspicious."""
@@ -284,10 +310,11 @@ class BrokerConnection:
         self._end(End("away", f"connection lost: {code}"))
 
     def _on_subscribe(
-        self, _client: mqtt.Client, _userdata: Any, _mid: int, codes: list[ReasonCode], _more: Properties | None
+        self, _client: mqtt.Client, _userdata: Any, mid: int, codes: list[ReasonCode], _more: Properties | None
     ) -> None:
         # The last code is that of the canary, if there is one.
-        refused = [one for one, code in zip(self._filters, codes, strict=False) if code.is_failure]
+        asked = self._asked.pop(mid, ())
+        refused = [one for one, code in zip(asked, codes, strict=False) if code.is_failure]
         self._listener.on_subscribed(self, refused)
 
 

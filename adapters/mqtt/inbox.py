@@ -142,6 +142,21 @@ class Inbox:
             message.done = True
             self._acknowledge(message)
 
+    def change_filters(self, filters: Sequence[str]) -> None:
+        """Subscribes to other filters. A connection stays; new filters are granted before former ones end."""
+        before, after = set(self._filters), set(filters)
+        new = [one for one in filters if one not in before]
+        gone = [one for one in self._filters if one not in after]
+        self._filters = filters
+        if not new and not gone:
+            return
+        self._filters_granted = self._filters_granted and not new
+        self._forget = [one for one in [*self._forget, *gone] if one not in after]
+        if self._connection is not None:
+            if self._connection.alive:
+                self._forget = ()
+            self._connection.change_filters(filters, new=new, gone=gone)
+
     def read_secrets(self) -> None:
         """Reads password and certificates. Raises ConfigurationError."""
         settings = self._settings
@@ -239,7 +254,7 @@ class Inbox:
     def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
         for topic_filter in refused:
             logger.warning("mqtt subscription refused", filter=topic_filter)
-        if not refused:
+        if not refused and not connection.subscribing:
             self._filters_granted = True
             self._granted(connection)
 

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
-    from lamplighter.adapters.mqtt.mapping import StreamRule
+    from lamplighter.adapters.mqtt.mapping import CommandRule, StreamRule
 
 logger = EventLogger(__name__)
 
@@ -111,6 +111,10 @@ class Adapter(Protocol):
         ...
 
 
+Adopt = Callable[[Any, Any, Any], bool]
+"""Of a running adapter, its part of the configuration and the new one: whether the adapter has taken the new one."""
+
+
 class _NotWantedError(ConfigurationError):
     """The settings are valid, but do not enable this adapter."""
 
@@ -126,22 +130,37 @@ async def run_mqtt(
 ) -> None:
     """The MQTT adapter, until cancelled, or as a service until the settings disable it."""
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
+    from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
     from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 
-    def part(now: AdapterConfiguration) -> tuple[MqttSettings, tuple[StreamRule, ...]]:
+    def part(now: AdapterConfiguration) -> tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule]]:
         if not now.mqtt.host:
             raise _NotWantedError("mqtt.host is empty; set it to the broker's name to start the adapter")
-        return with_password(now.mqtt, service), load_mapping(now.folder / "mapping", now.base_iri).rules
+        mapping = load_mapping(now.folder / "mapping", now.base_iri)
+        return with_password(now.mqtt, service), now.base_iri, mapping.rules, mapping.commands
 
     async with EngineClient(configuration.url, name="mqtt") as client:
 
         def adapter(made_of: Any, before: Any) -> MqttAdapter:
-            settings, rules = made_of
+            settings, base_iri, *tables = made_of
             trust = configuration.clock_trusted
-            former = Mapping(() if before is None else before[1])
-            return MqttAdapter(settings, Mapping(rules), client, former=former, trusted=lambda: clock_trusted(trust))
+            return MqttAdapter(
+                settings,
+                Mapping(*tables),
+                client,
+                former=Mapping(() if before is None else before[2]),
+                trusted=lambda: clock_trusted(trust),
+                rules=DatasetRules(base_iri),
+                feed=client,
+            )
 
-        await _run(client, configuration, part, adapter, service, reread)
+        def remapped(running: Any, made_of: Any, wanted: Any) -> bool:
+            if made_of[:2] != wanted[:2]:
+                return False
+            running.remap(Mapping(*wanted[2:]))
+            return True
+
+        await _run(client, configuration, part, adapter, service, reread, remapped)
 
 
 async def run_coap(
@@ -170,13 +189,14 @@ async def _run(
     make: Callable[[Any, Any], Adapter],
     service: Supervisor,
     reread: Reread | None,
+    adopt: Adopt = lambda adapter, part, wanted: False,
 ) -> None:
     """part: the part of a configuration that the adapter uses. The others: see `AdapterService`."""
-    if not service.active or reread is None:
+    if reread is None:
         await make(part(configuration), None).run()
         return
     again: Reread = reread
-    await AdapterService(service, client, lambda: part(again()), make).run(part(configuration))
+    await AdapterService(service, client, lambda: part(again()), make, adopt).run(part(configuration))
 
 
 def turn_s(service: Supervisor) -> float:
@@ -184,23 +204,50 @@ def turn_s(service: Supervisor) -> float:
     return STATUS_S if service.watchdog_s is None else min(STATUS_S, service.watchdog_s / 3)
 
 
+_ON_HANGUP: set[asyncio.Event] = set()
+"""Of the parts of this process that reload."""
+
+
 @asynccontextmanager
 async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
-    """Makes SIGHUP set an event. Otherwise it ends the process, as the end of its terminal should."""
+    """Makes SIGHUP set an event. Several parts of a process may do so at once.
+
+    The end of the terminal sends SIGHUP, too. It ends the process, as it would without a handler.
+    """
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, asked.set)
+    had_terminal = _has_terminal()
+
+    def hung_up() -> None:
+        if had_terminal and not _has_terminal():
+            signal.raise_signal(signal.SIGTERM)
+        for event in _ON_HANGUP:
+            event.set()
+
+    if not _ON_HANGUP:
+        loop.add_signal_handler(signal.SIGHUP, hung_up)
+    _ON_HANGUP.add(asked)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGHUP)
+        _ON_HANGUP.discard(asked)
+        if not _ON_HANGUP:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 class AdapterService:
-    """An adapter as a service. It restarts when its part of the configuration has changed, and stops when it is
+    """An adapter that follows its configuration. It restarts when its part of it has changed, and stops when it is
     disabled.
 
     part: reads its part of the configuration; make: makes it, with the new part and the previous one, None at the
-    start.
+    start; adopt: whether the running adapter has taken the new part, so that it does not have to restart.
     """
 
     def __init__(
@@ -209,8 +256,10 @@ class AdapterService:
         client: EngineClient,
         part: Callable[[], Any],
         make: Callable[[Any, Any], Adapter],
+        adopt: Adopt = lambda adapter, part, wanted: False,
     ) -> None:
         """part: reads and checks it, raises ConfigurationError."""
+        self._adopt = adopt
         self._service = service
         self._client = client
         self._part = part
@@ -227,15 +276,21 @@ class AdapterService:
                 running = asyncio.ensure_future(adapter.run())
                 living = asyncio.ensure_future(self._live(adapter))
                 try:
-                    changed = await self._changed(hangup, part, [running, living])
+                    part, changed = await self._changed(adapter, hangup, part, [running, living])
                 finally:
                     for task in (running, living):
                         task.cancel()
                     await asyncio.gather(running, living, return_exceptions=True)
                 before, part = part, changed
 
-    async def _changed(self, hangup: asyncio.Event, part: Any, tasks: list[asyncio.Future[Any]]) -> Any:
-        """Waits for another configuration; None if it disables the adapter. Raises the error that ends a task."""
+    async def _changed(
+        self, adapter: Adapter, hangup: asyncio.Event, part: Any, tasks: list[asyncio.Future[Any]]
+    ) -> tuple[Any, Any]:
+        """Waits for a configuration that needs a restart.
+
+        Returns the part that the adapter has by then, and the new one, None if it disables the adapter. Raises the
+        error that ends a task.
+        """
         while True:
             asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
             try:
@@ -250,16 +305,20 @@ class AdapterService:
             self._service.reloading()
             try:
                 wanted = await asyncio.to_thread(self._part)
-                if wanted != part:
+                if wanted == part:
+                    logger.info("configuration reloaded", applied="nothing")
+                elif self._adopt(adapter, part, wanted):
+                    logger.info("configuration reloaded", applied="mapping")
+                    part = wanted
+                else:
                     logger.info("configuration reloaded, adapter restarts", applied="all")
                     self._service.ready("restarting with the new configuration")
-                    return wanted
-                logger.info("configuration reloaded", applied="nothing")
+                    return part, wanted
             except _NotWantedError as error:
                 logger.info("configuration reloaded, adapter stops", reason=error)
                 self._service.ready("disabled by the configuration")  # which ends the reload
                 self._service.stopping("disabled by the configuration")
-                return None
+                return part, None
             except GatewayError as error:
                 logger.error("configuration refused, keeping the previous one", reason=error)
             self._service.ready("configuration reloaded")

@@ -94,8 +94,6 @@ class Configuration:
         data = data or folder / settings.gateway.data
         try:
             rules = load_mapping(folder / "mapping", settings.gateway.base_iri).rules
-            if settings.mqtt.host and not rules:
-                raise ConfigurationError(f"mqtt.host is set, but {folder / 'mapping'} has no [[stream]] rule; add one")
         except ConfigurationError as error:
             faults.insert(0, str(error))
         try:
@@ -182,13 +180,11 @@ async def run_gateway(
             runner.figures.addresses = vars(gates.addresses)
             async with AsyncExitStack() as beside:
                 if adapters:
-                    here = _run_adapters(configuration, gates.addresses.here)
+                    here = _run_adapters(configuration, gates.addresses.here, reread)
                     await beside.enter_async_context(background(here, stop))
                 ready(gates.addresses, recovery)
                 if service.active:
-                    supervised = GatewayService(
-                        service, runner, protection, gates.addresses, settings, reread, adapters=adapters
-                    )
+                    supervised = GatewayService(service, runner, protection, gates.addresses, settings, reread)
                     await beside.enter_async_context(background(supervised.run(), stop))
                 await stop.wait()
                 service.stopping("stopping, finishing requests in progress")
@@ -282,10 +278,16 @@ def _about(settings: Settings, subscribe_at: str) -> str:
     )
 
 
-async def _run_adapters(configuration: Configuration, url: str) -> None:
+async def _run_adapters(configuration: Configuration, url: str, reread: Reread | None) -> None:
+    """Each adapter that the settings enable, in this process; SIGHUP reloads its configuration."""
+    again = None
+    if reread is not None:
+        settings = reread
+        again = lambda: AdapterConfiguration.of(settings(), configuration.folder, url)  # noqa: E731
+
     async with asyncio.TaskGroup() as group:
         if configuration.settings.mqtt.host:
-            group.create_task(run_mqtt(configuration.for_adapters(url)))
+            group.create_task(run_mqtt(configuration.for_adapters(url), NOBODY, again))
         if configuration.settings.coap.enabled:
-            group.create_task(run_coap(configuration.for_adapters(url)))
+            group.create_task(run_coap(configuration.for_adapters(url), NOBODY, again))
         group.create_task(asyncio.Event().wait())  # without either, there is nothing to do

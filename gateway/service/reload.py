@@ -38,7 +38,7 @@ LIVE: dict[str, frozenset[str]] = {
 }
 """Keys, by table, that take effect with the next request."""
 _ELSEWHERE = ("mqtt", "coap", "sync")
-"""Tables of other processes, which reload them themselves."""
+"""Tables of the adapters and of the shipper, which reload them themselves."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,13 @@ class Change:
     waiting: list[str]
 
 
-def change(before: Settings, after: Settings, *, adapters: bool = False) -> Change:
-    """The change from one configuration to another without a restart.
-
-    adapters: whether they run in the gateway's process; their tables wait for a restart then.
-    """
+def change(before: Settings, after: Settings) -> Change:
+    """The change from one configuration to another without a restart."""
     applied, waiting = [], []
     tables: dict[str, Any] = {}
     for table in Settings.__struct_fields__:
         old, new = getattr(before, table), getattr(after, table)
-        if table in _ELSEWHERE and not adapters:
+        if table in _ELSEWHERE:
             tables[table] = new
             continue
         keys = [key for key in old.__struct_fields__ if getattr(old, key) != getattr(new, key)]

@@ -45,8 +45,6 @@ class GatewayService:
         addresses: Addresses,
         settings: Settings,
         reread: Reread | None,
-        *,
-        adapters: bool,
     ) -> None:
         self._service = service
         self._runner = runner
@@ -54,7 +52,6 @@ class GatewayService:
         self._addresses = addresses
         self._settings = settings
         self._reread = reread
-        self._adapters = adapters
         self._updates = 0
         self._updates_at = asyncio.get_running_loop().time()
 
@@ -105,7 +102,7 @@ class GatewayService:
             self._service.ready(self._status())
 
     async def _apply(self, wanted: Settings) -> None:
-        found = change(self._settings, wanted, adapters=self._adapters)
+        found = change(self._settings, wanted)
         if found.applied:
             await self._runner.apply(found.settings)
             self._protection.apply(found.settings)

@@ -1,0 +1,85 @@
+"""Follows the rules in the dataset by a subscription, and writes there what is wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
+from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S
+from lamplighter.engine.client import DeclaredCause, Notification, UpdateAnswer, UpdateRequest
+from lamplighter.engine.errors import GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.terms import Bag, Term
+
+SETTLE_S = 0.1
+"""Changes of so long are applied together, since each makes all rules an index again."""
+_CAUSE = DeclaredCause("mqtt", "rules")
+
+logger = EventLogger(__name__)
+
+
+class RulesClient(Protocol):
+    """What is needed of `engine.client.EngineClient`."""
+
+    def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]: ...
+
+    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
+
+
+async def follow_rules(client: RulesClient, rules: DatasetRules, apply: Callable[[], None]) -> None:
+    """Keeps the rules as the dataset has them, and calls `apply` after each change.
+
+    Runs until cancelled. Raises UpstreamError when the client is closed. If the gateway refuses the subscription, the
+    rules stay as they are, and the log says so.
+    """
+    changed = asyncio.Event()
+    await _write(client, [FORGET_PROBLEMS])
+    async with asyncio.TaskGroup() as tasks:
+        settling = tasks.create_task(_settle(client, rules, apply, changed), name="mqtt rules")
+        try:
+            async with aclosing(client.subscribe(QUERY)) as notifications:
+                async for notification in notifications:
+                    if notification.sequence == 0:
+                        rules.replace(_rows(notification.added))
+                    else:
+                        rules.change(_rows(notification.added), _rows(notification.removed))
+                    changed.set()
+        except UpstreamError:
+            raise
+        except GatewayError as error:
+            logger.warning("mqtt rules of the dataset are not followed", reason=error)
+            settling.cancel()
+
+
+async def _settle(client: RulesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event) -> None:
+    while True:
+        await changed.wait()
+        await asyncio.sleep(SETTLE_S)
+        changed.clear()
+        apply()
+        await _write(client, rules.problem_updates())
+
+
+async def _write(client: RulesClient, updates: Sequence[str]) -> None:
+    """Sends updates until the gateway has taken or refused each."""
+    delay_s = BACKOFF_MIN_S
+    while updates:
+        answers = await client.updates([UpdateRequest(sparql=text, cause=_CAUSE) for text in updates])
+        again = []
+        for text, answer in zip(updates, answers, strict=True):
+            if isinstance(answer, GatewayError) and answer.retriable:
+                again.append(text)
+            elif isinstance(answer, GatewayError):
+                logger.warning("mqtt rule problem not written", reason=answer)
+        updates = again
+        if updates:
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+
+
+def _rows(bag: Bag) -> list[tuple[Term, Term]]:
+    return [(row["mapping"], row["rule"]) for row in bag.bindings()]
