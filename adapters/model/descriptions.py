@@ -29,7 +29,9 @@ from lamplighter.ontology.vocabulary import (
 
 
 def description_update(stream: Stream, *, live: bool = True) -> str:
-    """INSERT DATA of a stream, its sensor, platform, property, feature and unit.
+    """The update that describes a stream, its sensor, platform, property, feature and unit.
+
+    Unit and label of a former description are replaced. Repeated, it changes nothing.
 
     live: the stream has one live observation (model "latest"). Otherwise the stream itself has sensor, property and
     feature, since each reading is an observation of its own.
@@ -61,7 +63,13 @@ def description_update(stream: Stream, *, live: bool = True) -> str:
         triples.append((stream.iri, RDFS_LABEL, literal(stream.label)))
     if live and stream.result is not None:
         triples += quantity(stream, stream.observation, stream.result)
-    return "INSERT DATA {\n" + "".join(f"  {s} <{p}> {o} .\n" for s, p, o in triples) + "}"
+    former = [(stream.iri, HAS_UNIT, "?unit"), (stream.iri, UNKNOWN_UNIT, "?code"), (stream.iri, RDFS_LABEL, "?label")]
+    optional = "".join(f"  OPTIONAL {{ {s} <{p}> {o} }}\n" for s, p, o in former)
+    return f"DELETE {{\n{_lines(former)}}}\nINSERT {{\n{_lines(triples)}}}\nWHERE {{\n{optional}}}"
+
+
+def _lines(triples: list[tuple[Term, str, Term]]) -> str:
+    return "".join(f"  {s} <{p}> {o} .\n" for s, p, o in triples)
 
 
 def quantity(stream: Stream, observation: Term, result: Term) -> list[tuple[Term, str, Term]]:

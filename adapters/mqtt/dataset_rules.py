@@ -18,7 +18,7 @@ finds value, unit, place and time at the observation as it does there (with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -30,6 +30,8 @@ from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_
 
 RULES_MAX = 20_000
 RULE_CHARS_MAX = 65_536
+PORTION = 100
+"""Rules that are made at a time: about 10 ms."""
 
 QUERY = f"SELECT ?mapping ?rule WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{RULE}> ?rule }}"
 FORGET_PROBLEMS = (
@@ -50,11 +52,17 @@ class DatasetRules:
         """None: a rule for others; a text: why the rule is faulty."""
         self._said: dict[Term, str] = {}
 
-    def replace(self, rows: Iterable[_Row]) -> None:
-        """Takes the whole result of `QUERY`. Rules that stay are not made again."""
-        known, self._rows = self._rows, {}
-        for row in rows:
-            self._rows[row] = known[row] if row in known else self._made(row)
+    def replace(self, rows: Iterable[_Row]) -> Iterator[None]:
+        """Takes the whole result of `QUERY`, in portions: other work may be done at each step of the iterator.
+
+        Rules that stay are not made again.
+        """
+        wanted = dict.fromkeys(rows)
+        self.change((), [row for row in self._rows if row not in wanted])
+        missing = [row for row in wanted if row not in self._rows]
+        for begin in range(0, len(missing), PORTION):
+            self.change(missing[begin : begin + PORTION], ())
+            yield
 
     def change(self, added: Iterable[_Row], removed: Iterable[_Row]) -> None:
         """Takes a change of the result."""

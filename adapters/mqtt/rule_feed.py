@@ -44,7 +44,8 @@ async def follow_rules(client: RulesClient, rules: DatasetRules, apply: Callable
             async with aclosing(client.subscribe(QUERY)) as notifications:
                 async for notification in notifications:
                     if notification.sequence == 0:
-                        rules.replace(_rows(notification.added))
+                        for _ in rules.replace(_rows(notification.added)):
+                            await asyncio.sleep(0)
                     else:
                         rules.change(_rows(notification.added), _rows(notification.removed))
                     changed.set()

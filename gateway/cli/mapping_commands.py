@@ -112,8 +112,13 @@ def _check(options: argparse.Namespace) -> int:
     mapping, faults = _files(options, settings)
     rules, note = asyncio.run(_dataset_rules(settings, data))
     every = [*mapping.rules, *rules]
+    brokers = settings.mqtt.all_brokers()
     for fault in faults:
         print(f"fault: {fault}")
+    for rule in every:
+        if rule.broker is not None and rule.broker not in brokers:
+            known = ", ".join(brokers) or "none"
+            print(f"unknown broker: {rule.place}: broker = {rule.broker!r}; the brokers are: {known}")
     for line in overlaps(every):
         print(f"overlap: {line}")
     for rule in every:
@@ -142,7 +147,7 @@ async def _dataset_rules(settings: Settings, data: Path) -> tuple[list[StreamRul
         return [], ["the rules in the dataset; the gateway does not answer"]
     except GatewayError as error:
         return [], [f"the rules in the dataset; {error}"]
-    rules.replace((row["mapping"], row["rule"]) for row in found.bindings())
+    rules.change([(row["mapping"], row["rule"]) for row in found.bindings()], ())
     return rules.streams(), [f"{mapping}: {text}" for mapping, text in rules.problems().items()]
 
 

@@ -197,7 +197,7 @@ def dataset_rules(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     rules = DatasetRules("http://gateway.example/")
     with suppress(ValueError):
-        rules.replace([("<http://gateway.example/mapping/1>", literal(text))])
+        rules.change([("<http://gateway.example/mapping/1>", literal(text))], ())
     for rule in rules.streams():
         topic = rule.filter.replace("+", "x").replace("#", "x")
         for payload in (b"1", b"a", b'{"a": 1}', b"[]", b"x" * 256):

@@ -101,6 +101,22 @@ def test_unknown_unit_is_flagged_on_the_stream() -> None:
     assert rows(store, "SELECT ?u { ?s qudt:hasUnit ?u }") == []
 
 
+def test_next_description_replaces_unit_and_label() -> None:
+    table = '[[stream]]\ntopic = "t"\npayload = "number"\nproperty = "ex:p"\nunit = "UNIT"\nlabel = "LABEL"\n'
+    store, model = Store(), LatestModel()
+    sizes = []
+    for unit, label in (("Cel", "a"), ("Cel", "a"), ("furlong", "b"), ("K", "c")):
+        [found] = readings(rules(table.replace("UNIT", unit).replace("LABEL", label)), "t", "1")
+        store.update(model.description(found.stream))
+        sizes.append(len(store))
+    assert rows(store, "SELECT ?u { ?s a gateway:Stream ; qudt:hasUnit ?u }") == [("http://qudt.org/vocab/unit/K",)]
+    assert rows(store, "SELECT ?u { ?s gateway:unknownUnit ?u }") == []
+    assert rows(store, "SELECT ?l { ?s a gateway:Stream ; <http://www.w3.org/2000/01/rdf-schema#label> ?l }") == [
+        ("c",)
+    ]
+    assert sizes[0] == sizes[1]
+
+
 # event
 
 

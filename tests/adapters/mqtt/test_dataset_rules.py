@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -23,9 +24,20 @@ def row(name: str, rule: Any) -> tuple[Term, Term]:
     return iri(f"{BASE}mapping/{name}"), literal(rule if isinstance(rule, str) else json.dumps(rule))
 
 
+def replaced(rules: DatasetRules, rows: Iterable[tuple[Term, Term]]) -> None:
+    for _ in rules.replace(rows):
+        pass
+
+
+def test_rules_are_made_in_portions() -> None:
+    rules = DatasetRules(BASE)
+    steps = [len(rules.streams()) for _ in rules.replace([row(str(number), GOOD) for number in range(250)])]
+    assert steps == [100, 200, 250]
+
+
 def test_rules_are_applied_and_forgotten() -> None:
     rules = DatasetRules(BASE)
-    rules.replace([row("b", GOOD), row("a", COMMAND), row("c", {"availability": {"topics": []}})])
+    replaced(rules, [row("b", GOOD), row("a", COMMAND), row("c", {"availability": {"topics": []}})])
     assert [rule.place for rule in rules.streams()] == [f"<{BASE}mapping/b>"]
     assert values(Mapping(rules.streams()), "attic/t", "215") == {"attic/t": "21.5"}
     assert [command.table.topic for command in rules.commands()] == ["lamp/set"]
@@ -36,9 +48,9 @@ def test_rules_are_applied_and_forgotten() -> None:
 
 def test_rule_that_stays_is_the_same_object() -> None:
     rules = DatasetRules(BASE)
-    rules.replace([row("a", GOOD)])
+    replaced(rules, [row("a", GOOD)])
     [before] = rules.streams()
-    rules.replace([row("a", GOOD), row("b", GOOD)])
+    replaced(rules, [row("a", GOOD), row("b", GOOD)])
     assert rules.streams()[0] is before
 
 
@@ -65,7 +77,7 @@ def test_rule_that_stays_is_the_same_object() -> None:
 )
 def test_faulty_rule_is_a_problem_of_its_node(rule: Any, reason: str) -> None:
     rules = DatasetRules(BASE)
-    rules.replace([row("bad", rule), row("good", GOOD)])
+    replaced(rules, [row("bad", rule), row("good", GOOD)])
     [(mapping, text)] = rules.problems().items()
     assert mapping == f"<{BASE}mapping/bad>"
     assert reason in text
@@ -76,7 +88,7 @@ def test_problem_is_in_the_dataset_as_long_as_it_lasts() -> None:
     store, rules = Store(), DatasetRules(BASE)
 
     def follow() -> set[str]:
-        rules.replace([(str(found[0]), str(found[1])) for found in store.query(QUERY)])  # type: ignore[union-attr, index]
+        replaced(rules, [(str(found[0]), str(found[1])) for found in store.query(QUERY)])  # type: ignore[union-attr, index]
         for update in rules.problem_updates():
             store.update(update)
         assert rules.problem_updates() == []
@@ -99,7 +111,7 @@ def test_number_of_rules_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RULES_MAX >= 10_000
     monkeypatch.setattr("lamplighter.adapters.mqtt.dataset_rules.RULES_MAX", 2)
     rules = DatasetRules(BASE)
-    rules.replace([row(name, GOOD) for name in "abc"])
+    replaced(rules, [row(name, GOOD) for name in "abc"])
     assert len(rules.streams()) == 2
     assert list(rules.problems().values()) == ["there are more than 2 rules"]
 
@@ -118,7 +130,7 @@ def test_topics_manager_of_the_paper() -> None:
         "unit": "unit:DEG_C",
         "result": "quantity",
     }
-    rules.replace([row("pepoli", {"stream": table})])
+    replaced(rules, [row("pepoli", {"stream": table})])
     [reading] = readings(Mapping(rules.streams()), str(table["topic"]), "T:21.75;node=1")
     store, model = Store(), LatestModel()
     for update in [model.description(reading.stream), *model.updates(reading)]:

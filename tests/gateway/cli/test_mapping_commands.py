@@ -86,6 +86,7 @@ topic = "a/{x}"
 property = "lighting:temperature"
 payload = "number"
 unit = "furlong"
+broker = "attic"
 [[stream]]
 topic = "a/b"
 property = "lighting:temperature"
@@ -99,9 +100,10 @@ topic = "a/#"
 """
     code, out = run(tmp_path, capsys, RULES + more, "check")
     assert code == 1
-    assert "fault: mapping/home.toml line 17: stream 3: " in out
-    assert "fault: mapping/home.toml line 25: command 1: topic = 'a/#': " in out
-    assert "overlap: mapping/home.toml line 12: stream 2 and mapping/home.toml line 21: stream 4: both rules" in out
+    assert "fault: mapping/home.toml line 18: stream 3: " in out
+    assert "fault: mapping/home.toml line 26: command 1: topic = 'a/#': " in out
+    assert "overlap: mapping/home.toml line 12: stream 2 and mapping/home.toml line 22: stream 4: both rules" in out
+    assert "unknown broker: mapping/home.toml line 12: stream 2: broker = 'attic'; the brokers are: none" in out
     assert "unknown unit: mapping/home.toml line 12: stream 2: unit = 'furlong' is kept as text" in out
     assert "3 rules in files, 0 in the dataset, 0 commands" in out
 
