@@ -16,6 +16,7 @@ from typing import Any, Literal
 from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
 
 TOPIC_BYTES_MAX = 512
+TOPIC_LEVELS_MAX = 32
 NAME_CHARS_MAX = 120
 WORD_CHARS_MAX = 120
 WORDS_MAX = 200
@@ -68,6 +69,8 @@ def checked_topic(topic: object) -> str:
         raise ValueError("the topic is not a text")
     if not topic or len(topic.encode("utf-8", "surrogatepass")) > TOPIC_BYTES_MAX:
         raise ValueError(f"a topic has 1 to {TOPIC_BYTES_MAX} bytes")
+    if topic.count("/") >= TOPIC_LEVELS_MAX:
+        raise ValueError(f"a topic has at most {TOPIC_LEVELS_MAX} levels")
     if _NOT_IN_TOPIC.search(topic) or not topic.isprintable():
         raise ValueError(f"the topic {plain(topic)!r} has a wildcard, a brace or a control character")
     if topic.startswith("$"):
@@ -173,15 +176,18 @@ class Draft:
         on: Iterable[object] = (),
         off: Iterable[object] = (),
         unit: object = None,
+        instead: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Table | None:
         """Adds a value that the device publishes. Returns its stream table; None if it is refused, which is a problem.
 
-        kind: prefixed name, or a path for what no kind fits. member: JSON path. more: further keys of the table.
+        kind: prefixed name, or a path for what no kind fits. member: JSON path. more: further keys of the table;
+        instead: keys in place of those that were checked.
         """
         try:
             name = segment(key)
-            table = self._stream(name, kind, topic, payload, plain(label) or key, member, on, off, unit) | more
+            table = self._stream(name, kind, topic, payload, plain(label) or key, member, on, off, unit)
+            table |= more | dict(instead or {})
             if name in self._sensors:
                 raise ValueError("there are two of this name")
             if len(self._sensors) >= SENSORS_MAX:

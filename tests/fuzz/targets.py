@@ -21,10 +21,14 @@ import msgspec
 import zstandard
 from pyoxigraph import Store
 
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.problems import Problems
+from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
+from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.adapters.mqtt.mapping import Births, Mapping, load_mapping
 from lamplighter.adapters.mqtt.mapping.expressions import compiled
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
@@ -206,6 +210,29 @@ def dataset_rules(data: bytes) -> None:
         compiled(text, search=True).search("a" * 256)
 
 
+def announcements(data: bytes) -> None:
+    """Announcements of devices (a line with a topic and a line with a payload each): devices whose updates the store
+    takes and whose rules the mapping takes, or problems."""
+    known, registry, store = Announcements(FORMATS, devices_max=50), Registry("http://gateway.example/"), Store()
+    problems = Problems("http://gateway.example/")
+    lines = data.split(b"\n")
+    for head, payload in zip(lines[::2], lines[1::2], strict=False):
+        changes = known.read("default", head.decode("utf-8", "surrogateescape"), payload)
+        for problem in changes.problems:
+            store.update(problems.update(problem, _NOW) or "INSERT DATA {}")
+        for device in changes.devices:
+            assert Device.from_json(device.to_json()) == device
+            store.update(registry.announced(None, device, "all") or "")
+            for path, rule in registry.rules(device).items():
+                rules = DatasetRules("http://gateway.example/")
+                rules.replace([(f"<http://gateway.example/{path}>", literal(json.dumps(rule)))])
+                assert not rules.problems(), rules.problems()
+                for command in rules.commands():
+                    assert not set(command.table.topic) & set("+#") and not command.table.topic.startswith("$")
+    subjects = {quad.subject.value for quad in store if quad.subject.value.startswith("http://gateway.example/")}
+    assert all(re.fullmatch(r"[A-Za-z0-9._~@=+,/:-]+", subject) for subject in subjects)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "lexer": lexer,
     "messages": messages,
@@ -215,6 +242,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "profiles": profiles,
     "readings": readings,
     "dataset_rules": dataset_rules,
+    "announcements": announcements,
 }
 CORPUS = Path(__file__).parent / "corpus"
 

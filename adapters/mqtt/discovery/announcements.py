@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
-from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, tasmota, zigbee2mqtt
+from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, sparkplug, tasmota, zigbee2mqtt
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group
 
-FORMATS: dict[str, Format] = {one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, homeassistant)}
+FORMATS: dict[str, Format] = {
+    one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, sparkplug, homeassistant)
+}
 """By name. The native formats come first, since Home Assistant's announces the same devices again."""
 
 PARTS_MAX = 100

@@ -299,7 +299,7 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
         name = component.partition(":")[0]
         kind, payload, unit = next((k, p, u) for m, k, p, u in _SECOND[name] if m == member)
         key = f"{component.replace(':', '.')}.{member}"
-        words = {"on": ["true"], "off": ["false"]} if payload == "boolean" else {}
+        words: dict[str, Any] = {"on": ["true"], "off": ["false"]} if payload == "boolean" else {}
         state = draft.sensor(
             key,
             kind,
