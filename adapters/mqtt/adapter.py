@@ -24,8 +24,10 @@ from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
+from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
-from lamplighter.adapters.mqtt.mapping import Births, CommandRule, Mapping
+from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
+from lamplighter.adapters.mqtt.mapping.patterns import uncovered
 from lamplighter.adapters.mqtt.rule_feed import RulesClient, follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
@@ -104,6 +106,7 @@ class MqttAdapter:
     mapping: rules of files; rules: those of the dataset, followed through `feed`, None: not at all. counters: for
     metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect to it has
     failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
+    discovering: reads announcements of devices; None: they are not read.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class MqttAdapter:
         former: Mapping = NO_RULES,
         rules: DatasetRules | None = None,
         feed: RulesClient | None = None,
+        discovering: Discovering | None = None,
     ) -> None:
         self.counters = MqttCounters()
         self.tried = asyncio.Event()
@@ -124,6 +128,7 @@ class MqttAdapter:
         self._gateway = client
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
+        self._discovering = discovering
         self.brokers = {
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
@@ -140,17 +145,24 @@ class MqttAdapter:
     def _broker(
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
     ) -> Broker:
+        filters, found = self._filters(mapping), self._discovering
         inbox = Inbox(
             settings,
-            mapping.filters,
+            filters,
             clock=clock,
             counters=self.counters,
             table="mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}",
             batch_max=self._settings.batch_max,
             queue_max=self._settings.queue_max,
-            forget=[one for one in former.filters if one not in mapping.filters],
+            forget=[one for one in (*former.filters, *ALL_FILTERS) if one not in filters],
+            bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
+            asks=found.asks if found else (),
         )
         return Broker(name, settings, mapping, inbox, Births())
+
+    def _filters(self, mapping: Mapping) -> list[str]:
+        """What to subscribe to: for the rules, and for announcements."""
+        return uncovered([*mapping.filters, *(self._discovering.filters if self._discovering else ())])
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left.
@@ -159,13 +171,15 @@ class MqttAdapter:
         when the engine client is closed.
         """
         brokers = self.brokers.values()
-        if self._feed is None and not any(broker.mapping.filters for broker in brokers):
+        if self._feed is None and not any(self._filters(broker.mapping) for broker in brokers):
             raise ConfigurationError("mqtt.host is set, but there is no [[stream]] rule in mapping/*.toml; add one")
         for broker in brokers:
             broker.inbox.read_secrets()
         async with asyncio.TaskGroup() as tasks:
             if self._rules is not None and self._feed is not None:
                 tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
+            if self._discovering is not None:
+                tasks.create_task(self._discovering.run(), name="mqtt discovery")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
@@ -200,18 +214,21 @@ class MqttAdapter:
                 self._described.discard(iri)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
-            broker.inbox.change_filters(broker.mapping.filters)
+            broker.inbox.change_filters(self._filters(broker.mapping))
 
     def status(self) -> str:
         """The adapter's health in one line."""
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
-        return f"{brokers}, {self.counters.committed:,} readings committed"
+        devices = self._discovering.status() if self._discovering else ""
+        return f"{brokers}, {self.counters.committed:,} readings committed{devices}"
 
     async def _commit_readings(self, broker: Broker) -> None:
         while True:
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
                 batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._repeats.holds else None)
+            if self._discovering is not None:
+                await self._discovering.take_all(broker.name, batch)
             trusted = self._trusted()
             readings = [reading for message in batch for reading in self._readings(broker, message, trusted)]
             written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
@@ -249,7 +266,8 @@ class MqttAdapter:
             births=broker.births,
             trusted=trusted,
         )
-        if not found and not broker.mapping.covering(message.topic):
+        announces = self._discovering is not None and self._discovering.covers(message.topic)
+        if not found and not announces and not broker.mapping.covering(message.topic):
             self.counters.dropped_unmapped += 1
             self._warn(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []

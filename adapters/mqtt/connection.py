@@ -169,6 +169,10 @@ class BrokerConnection:
             return End("deaf", f"the broker does not send {self._own_topics}canary; it may lack the permission")
         return None
 
+    def publish(self, topic: str, text: str) -> None:
+        """Sends a message that may get lost."""
+        self._client.publish(topic, text, qos=0)
+
     @property
     def alive(self) -> bool:
         return self._accepted and not self._ended.done()

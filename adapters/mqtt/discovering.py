@@ -22,12 +22,17 @@ from datetime import UTC, datetime
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
-from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
+from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
+from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.engine.client import DeclaredCause, EngineClient, Notification, UpdateRequest
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag
 
+ALL_FILTERS = tuple(one for found in FORMATS.values() for one in found.filters)
+"""Of all formats: a session of a broker may still have those of formats that were in the settings before."""
 PORTION_MAX = 50
 """Updates in one message to the gateway."""
 UPDATE_CHARS_MAX = 256 * 1024
@@ -68,6 +73,7 @@ class Discovering:
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
         self._texts: deque[str] = deque([self._problems.forgetting])
+        self._refused = False
         self._work = asyncio.Event()
         self._work.set()
 
@@ -85,8 +91,21 @@ class Discovering:
         """Whether `take` takes messages of the topic."""
         return self._announcements.covers(topic)
 
+    def bytes_max(self, topic: str) -> int:
+        """The longest payload that is read of a topic."""
+        return ANNOUNCEMENT_BYTES_MAX if self.covers(topic) else PAYLOAD_BYTES_MAX
+
+    async def take_all(self, broker: str, messages: Iterable[Message]) -> None:
+        """Takes the announcements of a batch. Waits for the dataset's devices before the first one."""
+        for message in messages:
+            if self.covers(message.topic):
+                await self.ready.wait()
+                self.take(broker, message.topic, message.payload)
+
     def take(self, broker: str, topic: str, payload: bytes) -> None:
         """Reads an announcement; what follows from it is written by `run`."""
+        if self._refused:
+            return
         changes = self._announcements.read(broker, topic, payload)
         for problem in changes.problems:
             text = self._problems.update(problem, self._clock())
@@ -109,16 +128,23 @@ class Discovering:
             tasks.create_task(self._write(), name="mqtt device updates")
 
     def status(self) -> str:
-        """In a few words, for the status of the adapter; empty without devices."""
+        """The end of a sentence for the status of the adapter; empty without devices."""
         states = [entry.adoption for entry in self._entries.values()]
         proposed, adopted = states.count("proposed"), states.count("adopted")
         said = [f"{adopted:,} adopted"] * bool(adopted) + [f"{proposed:,} proposed"] * bool(proposed)
-        return f"devices: {', '.join(said)}" if said else ""
+        return f"; devices: {', '.join(said)}" if said else ""
 
     async def _follow(self) -> None:
-        async with aclosing(self._client.subscribe(self._registry.query)) as notifications:
-            async for notification in notifications:
-                self._apply(notification)
+        try:
+            async with aclosing(self._client.subscribe(self._registry.query)) as notifications:
+                async for notification in notifications:
+                    self._apply(notification)
+        except UpstreamError:
+            raise
+        except GatewayError as error:
+            logger.warning("mqtt devices are not discovered", reason=error)
+            self._refused = True
+            self.ready.set()
 
     def _apply(self, notification: Notification) -> None:
         """Updates the entries. Sequence 0 is the whole result and replaces all of them."""

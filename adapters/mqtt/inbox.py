@@ -40,6 +40,8 @@ STABLE_AFTER_S = 10.0
 
 logger = EventLogger(__name__)
 
+LARGE_BYTES_MAX = 16 * 1024 * 1024
+"""Of waiting messages that are longer than the mapping reads: lists of devices."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -78,7 +80,8 @@ class Inbox:
     in order. filters: topic filters to subscribe to. clock: gives the time of receipt. table: the table of
     lamplighter.toml that describes the broker, for messages. queue_max: see `MqttSettings`. forget: filters that the
     broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
-    tried: set once it has, or once an attempt has failed.
+    tried: set once it has, or once an attempt has failed. bytes_max: how much of the payload of a topic is kept. asks:
+    messages, topic and payload, to publish on each connection once subscribed.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class Inbox:
         batch_max: int = 256,
         queue_max: int = 1024,
         forget: Sequence[str] = (),
+        bytes_max: Callable[[str], int] = lambda topic: PAYLOAD_BYTES_MAX,
+        asks: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.counters = counters
         self.subscribed = asyncio.Event()
@@ -103,6 +108,7 @@ class Inbox:
         self._batch_max = batch_max
         self._queue_max = queue_max
         self._forget = forget
+        self._bytes_max, self._asks = bytes_max, asks
         self._canary = Canary(settings.canary_s)
         self._password = ""
         self._tls: ssl.SSLContext | None = None
@@ -260,6 +266,9 @@ class Inbox:
 
     def _granted(self, connection: BrokerConnection) -> None:
         connection.listen()
+        if not self.subscribed.is_set():
+            for topic, text in self._asks:
+                connection.publish(topic, text)
         self.subscribed.set()
         self.tried.set()
 
@@ -272,7 +281,7 @@ class Inbox:
             topic = ""  # which the mapping refuses
         arrived = Message(
             topic=topic,
-            payload=bytes(message.payload[: PAYLOAD_BYTES_MAX + 1]),  # enough for the mapping to refuse it
+            payload=bytes(message.payload[: self._kept(topic, len(message.payload)) + 1]),  # enough to be refused
             retained=message.retain,
             received=self._clock(),
             properties=_user_properties(message),
@@ -295,6 +304,13 @@ class Inbox:
         if len(self._queue) >= self._queue_max:
             self._space.clear()
             connection.pause()
+
+    def _kept(self, topic: str, size: int) -> int:
+        """How many bytes of a payload are kept: few of a large one while others wait."""
+        if size <= PAYLOAD_BYTES_MAX:
+            return size
+        waiting = sum(len(message.payload) for message in self._queue if len(message.payload) > PAYLOAD_BYTES_MAX + 1)
+        return self._bytes_max(topic) if waiting + size <= LARGE_BYTES_MAX else PAYLOAD_BYTES_MAX
 
     def _acknowledge(self, message: Message) -> None:
         """Sends the PUBACK, or leaves it to the redelivery when the message's connection is gone."""

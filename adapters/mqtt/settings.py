@@ -11,6 +11,8 @@ import msgspec
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
+DiscoveryFormat = Literal["homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug"]
+
 FIRST_BROKER = "default"
 """The name of the broker that `[mqtt]` itself describes."""
 _BROKER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -78,6 +80,9 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
     model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
     events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
+    discovery: formats of announcements that are read at every broker; empty: none.
+    adopt: "ask", people decide about devices that announce themselves; "all", each is adopted at once.
+    devices_max: devices that announce themselves; further ones are not read.
     """
 
     brokers: dict[str, BrokerSettings] = {}
@@ -86,6 +91,9 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     streams_max: PositiveInt = 10_000
     model: Literal["latest", "event"] = "latest"
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+    discovery: tuple[DiscoveryFormat, ...] = ("homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug")
+    adopt: Literal["ask", "all"] = "ask"
+    devices_max: Annotated[int, msgspec.Meta(ge=1, le=5_000)] = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()

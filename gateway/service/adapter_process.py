@@ -131,6 +131,7 @@ async def run_mqtt(
     """The MQTT adapter, until cancelled, or as a service until the settings disable it."""
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
+    from lamplighter.adapters.mqtt.discovering import Discovering
     from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 
     def part(now: AdapterConfiguration) -> tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule]]:
@@ -144,6 +145,13 @@ async def run_mqtt(
         def adapter(made_of: Any, before: Any) -> MqttAdapter:
             settings, base_iri, *tables = made_of
             trust = configuration.clock_trusted
+            discovering = Discovering(
+                client,
+                base_iri=base_iri,
+                formats=settings.discovery,
+                adopt=settings.adopt,
+                devices_max=settings.devices_max,
+            )
             return MqttAdapter(
                 settings,
                 Mapping(*tables),
@@ -152,6 +160,7 @@ async def run_mqtt(
                 trusted=lambda: clock_trusted(trust),
                 rules=DatasetRules(base_iri),
                 feed=client,
+                discovering=discovering if settings.discovery else None,
             )
 
         def remapped(running: Any, made_of: Any, wanted: Any) -> bool:

@@ -68,7 +68,7 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
         part.take("default", LIST, zigbee_house(1))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
         assert await count(addresses, "?m a gateway:Mapping")() == 0
-        assert part.status() == "devices: 4 proposed"
+        assert part.status() == "; devices: 4 proposed"
 
         entries = {entry.name: entry for entry in part._entries.values()}
         await update(addresses, registry.adoption(entries["room1/lamp"]))
