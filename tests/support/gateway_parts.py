@@ -151,7 +151,7 @@ async def running(runner: Runner, *, orderly: bool = False) -> AsyncIterator[Run
 
 
 @asynccontextmanager
-async def gateway(
+async def recovered_runner(
     data: Path,
     clock: Clock | None = None,
     applications: Sequence[Application] = (),

@@ -10,7 +10,7 @@ import pytest
 from lamplighter.engine.core import Commit, Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.gateway.settings import Settings
-from tests.support.gateway_parts import FakeClock, gateway, update
+from tests.support.gateway_parts import FakeClock, recovered_runner, update
 
 BAD = "<urn:bad>"
 Breaks = Callable[[Exception], None]
@@ -42,7 +42,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
 
 async def play(data: Path, clock: FakeClock, settings: Settings | None = None) -> None:
     """Records 1 to 6, of which 4 is bad; the first is of a delayed update."""
-    async with gateway(data, clock, settings=settings) as runner:
+    async with recovered_runner(data, clock, settings=settings) as runner:
         await update(runner, insert(99), delay="P1D")
         for number in (2, 3):
             await update(runner, insert(number))

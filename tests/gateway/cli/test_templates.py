@@ -14,7 +14,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, mapping_text, profile_text
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.state.applications import Application, aggregator_queries, load_applications, sparql_faults
-from tests.support.gateway_parts import FakeClock, application, dump, gateway, idle, time_passes, update
+from tests.support.gateway_parts import FakeClock, application, dump, idle, recovered_runner, time_passes, update
 
 BASE = "http://lamplighter.local/"
 ROOM = f"{BASE}area/kitchen"
@@ -99,7 +99,7 @@ def test_profile_is_good_and_its_queries_are_maintained_incrementally(
 async def test_on_at_once_and_off_after_the_delay(tmp_path: Path, template: str) -> None:
     kind = TEMPLATES[template].properties[0].removeprefix("gateway:")
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [made(template, room=ROOM)]) as runner:
+    async with recovered_runner(tmp_path, clock, [made(template, room=ROOM)]) as runner:
         house = House(runner, clock)
         await house.read("a", kind, False)
         assert house.states == {}, "nothing was detected yet"
@@ -117,7 +117,7 @@ async def test_on_at_once_and_off_after_the_delay(tmp_path: Path, template: str)
 
 async def test_each_motion_begins_the_delay_anew(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
         house = House(runner, clock)
         for _ in range(3):
             await house.read("a", "motion", True)
@@ -133,7 +133,7 @@ async def test_each_motion_begins_the_delay_anew(tmp_path: Path) -> None:
 
 async def test_a_sensor_that_repeats_itself_neither_prolongs_nor_shortens_the_delay(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
         house = House(runner, clock)
         await house.read("a", "motion", True)
         for _ in range(5):
@@ -150,7 +150,7 @@ async def test_a_sensor_that_repeats_itself_neither_prolongs_nor_shortens_the_de
 
 async def test_the_light_waits_for_the_last_sensor_of_the_room(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
         house = House(runner, clock)
         await update(runner, f"{PREFIXES} INSERT DATA {{ <{BASE}device/z/1> g:inArea <{ROOM}> }}")
         await house.read("a", "motion", True)
@@ -167,7 +167,7 @@ async def test_the_light_waits_for_the_last_sensor_of_the_room(tmp_path: Path) -
 @pytest.mark.parametrize(("selection", "counts"), [("sensors", ("a", "b")), ("all", ("a", "b", "c"))])
 async def test_which_sensors_count(tmp_path: Path, selection: str, counts: Sequence[str]) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [made("leak-alarm", **SELECTIONS[selection])]) as runner:
+    async with recovered_runner(tmp_path, clock, [made("leak-alarm", **SELECTIONS[selection])]) as runner:
         house = House(runner, clock)
         for sensor in ("a", "b", "c"):
             await house.read(sensor, "leak", True, feature=f"<{BASE}room/{sensor}>")
@@ -180,7 +180,7 @@ async def test_which_sensors_count(tmp_path: Path, selection: str, counts: Seque
 async def test_heating_follows_presence_with_two_temperatures(tmp_path: Path) -> None:
     clock = FakeClock()
     app = made("presence-heating", room=ROOM, states=("21", "16.5"), actuators=[f"{BASE}actuator/x"])
-    async with gateway(tmp_path, clock, [app]) as runner:
+    async with recovered_runner(tmp_path, clock, [app]) as runner:
         house = House(runner, clock)
         await house.read("a", "occupancy", True)
         assert house.states == {"x": "21"}
@@ -191,7 +191,7 @@ async def test_heating_follows_presence_with_two_temperatures(tmp_path: Path) ->
 
 async def test_alarm_of_doors_waits_for_each_door_and_ends_with_the_last_one(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [made("door-left-open")]) as runner:
+    async with recovered_runner(tmp_path, clock, [made("door-left-open")]) as runner:
         house = House(runner, clock)
         for door in ("a", "b", "c"):
             await house.read(door, "contact", True)
@@ -220,9 +220,9 @@ async def test_alarm_of_doors_waits_for_each_door_and_ends_with_the_last_one(tmp
 
 async def test_what_holds_when_the_application_begins_counts(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await House(runner, clock).read("a", "motion", True)
-    async with gateway(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
+    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
         await idle(runner)
         assert House(runner, clock).states == ON
 

@@ -35,10 +35,10 @@ from tests.support.gateway_parts import (
     FullDisk,
     application,
     dump,
-    gateway,
     opened_log,
     reactions,
     records,
+    recovered_runner,
     rewritten,
     running,
     snapshot_lines,
@@ -84,7 +84,7 @@ async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile
                     await update(runner, step.text)
 
     changed = 0
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         script = Script(Writer(chance.choice))  # without new blank nodes, so that the dataset stays small
         script.subscriptions()
         for number in range(6):
@@ -105,13 +105,13 @@ async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile
         assert last.cause is not None and last.cause.kind == "restore" and not last.k
         assert changed > 1
     assert verify(tmp_path / "data", FakeClock()).problems == []
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         assert (dump(runner), graphs(runner)) == wanted
 
 
 async def test_delayed_updates_are_those_of_the_backup_with_what_they_had_left(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path / "data", clock) as runner:
+    async with recovered_runner(tmp_path / "data", clock) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }", delay="PT60S", missed="skip")
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }", at="2026-11-21T02:10:00Z")
         fired = await update(runner, "INSERT DATA { <urn:s> <urn:p> 3 }", delay="PT30S")
@@ -149,7 +149,7 @@ async def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_
             "extended": {"lamplighter": {"aggregators": {"m": {"query": "Q", "added": "COPY"}}}},
         },
     )
-    async with gateway(tmp_path / "data", applications=[mirror]) as runner:
+    async with recovered_runner(tmp_path / "data", applications=[mirror]) as runner:
         await update(runner, "CLEAR ALL", delay="PT1H")
         await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
         await saved(runner, tmp_path / "b")
@@ -165,13 +165,13 @@ async def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_
         ]
         assert reactions(tmp_path / "data")[-1] == ("mirror/m/added", done.sequence)
         expected = dump(runner)
-    async with gateway(tmp_path / "data", applications=[mirror]) as runner:
+    async with recovered_runner(tmp_path / "data", applications=[mirror]) as runner:
         assert dump(runner) == expected
         assert len(reactions(tmp_path / "data")) == 2
 
 
 async def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")
         await saved(runner, tmp_path / "b")
     content = (tmp_path / "b").read_bytes()
@@ -195,7 +195,7 @@ async def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
 
 
 async def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         for number in range(300):
             await update(runner, f"INSERT DATA {{ <urn:a> <urn:p> {number} }}")
         await saved(runner, tmp_path / "b")
@@ -222,7 +222,7 @@ async def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -
 
 
 async def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
         await saved(runner, tmp_path / "b")
         integer = "http://www.w3.org/2001/XMLSchema#integer"
@@ -240,7 +240,7 @@ async def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_
     clock = FakeClock()
     data = tmp_path / "data"
 
-    async with gateway(data, clock, settings=SMALL) as runner:
+    async with recovered_runner(data, clock, settings=SMALL) as runner:
         for number in range(25):
             await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}", request_id="r")
             await update(runner, f"INSERT DATA {{ GRAPH <urn:g> {{ <urn:s> <urn:p> {number} }} }}")
@@ -258,7 +258,7 @@ async def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_
     assert (made.quads, made.timers, told) == (25, 1, [])
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
     clock.advance(1000)
-    async with gateway(tmp_path / "other", clock) as runner:
+    async with recovered_runner(tmp_path / "other", clock) as runner:
         await update(runner, "INSERT DATA { <urn:x> <urn:p> 1 . GRAPH <urn:h> { <urn:x> <urn:p> 1 } }")
         await restored(runner, tmp_path / "b")
         assert dump(runner) == expected
@@ -270,7 +270,7 @@ async def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_
 async def test_from_a_damaged_folder_what_is_left_is_saved_and_the_damage_told(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
-    async with gateway(data, settings=SMALL) as runner:
+    async with recovered_runner(data, settings=SMALL) as runner:
         for number in range(8):
             await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
             await runner.log_keeper.turn()
@@ -282,7 +282,7 @@ async def test_from_a_damaged_folder_what_is_left_is_saved_and_the_damage_told(t
 
 
 async def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_updates_are_refused(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         for _ in range(3):
             await update(runner, "CLEAR ALL", delay="PT1H")
         await saved(runner, tmp_path / "b")
@@ -294,7 +294,7 @@ async def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_update
         runner.end_restore()
         assert len(found.timers) == 3
     few = Settings(delayed=DelayedSettings(pending_max=2))
-    async with gateway(tmp_path / "other", settings=few) as runner:
+    async with recovered_runner(tmp_path / "other", settings=few) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
         with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 2"):
             await restored(runner, tmp_path / "b")
@@ -326,10 +326,10 @@ async def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_
 
 
 async def test_a_crash_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
         left = tmp_path / "data" / "snapshots" / f"restore-1{TEMPORARY}"
         left.write_bytes(b"x")
         assert not writing.snapshots(left.parent)
-    async with gateway(tmp_path / "data"):
+    async with recovered_runner(tmp_path / "data"):
         assert not left.exists()

@@ -27,9 +27,9 @@ from tests.support.gateway_parts import (
     START,
     FakeClock,
     dump,
-    gateway,
     lines,
     put_lines,
+    recovered_runner,
     segments,
     snapshot_lines,
     time_passes,
@@ -169,7 +169,7 @@ async def test_whatever_a_backup_says_it_is_taken_whole_or_not_at_all(tmp_path: 
     print(f"\nseed {seed}")
     chance = Random(seed)
     clock, taken = FakeClock(), 0
-    async with gateway(tmp_path / "data", clock) as runner:
+    async with recovered_runner(tmp_path / "data", clock) as runner:
         content = await good(runner, tmp_path / "good")
         cases = [(path, value) for path in places(content) for value in (*HOSTILE, removed)][part::2]
         for path, value in cases:
@@ -191,7 +191,7 @@ async def test_whatever_a_backup_says_it_is_taken_whole_or_not_at_all(tmp_path: 
         wanted = dump(runner)
         assert taken > 5
     assert verify(tmp_path / "data", clock).problems == []
-    async with gateway(tmp_path / "data", clock) as runner:
+    async with recovered_runner(tmp_path / "data", clock) as runner:
         assert dump(runner) == wanted
 
 
@@ -240,7 +240,7 @@ OF_DELAY, OF_AT = (*PENDING, 0, 0), (*PENDING, 1, 0)
     ],
 )
 async def test_the_error_names_the_place(tmp_path: Path, path: Place, value: Any, said: str | None) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         content = await good(runner, tmp_path / "good")
         await update(runner, "CLEAR ALL")
         change = removed if value is removed else put(value)
@@ -249,7 +249,7 @@ async def test_the_error_names_the_place(tmp_path: Path, path: Place, value: Any
 
 
 async def test_all_lines_and_delayed_updates_belong_to_one_backup(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         content = await good(runner, tmp_path / "good")
         named = json.loads(json.dumps(content))
         for line in named:
@@ -265,7 +265,7 @@ async def test_all_lines_and_delayed_updates_belong_to_one_backup(tmp_path: Path
 
 
 async def test_more_delayed_updates_than_may_be_pending_are_not_taken_in(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "data", settings=Settings(delayed=DelayedSettings(pending_max=5))) as runner:
+    async with recovered_runner(tmp_path / "data", settings=Settings(delayed=DelayedSettings(pending_max=5))) as runner:
         content = await good(runner, tmp_path / "good")
         pending = content[0]["snapshot"]["state"]["delayed"]["pending"]
         for number in range(5000):
@@ -284,7 +284,7 @@ async def test_more_delayed_updates_than_may_be_pending_are_not_taken_in(tmp_pat
 async def test_a_log_whose_times_are_none_is_told_of(tmp_path: Path) -> None:
     """`lamplighter log restore --at` looks for a time in it."""
 
-    async with gateway(tmp_path / "data") as runner:
+    async with recovered_runner(tmp_path / "data") as runner:
         await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 }")
     [line] = lines(segments(tmp_path / "data")[0])
     put_lines(tmp_path / "data", [written_line(json.loads(line) | {"ts": 5}).rstrip(b"\n")])

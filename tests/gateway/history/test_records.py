@@ -18,7 +18,7 @@ from lamplighter.gateway.log.snapshots import snapshots
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
 from tests.properties.sparql_texts import Script, Writer
-from tests.support.gateway_parts import START, FakeClock, dump, gateway, records, runner_over, update
+from tests.support.gateway_parts import START, FakeClock, dump, records, recovered_runner, runner_over, update
 from tests.support.oracle import REFUSALS, Oracle, parsed_dump
 from tests.support.rdf_patch_reader import applied
 
@@ -49,7 +49,7 @@ async def insert(runner: Runner, first: int, count: int) -> None:
 async def filled(data: Path, count: int, settings: Settings = SMALL) -> None:
     """A log of so many commits, each in a segment of its own, with snapshots."""
 
-    async with gateway(data, settings=settings) as runner:
+    async with recovered_runner(data, settings=settings) as runner:
         await insert(runner, 1, count)
 
 
@@ -61,7 +61,7 @@ async def test_the_dataset_as_of_every_record_is_the_one_that_the_oracle_had(tmp
     oracle = Oracle()
     expected: dict[Place, tuple[set[object], set[object]]] = {}
 
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         script = Script(Writer(chance.choice))
         script.subscriptions()
         while len(expected) < 60:
@@ -90,7 +90,7 @@ async def test_the_dataset_as_of_every_record_is_the_one_that_the_oracle_had(tmp
 async def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> None:
     seen: dict[Place, object] = {}
 
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         for number in range(1, 25):
             pending = await update(runner, "CLEAR ALL", delay="PT1H", request_id=f"d-{number}")
             if number % 3 == 0:
@@ -130,7 +130,7 @@ async def test_records_from_a_place_to_a_place(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_is_sealed_and_goes_on_under_the_reader_s_hands_is_read_once_and_whole(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         found = []
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
         runner._log.end_segment()
@@ -160,9 +160,9 @@ async def test_what_went_to_make_room_is_an_error_that_names_what_is_left(tmp_pa
 
 
 async def test_eviction_under_the_reader_s_hands_is_no_silent_gap(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await insert(runner, 1, 30)
-    async with gateway(tmp_path, settings=CRAMPED) as runner:
+    async with recovered_runner(tmp_path, settings=CRAMPED) as runner:
         reading = history(tmp_path).records()
         assert next(reading).seq == 1
         await runner.log_keeper.turn()
@@ -207,7 +207,7 @@ async def two_epochs(data: Path) -> None:
     """Epoch 1 lost what was behind its record 3; epoch 2 has the gap record and one more."""
     sizes: list[int] = []
 
-    async with gateway(data) as runner:
+    async with recovered_runner(data) as runner:
         for number in range(1, 8):
             await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
             sizes.append(runner._log.size)
@@ -215,7 +215,7 @@ async def two_epochs(data: Path) -> None:
     content = bytearray(segment.path.read_bytes())
     content[(sizes[2] + sizes[3]) // 2] ^= 0xFF
     segment.path.write_bytes(content)
-    async with gateway(data) as runner:
+    async with recovered_runner(data) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 100 }")
 
 
@@ -239,7 +239,7 @@ async def test_a_number_is_that_of_the_newest_epoch_that_has_it(tmp_path: Path) 
 async def test_a_time_is_that_of_the_last_record_not_after_it(tmp_path: Path) -> None:
     clock = FakeClock()
 
-    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
         for number in range(1, 6):
             await insert(runner, number, 1)
             clock.advance(10)
@@ -273,7 +273,7 @@ async def test_a_time_is_that_of_the_last_record_not_after_it(tmp_path: Path) ->
 
 
 async def test_what_was_cut_short_at_the_end_is_passed_over(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         for number in range(5):
             await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
     [segment] = segments(tmp_path / "log")
@@ -300,7 +300,7 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
 
 
 async def test_the_state_at_the_end_is_that_of_the_gateway(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await insert(runner, 1, 24)
         assert sorted(history(tmp_path).replay().engine.dump().splitlines()) == dump(runner)
         runner._restore.note_gap(Gap(1, 1, "test", 1))

@@ -22,7 +22,7 @@ from lamplighter.gateway.log.snapshots import read_snapshot, snapshots
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.state.knowledge import known
-from tests.support.gateway_parts import FakeClock, gateway, lines, runner_over, update
+from tests.support.gateway_parts import FakeClock, lines, recovered_runner, runner_over, update
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
 CRAMPED = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=1))
@@ -47,7 +47,7 @@ async def whole(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) ->
     anyio_backend: coroutine fixtures of tests that are no coroutines name it.
     """
     data = tmp_path_factory.mktemp("whole")
-    async with gateway(data, settings=SMALL) as runner:
+    async with recovered_runner(data, settings=SMALL) as runner:
         await fill(runner, 1, 25)
         for number in range(40):
             await update(runner, f"INSERT DATA {{ <urn:live> <urn:p> {number} , '{number * 7919:x}' }}")
@@ -83,18 +83,18 @@ def test_an_empty_folder_is_good(tmp_path: Path) -> None:
 
 
 async def test_a_folder_is_good_while_the_gateway_works_and_after_it_was_killed(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await fill(runner, 1, 13)
         assert good(verified(tmp_path))
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 'live' }")
         assert good(verified(tmp_path))
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await fill(runner, 14, 12)
     assert good(verified(tmp_path))
 
 
 async def test_evicted_beginnings_are_fine_and_gaps_are_listed(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=CRAMPED) as runner:
+    async with recovered_runner(tmp_path, settings=CRAMPED) as runner:
         await fill(runner, 1, 35)
     report = verified(tmp_path)
     assert report.problems == []
@@ -294,7 +294,7 @@ async def test_torn_tails_are_told_as_such_and_so_is_what_a_start_made_of_them(d
     [note] = report.notes
     assert live.name in note and "unreadable tail" in note and "behind record 1/69" in note
 
-    async with gateway(data, settings=Settings()) as runner:
+    async with recovered_runner(data, settings=Settings()) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 'again' }")
     report = verified(data)
     assert report.problems == []
@@ -310,7 +310,7 @@ async def test_damage_in_the_middle_is_told_before_a_start_and_its_gap_after_it(
     [problem] = verified(data).problems
     assert problem.path == live and "behind record 1/" in problem.place and "new epoch" in problem.cure
 
-    async with gateway(data, settings=Settings()) as runner:
+    async with recovered_runner(data, settings=Settings()) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 'again' }")
     report = verified(data)
     assert report.problems == []

@@ -21,7 +21,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.workers.ad_hoc import StuckError
 from tests.support.forks import stuck_streams
-from tests.support.gateway_parts import FakeClock, dump, gateway, records, runner_over, update
+from tests.support.gateway_parts import FakeClock, dump, records, recovered_runner, runner_over, update
 from tests.support.gateway_parts import lines as lines_of
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
@@ -44,7 +44,7 @@ def folder(data: Path) -> Path:
 
 
 async def test_sealed_segments_are_whole_and_chained(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await turns(runner, 0, 5)
         await insert(runner, 5, 1)
     found = segments(tmp_path / "log")
@@ -65,7 +65,7 @@ async def test_sealed_segments_are_whole_and_chained(tmp_path: Path) -> None:
 
 async def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
         await turns(runner, 0, 25)
         await update(runner, "CREATE GRAPH <urn:empty>")
         await update(runner, 'INSERT DATA { GRAPH <urn:g> { _:b <urn:p> "a\\u2028\\n" , 1.50 , "x"@en } }')
@@ -77,7 +77,7 @@ async def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(t
     assert [snapshot.place for snapshot in snapshots(folder(tmp_path))][-1] == place
     assert len(snapshots(folder(tmp_path))) == 2
     replayed = len(records(tmp_path))
-    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
         assert runner.figures.status()["sequence"] == replayed
         assert (dump(runner), runner.delayed_updates()) == (before, delayed)
         assert runner.log_keeper.snapshot == place
@@ -86,14 +86,14 @@ async def test_a_start_from_a_snapshot_knows_what_a_replay_of_everything_knows(t
         assert runner.delayed_updates()[0]["id"] == pending.delayed
     for snapshot in snapshots(folder(tmp_path)):
         snapshot.path.unlink()
-    async with gateway(tmp_path, clock, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
         assert (dump(runner), runner.delayed_updates()) == (before, delayed)
 
 
 async def test_a_snapshot_whose_fork_waits_for_a_lock_is_taken_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         begun = stuck_streams(monkeypatch, 2)
         await insert(runner, 0, 2)
         await runner.log_keeper.take_snapshot()
@@ -107,7 +107,7 @@ async def test_a_snapshot_whose_fork_waits_for_a_lock_is_taken_by_another(
 
 
 async def test_only_what_follows_the_snapshot_is_read(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await turns(runner, 0, 25)
         before = dump(runner)
     runner = runner_over(tmp_path, settings=SMALL)
@@ -118,7 +118,7 @@ async def test_only_what_follows_the_snapshot_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "swapped names"])
 async def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path, damage: str) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await turns(runner, 0, 25)
         before = dump(runner)
     older, newer = snapshots(folder(tmp_path))
@@ -132,7 +132,7 @@ async def test_a_damaged_snapshot_is_said_and_the_older_one_taken(tmp_path: Path
             "swapped names": older.path.read_bytes(),
         }[damage]
     )
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         assert dump(runner) == before
         assert runner.figures.status()["status"] == "damaged"
         assert str(newer.path) in runner.figures.status()["problems"][0]
@@ -148,7 +148,7 @@ def read_all(path: Path) -> tuple[Record, list[tuple[Quad, ...]]]:
 
 
 async def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await insert(runner, 0, 3)
         await runner.log_keeper.take_snapshot()
     (snapshot,) = snapshots(folder(tmp_path))
@@ -167,12 +167,12 @@ async def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> Non
 
 async def test_the_oldest_go_first_and_what_was_not_shipped_leaves_a_gap_record(tmp_path: Path) -> None:
     roomy = await_used = 0
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await turns(runner, 0, 30)
         roomy = retention.used(tmp_path)
     (tmp_path / "shipped.json").write_bytes(msgspec.json.encode(retention.Shipped(1, 5)))
     tight = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=roomy * 2 // 3))
-    async with gateway(tmp_path, settings=tight) as runner:
+    async with recovered_runner(tmp_path, settings=tight) as runner:
         before = dump(runner)
         await runner.log_keeper.turn()
         await_used = retention.used(tmp_path)
@@ -182,7 +182,7 @@ async def test_the_oldest_go_first_and_what_was_not_shipped_leaves_a_gap_record(
         assert (gap.epoch, gap.first, gap.last) == (1, 6, gone)
         assert "log.bytes_max" in gap.reason
     assert await_used <= roomy * 2 // 3 + 500
-    async with gateway(tmp_path, settings=tight) as runner:
+    async with recovered_runner(tmp_path, settings=tight) as runner:
         assert dump(runner) == before
         assert runner.figures.status()["status"] == "ok"
 
@@ -197,18 +197,18 @@ def records_behind(data: Path, sequence: int) -> list:  # type: ignore[type-arg]
 
 async def test_what_a_start_needs_never_goes(tmp_path: Path) -> None:
     cramped = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=1))
-    async with gateway(tmp_path, settings=cramped) as runner:
+    async with recovered_runner(tmp_path, settings=cramped) as runner:
         await turns(runner, 0, 35)
         before = dump(runner)
     older, newer = snapshots(folder(tmp_path))
     assert segments(tmp_path / "log")[0].begin <= (1, older.sequence + 1)
     newer.path.unlink()
-    async with gateway(tmp_path, settings=cramped) as runner:
+    async with recovered_runner(tmp_path, settings=cramped) as runner:
         assert dump(runner) == before
 
 
 async def test_a_segment_that_lost_records_is_not_sealed(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await insert(runner, 0, 4)
         runner._log.end_segment()
         await insert(runner, 4, 1)
@@ -244,7 +244,7 @@ async def test_an_unfinished_sealing_is_made_again(tmp_path: Path) -> None:
                 raise OSError(5, "interrupted")
             self.left -= 1
 
-    async with gateway(tmp_path, settings=SMALL) as runner:
+    async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await insert(runner, 0, 4)
         runner._log.end_segment()
         await insert(runner, 4, 1)

@@ -17,11 +17,11 @@ from tests.support.gateway_parts import (
     FakeClock,
     application,
     dump,
-    gateway,
     idle,
     lines,
     put_lines,
     reactions,
+    recovered_runner,
     runner_over,
     running,
     segments,
@@ -90,7 +90,7 @@ async def test_what_the_store_holds_is_what_the_log_says(
 async def test_the_store_is_taken_back_from_whatever_it_has(tmp_path: Path) -> None:
     """The quads before the snapshot are left alone; what the log has since is replayed, reactions included."""
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [COPIER], ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, [COPIER], ON_DISK) as runner:
         for number in range(20):
             await update(runner, f"INSERT DATA {{ <urn:{number}> <urn:in> {number} }}")
             if number % 3 == 0:
@@ -101,7 +101,7 @@ async def test_the_store_is_taken_back_from_whatever_it_has(tmp_path: Path) -> N
     # As if the gateway had been killed before the last reaction was written.
     assert sum(b"urn:out" in line for line in before) == 20
     (tmp_path / "snapshots" / sorted(path.name for path in (tmp_path / "snapshots").iterdir())[-1]).unlink()
-    async with gateway(tmp_path, clock, [COPIER], ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, [COPIER], ON_DISK) as runner:
         await idle(runner)
         assert dump(runner) == before
     assert len(reactions(tmp_path)) == len(set(reactions(tmp_path)))
@@ -111,14 +111,14 @@ async def test_after_damage_the_store_has_no_more_than_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, settings=ON_DISK) as runner:
         for number in range(4):
             await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> {number} }}")
         assert len(dump(runner)) == 4
     (segment,) = segments(tmp_path)
     content = lines(segment)
     put_lines(tmp_path, [*content[:2], content[2].replace(b"2", b"3"), content[3]])
-    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, settings=ON_DISK) as runner:
         assert rebuilt(caplog)
         assert len(dump(runner)) == 2
         assert runner.figures.status()["status"] == "damaged"
@@ -126,24 +126,24 @@ async def test_after_damage_the_store_has_no_more_than_the_log(
 
 async def test_the_store_of_another_gateway_is_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, settings=ON_DISK) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
     for path in (tmp_path / "log").iterdir():
         path.unlink()
     (tmp_path / "identity").write_text("gw-other\n")
     with caplog.at_level(logging.WARNING):
-        async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+        async with recovered_runner(tmp_path, clock, settings=ON_DISK) as runner:
             assert rebuilt(caplog)
             assert dump(runner) == []
 
 
 async def test_a_damaged_store_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, settings=ON_DISK) as runner:
         await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")
         before = dump(runner)
     for path in (tmp_path / "store").glob("MANIFEST*"):
         path.write_bytes(b"no manifest")
-    async with gateway(tmp_path, clock, settings=ON_DISK) as runner:
+    async with recovered_runner(tmp_path, clock, settings=ON_DISK) as runner:
         assert rebuilt(caplog)
         assert dump(runner) == before

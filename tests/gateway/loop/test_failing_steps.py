@@ -30,10 +30,10 @@ from tests.support.garbage import no_garbage_collection
 from tests.support.gateway_parts import (
     FakeClock,
     dump,
-    gateway,
     idle,
     reactions,
     records,
+    recovered_runner,
     runner_over,
     time_passes,
     until,
@@ -99,7 +99,7 @@ def failing(error: type[BaseException]) -> Callable[..., NoReturn]:
 async def test_a_step_that_raises_fails_its_request_alone(
     error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         sink = Client()
         await subscribed(runner, sink)
         for owner, name in ((runner._log, "append"), (runner._engine, "readable"), (runner._trials, "of_update")):
@@ -140,14 +140,14 @@ async def test_a_trial_that_raises_fails_its_request_alone(
 
     monkeypatch.setattr(Trial, "run", run)
     text = "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p>+ ?o . ?o <http://p> ?x }"
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         with pytest.raises(StoreError, match="on purpose"):
             await update(runner, text)
         await update(runner, insert(1))
 
 
 async def test_a_client_that_cannot_be_told_loses_its_subscription_and_no_one_else_anything(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         good, bad, last = Client(), Client(failing=True), Client()
         for sink in (good, bad, last):
             await subscribed(runner, sink)
@@ -164,7 +164,7 @@ async def test_a_client_that_cannot_be_told_loses_its_subscription_and_no_one_el
 async def test_a_notification_that_cannot_be_made_ends_its_subscription_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         good, bad = Client(), Client()
         await subscribed(runner, good)
         spuid = await subscribed(runner, bad)
@@ -188,7 +188,7 @@ async def test_a_reaction_that_raises_is_recorded_as_done_without_effect(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     applications = [copier("one", "p", "q")]
-    async with gateway(tmp_path, applications=applications) as runner:
+    async with recovered_runner(tmp_path, applications=applications) as runner:
         with monkeypatch.context() as patched:
             patched.setattr(Trigger, "reaction", failing(error))
             await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
@@ -196,7 +196,7 @@ async def test_a_reaction_that_raises_is_recorded_as_done_without_effect(
         assert len([quad for quad in dump(runner) if b"<http://e/q>" in quad]) == 1
     done = reactions(tmp_path)
     assert len(done) == len(set(done)) == 2
-    async with gateway(tmp_path, applications=applications) as runner:
+    async with recovered_runner(tmp_path, applications=applications) as runner:
         assert reactions(tmp_path) == done
 
 
@@ -206,7 +206,7 @@ async def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_other
 ) -> None:
     applications = [copier("one", "p", "q"), copier("two", "p", "r")]
     if goes_on:
-        async with gateway(tmp_path, applications=applications) as runner:
+        async with recovered_runner(tmp_path, applications=applications) as runner:
             await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
     subscribe = Aggregators.subscribe
 
@@ -217,7 +217,7 @@ async def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_other
 
     with monkeypatch.context() as patched:
         patched.setattr(Aggregators, "subscribe", failing_for_one)
-        async with gateway(tmp_path, applications=applications) as runner:
+        async with recovered_runner(tmp_path, applications=applications) as runner:
             await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
             assert any("one was stopped" in problem for problem in runner.health.problems)
             lines = dump(runner)
@@ -229,7 +229,7 @@ async def test_a_delayed_update_that_makes_the_store_panic_is_done_without_effec
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert(1), delay="PT5S")
         with monkeypatch.context() as patched:
             patched.setattr(runner._engine, "prepare", failing(PanicException))
@@ -248,7 +248,7 @@ async def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(runner_module, "PAUSE_S", 0.001)
     monkeypatch.setattr("lamplighter.gateway.loop.upkeep.Upkeep.turn", turn)
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await until(lambda: calls > 2)
         await update(runner, insert(1))
 
@@ -269,7 +269,7 @@ async def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_
     assert not asked.done(), "nobody knows before the next start whether it stands"
     asked.cancel()
     runner.close()
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         assert len(dump(runner)) == 2
 
 
@@ -385,7 +385,7 @@ async def test_an_update_that_raises_at_any_call_stands_or_does_not_as_it_was_an
         print(f"calls={call} stood={len(stood)} failed={len(failed)} broken={broken}")
         assert call > 100
         assert len(stood) > 20 and len(failed) > 10
-        async with gateway(tmp_path, clock, applications) as runner:
+        async with recovered_runner(tmp_path, clock, applications) as runner:
             lines = dump(runner)
             there = {line.split()[0].decode() for line in lines if b"<http://e/p>" in line}
             assert stood <= there

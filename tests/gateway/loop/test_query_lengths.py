@@ -8,7 +8,7 @@ import pytest
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.gateway.settings import LimitSettings, Settings
-from tests.support.gateway_parts import gateway
+from tests.support.gateway_parts import recovered_runner
 
 QUERY = "SELECT ?s { ?s <http://p> ?o }"
 BYTES_MAX = 2000
@@ -20,7 +20,7 @@ def padded(size: int, *, sign: str = "") -> str:
 
 
 async def test_the_limit_is_taken_up_by_a_reload(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         assert runner.outline(padded(BYTES_MAX + 1)).form == "SELECT"
         await runner.apply(Settings(limits=LimitSettings(query_bytes_max=BYTES_MAX)))
         with pytest.raises(LimitExceededError, match="query_bytes_max"):

@@ -24,10 +24,10 @@ from tests.support.gateway_parts import (
     FakeClock,
     due_times,
     dump,
-    gateway,
     lines,
     put_lines,
     records,
+    recovered_runner,
     runner_over,
     segments,
     time_passes,
@@ -63,7 +63,7 @@ def restarted(data: Path, clock: FakeClock) -> dict[str, object]:
 
 async def test_dataset_sequence_and_graphs(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(
             runner,
             f'INSERT DATA {{ <http://e/a> {P} 1.50, "x\\ny"@en GRAPH <http://e/g> {{ <http://e/b> {P} 2 }} }}',
@@ -75,13 +75,13 @@ async def test_dataset_sequence_and_graphs(tmp_path: Path) -> None:
     assert before["sequence"] == 4
     assert before["graphs"] == ["<http://e/empty>", "<http://e/g>"]
     assert restarted(tmp_path, clock) == before
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert (await update(runner, f"INSERT DATA {{ <http://e/c> {P} 3 }}")).sequence == 5
 
 
 async def test_blank_nodes_and_the_values_of_functions_stay(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, f"INSERT DATA {{ _:a {P} _:b . _:b {P} [] }}")
         await update(
             runner,
@@ -91,7 +91,7 @@ async def test_blank_nodes_and_the_values_of_functions_stay(tmp_path: Path) -> N
         before = dump(runner)
     assert len(before) == 4
     assert restarted(tmp_path, clock)["dump"] == before
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, f"INSERT DATA {{ _:a {P} 1 }}")
         assert len(dump(runner)) == 5, "a new blank node, not one that was there"
 
@@ -112,25 +112,25 @@ async def test_a_retry_after_the_restart_has_no_second_effect_and_the_same_answe
             await update(runner, "DELETE DATA { <http://e/no> <http://e/p> 1 }", request_id="nothing"),
         ]
 
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         answers = await ask(runner)
         assert await ask(runner) == answers
         written = records(tmp_path)
     assert [answer.sequence for answer in answers] == [1, 2, 3, 4]
     for _ in range(2):
-        async with gateway(tmp_path, clock) as runner:
+        async with recovered_runner(tmp_path, clock) as runner:
             assert await ask(runner) == answers
             assert records(tmp_path) == written
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock, 10)
         assert await ask(runner) == answers, "also when it has happened"
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert await ask(runner) == answers
         assert [line.split()[2] for line in dump(runner)] == [b'"2"^^<http://www.w3.org/2001/XMLSchema#integer>']
 
 
 async def test_a_refused_request_may_be_sent_again_with_its_id(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         with pytest.raises(GatewayError):
             await update(runner, "DROP GRAPH <http://e/g>", request_id="r")
         await update(runner, "CREATE GRAPH <http://e/g>")
@@ -139,7 +139,7 @@ async def test_a_refused_request_may_be_sent_again_with_its_id(tmp_path: Path) -
 
 async def test_pending_cancelled_and_fired_timers(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         for name, delay in (("fired", "PT1S"), ("pending", "PT1H"), ("cancelled", "PT1H"), ("later", "PT20S")):
             accepted = await update(runner, f"INSERT DATA {{ <http://e/{name}> {P} 1 }}", delay=delay)
             if name == "cancelled":
@@ -151,7 +151,7 @@ async def test_pending_cancelled_and_fired_timers(tmp_path: Path) -> None:
     assert [sequence for sequence, _, _ in due_times_of(before)] == [2, 5, at.sequence]
     assert restarted(tmp_path, clock) == before
     clock.advance(3600)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock)
         causes = Counter((r.cause.kind, r.cause.seq) for r in records(tmp_path) if r.cause and r.cause.seq)
         assert causes == {("timer", 1): 1, ("timer", 2): 1, ("timer", 5): 1, ("timer", at.sequence): 1}
@@ -168,7 +168,7 @@ def due_times_of(found: dict[str, object]) -> list[tuple[int, object, object]]:
 
 
 async def test_an_update_without_effect_and_id_leaves_no_record(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         assert (await update(runner, f"DELETE DATA {{ <http://e/a> {P} 1 }}")).sequence == 0
         assert (await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}")).sequence == 1
         assert (await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}")).sequence == 2, "asserted again: kept"
@@ -177,7 +177,7 @@ async def test_an_update_without_effect_and_id_leaves_no_record(tmp_path: Path) 
 
 async def test_a_torn_tail_costs_only_the_update_that_nobody_was_told_of(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", request_id="a")
         before = state(runner)
         await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")
@@ -188,20 +188,20 @@ async def test_a_torn_tail_costs_only_the_update_that_nobody_was_told_of(tmp_pat
     assert recovery.cut_bytes > 0
     assert state(runner) == before
     runner.close()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert (await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")).sequence == 2
 
 
 async def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", delay="PT10S")
         for number in range(3):
             await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
     (segment,) = segments(tmp_path)
     content = lines(segment)
     put_lines(tmp_path, [*content[:2], content[2].replace(b"1", b"2"), content[3]])
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         status = runner.figures.status()
         assert (status["status"], status["epoch"], status["sequence"]) == ("damaged", 2, 1)
         assert "damaged" in status["problems"][0]
@@ -217,7 +217,7 @@ async def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
 
 async def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         for number in range(4):
             await update(runner, f"INSERT DATA {{ <http://e/b> {P} {number} }}")
     (segment,) = segments(tmp_path)
@@ -267,12 +267,12 @@ def test_a_restart_at_any_point_changes_nothing(case: Case, choices: list[str], 
                 except GatewayError:
                     continue  # refused, without effect
 
-        async with gateway(folder, clock) as runner:
+        async with recovered_runner(folder, clock) as runner:
             await play(runner, 0, cut)
             await time_passes(runner, clock)  # so that nothing happens between the look and the end
             before = state(runner)
         assert restarted(folder, clock) == before
-        async with gateway(folder, clock) as runner:
+        async with recovered_runner(folder, clock) as runner:
             await play(runner, cut, len(texts))
             await time_passes(runner, clock, 30)
             after = state(runner)

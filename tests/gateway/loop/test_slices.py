@@ -27,7 +27,7 @@ from lamplighter.gateway.loop.slices import LongError, LoopSlices
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.settings import LimitSettings, Settings
-from tests.support.gateway_parts import CLIENT, gateway, idle, runner_over, running, update
+from tests.support.gateway_parts import CLIENT, idle, recovered_runner, runner_over, running, update
 
 MANY = LONG + 500
 P = "<http://p>"
@@ -211,7 +211,7 @@ def reference(*texts: str) -> set[Quad]:
     ids=["insert", "again", "delete", "where", "plans", "graphs", "several", "template"],
 )
 async def test_long_steps_do_what_short_ones_do(tmp_path: Path, texts: list[str]) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         plain = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
         counted = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
         again = await subscribed(runner, "SELECT (COUNT(*) AS ?n) { ?s <http://p>|<http://q> ?o }")
@@ -226,14 +226,14 @@ async def test_long_steps_do_what_short_ones_do(tmp_path: Path, texts: list[str]
         late = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
         assert late.rows == plain.rows
         assert not runner.health.problems
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         assert contents(runner) == here
 
 
 async def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries, forks of trials and other updates see all of it or nothing."""
     seen: list[int] = []
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
 
         async def look() -> None:
@@ -251,7 +251,7 @@ async def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monk
 
 
 async def test_gates_go_on_while_a_long_step_is_under_way(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         turns, long = 0, asyncio.ensure_future(update(runner, insert()))
         while not long.done():
             turns += not runner._slices.steady.is_set()
@@ -268,7 +268,7 @@ async def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path)
         while runner._slices.steady.is_set() or not runner.log.sequence:
             await asyncio.sleep(0)
         assert not asked.done()
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         assert contents(runner) == reference(insert())
 
 
@@ -278,7 +278,7 @@ async def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loo
         return tuple(Quad(f"<http://s{n}>", P, f'"{n}"', "<http://g>") for n in range(start, start + 2 * MANY))
 
     settings = Settings(store=Settings().store.__class__(path=store))
-    async with gateway(tmp_path, settings=settings) as runner:
+    async with recovered_runner(tmp_path, settings=settings) as runner:
         for start in range(0, 6 * LONG, LONG):
             await runner.write_graph(GraphWrite(GraphVerb.REPLACE, "<http://g>", graph(start)), CLIENT)
             while runner._engine.store.step():
@@ -292,7 +292,7 @@ async def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loo
 
 async def test_blank_nodes_of_large_texts_are_never_the_same(tmp_path: Path) -> None:
     text = insert(data(), "_:x <http://q> _:x .")
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         for _ in range(3):
             await update(runner, text)
         nodes = {quad.s for quad in contents(runner) if quad.p == "<http://q>"}
@@ -302,14 +302,14 @@ async def test_blank_nodes_of_large_texts_are_never_the_same(tmp_path: Path) -> 
 
 async def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
     settings = Settings(limits=LimitSettings(parse_ms_max=1))
-    async with gateway(tmp_path / "one") as runner:
+    async with recovered_runner(tmp_path / "one") as runner:
         with pytest.raises(RequestSyntaxError, match=r"line \d+, column \d+"):
             await update(runner, insert(data(), "<http://s> <http://p> ."))
         accepted = await update(runner, insert(), delay="PT1H")
         assert accepted.delayed
         with pytest.raises(RequestSyntaxError):
             await update(runner, insert(data(), "<http://s> <http://p> ."), delay="PT1H")
-    async with gateway(tmp_path / "two", settings=settings) as runner:
+    async with recovered_runner(tmp_path / "two", settings=settings) as runner:
         with pytest.raises(LimitExceededError, match="parse_ms_max = 1;"):
             await update(runner, insert())
         assert await update(runner, "INSERT DATA { <http://s> <http://p> 1 }")
@@ -317,7 +317,7 @@ async def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
 
 async def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -> None:
     values = " ".join(f"<http://s{number}>" for number in range(2000))
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         beside: list[bool] = []
         analysed = Spellings._analysed
 
@@ -335,7 +335,7 @@ async def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -
 
 async def test_a_long_reaction_of_a_step_is_done_in_slices(tmp_path: Path) -> None:
     """The delta of a delayed update is long, though its text is short."""
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await update(runner, insert())
         before = runner.timings.loop_held.count
         await update(runner, "DELETE WHERE { ?s ?p ?o }")
@@ -345,7 +345,7 @@ async def test_a_long_reaction_of_a_step_is_done_in_slices(tmp_path: Path) -> No
 
 
 async def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         runner._slices.steady.clear()
         trial = asyncio.create_task(runner._reader.trial(lambda: None))
         for _ in range(20):
@@ -358,6 +358,6 @@ async def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
 async def test_a_group_ends_when_its_steps_have_taken_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for group_s, answered in ((-1.0, True), (1000.0, False)):
         monkeypatch.setattr("lamplighter.gateway.loop.steps.GROUP_S", group_s)
-        async with gateway(tmp_path / str(group_s)) as runner:
+        async with recovered_runner(tmp_path / str(group_s)) as runner:
             first = runner.submit(lambda: None)
             assert await runner.submit(first.done) is answered

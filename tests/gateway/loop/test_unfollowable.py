@@ -26,11 +26,11 @@ from lamplighter.gateway.settings import LogSettings, Settings, StoreSettings
 from tests.support.gateway_parts import (
     FakeClock,
     dump,
-    gateway,
     lines,
     put_lines,
     records,
     recovered,
+    recovered_runner,
     segments,
     time_passes,
     update,
@@ -68,7 +68,7 @@ async def test_a_record_that_cannot_be_applied_is_set_aside_and_the_gateway_goes
     assert problem.place == "record 1/4"
     assert "cannot be applied" in problem.what
     clock.boot = again
-    async with gateway(tmp_path, clock, settings=settings) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings) as runner:
         status = runner.figures.status()
         assert (status["status"], status["epoch"]) == ("damaged", 2)
         [told] = status["problems"]
@@ -82,7 +82,7 @@ async def test_a_record_that_cannot_be_applied_is_set_aside_and_the_gateway_goes
     assert [json.loads(line)["seq"] for line in lines(aside)] == [1, 2, 3, 4, 5, 6]
     # What is set aside is so for good, also where it could be applied again.
     for _ in range(2):
-        async with gateway(tmp_path, clock, settings=settings) as runner:
+        async with recovered_runner(tmp_path, clock, settings=settings) as runner:
             assert runner.figures.status()["problems"] == []
             assert runner.figures.status()["epoch"] == 2
             assert values(runner) == [2, 3, 7, 99]
@@ -98,7 +98,7 @@ async def test_what_is_set_aside_is_sealed_by_nobody(tmp_path: Path, breaks: Bre
     await play(tmp_path, clock)
     breaks(MemoryError())
 
-    async with gateway(tmp_path, clock, settings=settings) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings) as runner:
         await update(runner, insert(7))
         await runner.log_keeper.turn()
         await update(runner, insert(8))
@@ -114,16 +114,16 @@ async def test_a_record_that_cannot_be_applied_in_a_sealed_segment(tmp_path: Pat
     clock = FakeClock()
 
     await play(tmp_path, clock)
-    async with gateway(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
+    async with recovered_runner(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
         await runner.log_keeper.turn()
         await update(runner, insert(7))
         await runner.log_keeper.turn()
     assert [segment.name.last for segment in all_segments(tmp_path / "log")] == [6, 7]
     breaks(MemoryError())
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert values(runner) == [2, 3]
         await update(runner, insert(8))
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert values(runner) == [2, 3, 8]
     assert verify(tmp_path, clock).problems == []
 
@@ -221,13 +221,13 @@ async def test_a_log_of_an_earlier_version_does_not_keep_the_gateway_from_starti
 
     with pytest.raises(ChangeLogError, match=r"after sequence 3: damaged: .* the most.*strict"):
         recovered(tmp_path, clock, settings=STRICT)
-    async with gateway(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
+    async with recovered_runner(tmp_path, clock, settings=Settings(log=LogSettings(segment_bytes_max=1))) as runner:
         assert runner.figures.status()["status"] == "damaged"
         assert values(runner) == [2, 3]
         await update(runner, insert(7))
         await runner.log_keeper.turn()
     for _ in range(2):
-        async with gateway(tmp_path, clock) as runner:
+        async with recovered_runner(tmp_path, clock) as runner:
             assert (runner.figures.status()["problems"], values(runner)) == ([], [2, 3, 7])
     assert verify(tmp_path, clock).problems == []
 
@@ -254,7 +254,7 @@ async def test_a_snapshot_that_cannot_be_applied_is_set_aside(
 ) -> None:
     clock = FakeClock()
 
-    async with gateway(tmp_path, clock, settings=settings) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings) as runner:
         for number in (1, 2):
             await update(runner, insert(number))
             await runner.log_keeper.take_snapshot()
@@ -284,11 +284,11 @@ async def test_a_snapshot_has_no_line_that_is_too_long(tmp_path: Path, monkeypat
     monkeypatch.setattr("lamplighter.gateway.log.snapshots._LINE_CHARACTERS", 3_000_000)
     monkeypatch.setattr("lamplighter.gateway.log.snapshots.LINE_BYTES_MAX", 4_000_000)
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         for number in range(12):
             await update(runner, f'INSERT DATA {{ <urn:s{number}> <urn:p> "{"x" * 1_000_000}" }}')
         await runner.log_keeper.take_snapshot()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert runner.figures.status()["problems"] == []
         assert len(dump(runner)) == 12
     assert verify(tmp_path, clock).problems == []
@@ -302,7 +302,7 @@ async def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr(log_writer, "RECORD_REST_BYTES_MAX", 600)
     clock = FakeClock()
     many = " ".join(f"<urn:s{number}> <urn:p> {number} ." for number in range(30))
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert(1))
         with pytest.raises(LimitExceededError, match="1000 is the most; change fewer quads"):
             await update(runner, f"INSERT DATA {{ {many} }}")
@@ -314,7 +314,7 @@ async def test_a_record_that_no_reader_takes_is_refused(tmp_path: Path, monkeypa
         with pytest.raises(LimitExceededError, match="besides its quads, and 600 is the most"):
             await update(runner, f"INSERT DATA {{ <urn:s> <urn:p> 1 }} # {'x' * 550}", delay="PT1S")
         await update(runner, insert(2))
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert values(runner) == [1, 2]
 
 

@@ -14,8 +14,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.store.renewal import RenewalPolicy
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.loop.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
-from tests.support.gateway_parts import gateway as running_runner
-from tests.support.gateway_parts import until, update
+from tests.support.gateway_parts import recovered_runner, until, update
 
 QUADS = "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(50)) + "}"
 
@@ -108,7 +107,7 @@ async def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_re
 ) -> None:
     monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.001)
     monkeypatch.setattr("lamplighter.gateway.loop.upkeep.PAUSE_S", 0.001)
-    async with running_runner(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await update(runner, QUADS)
         await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 1 }")
         await update(runner, "DELETE { ?s <http://p> ?o } WHERE { ?s <http://p> ?o . ?s <http://q> 2 }")

@@ -7,7 +7,7 @@ from pathlib import Path
 from lamplighter.gateway.loop.evaluations import LastEvaluations
 from lamplighter.gateway.monitoring.metrics import exposition
 from lamplighter.gateway.state.applications import load_applications
-from tests.support.gateway_parts import gateway
+from tests.support.gateway_parts import recovered_runner
 from tests.support.places import ROOT
 
 
@@ -27,7 +27,7 @@ def test_what_is_remembered_of_evaluations_is_bounded_whatever_the_length_of_the
 
 async def test_subscriptions_of_clients_and_of_applications_are_counted_apart(tmp_path: Path) -> None:
     apps = [one for one in load_applications(ROOT / "apps") if one.name == "smart-lighting"]
-    async with gateway(tmp_path, applications=apps) as runner:
+    async with recovered_runner(tmp_path, applications=apps) as runner:
         health, monitoring = runner.figures.status(), runner.figures.monitoring()
         assert (health["subscriptions"], health["application_subscriptions"]) == (0, 2)
         assert (monitoring["spu_manager"]["subscribers"], monitoring["spu_manager"]["application_subscriptions"]) == (

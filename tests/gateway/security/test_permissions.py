@@ -35,10 +35,10 @@ from tests.support.gateway_parts import (
     FakeClock,
     FullDisk,
     dump,
-    gateway,
     idle,
     opened_log,
     records,
+    recovered_runner,
     runner_over,
     running,
     time_passes,
@@ -120,7 +120,7 @@ async def answer(runner: Runner, text: str, who: Caller) -> bytes:
 
 
 async def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_permitted(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await update(runner, f"{insert(A, 1)} ; {insert(B, 2)}")
         assert await answer(runner, TEXT, ANNA) == b"o\r\n1\r\n"
         assert await answer(runner, TEXT, BEN) == b"o\r\n2\r\n"
@@ -137,7 +137,7 @@ async def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_per
 
 async def test_no_number_tells_what_is_in_a_graph_that_may_only_be_written(tmp_path: Path) -> None:
     blind = caller("blind", Access(of_graphs(A).read, of_graphs(A, B).write, of_graphs(A).subscribe))
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await update(runner, insert(B, 1))
         before = runner.log.sequence
         for text in (
@@ -263,7 +263,7 @@ async def test_what_a_removed_client_asked_for_and_is_on_trial_still_is_refused(
 
 async def test_delayed_updates_are_seen_and_cancelled_by_their_client_and_by_operators(tmp_path: Path) -> None:
     operator = caller("olga", of_graphs(), operator=True)
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         anna = await update(runner, insert(A, 1), delay="PT1H", caller=ANNA)
         ben = await update(runner, insert(B, 1), at="2030-01-01T00:00:00Z", caller=BEN)
         own = await update(runner, insert(B, 1), delay="PT1H")
@@ -290,7 +290,7 @@ async def test_delayed_updates_are_seen_and_cancelled_by_their_client_and_by_ope
 
 
 async def test_a_delayed_update_that_its_client_may_not_do_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         for who in (ANNA, caller("nobody", of_graphs())):
             with pytest.raises(AccessDeniedError):
                 await update(runner, insert(B, 1), delay="PT1H", caller=who)
@@ -318,7 +318,7 @@ async def test_the_delayed_updates_of_a_removed_client_are_cancelled_even_if_ano
 
 
 async def test_request_ids_have_a_length(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         await update(runner, insert(A, 1), request_id="r" * 200)
         with pytest.raises(MalformedRequestError, match="200 characters"):
             await update(runner, insert(A, 2), request_id="r" * 201)
@@ -348,7 +348,7 @@ async def test_a_delayed_update_has_the_permissions_of_its_client_when_it_is_due
 
 
 async def test_a_subscription_is_ended_by_its_client_alone_also_on_a_shared_connection(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         ear = Ear()
         spuid, _ = await subscribe(runner, ANNA, ear=ear)
         kept, resumable = await subscribe(runner, ANNA, Resume("PT10M"))

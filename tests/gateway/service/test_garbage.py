@@ -14,7 +14,7 @@ from lamplighter.engine.errors import GatewayError, StoreError, bare
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from tests.support.garbage import uncollected
-from tests.support.gateway_parts import CLIENT, gateway
+from tests.support.gateway_parts import CLIENT, recovered_runner
 
 REQUESTS = 100
 WRONG = "SELECT * { ?s ?p " + " ".join(str(number) for number in range(200))
@@ -41,7 +41,7 @@ def refused_subscription(runner: Runner) -> Awaitable[object]:
 async def test_a_refused_request_leaves_no_cycle(
     tmp_path: Path, request_of: Callable[[Runner], Awaitable[object]]
 ) -> None:
-    async with gateway(tmp_path) as runner:
+    async with recovered_runner(tmp_path) as runner:
         with uncollected() as found:
             for _ in range(REQUESTS):
                 with suppress(GatewayError):

@@ -29,12 +29,12 @@ from tests.support.gateway_parts import (
     application,
     due_times,
     dump,
-    gateway,
     idle,
     lines,
     put_lines,
     reactions,
     records,
+    recovered_runner,
     runner_over,
     segments,
     time_passes,
@@ -213,7 +213,7 @@ async def test_killed_anywhere_each_trigger_has_its_reaction_once(
     tmp_path: Path, applications: list[Application], steps: list[Step], total: int
 ) -> None:
     clock, whole = FakeClock(), tmp_path / "whole"
-    async with gateway(whole, clock, applications) as runner:
+    async with recovered_runner(whole, clock, applications) as runner:
         await play(runner, clock, steps)
         assert runner.figures.status()["status"] == "ok"
         pending = due_times(runner)
@@ -234,7 +234,7 @@ async def test_killed_anywhere_each_trigger_has_its_reaction_once(
         assert following is None or following.cause is None or following.cause.kind != "application", (
             f"a reaction is missing after the recovery from {count} records"
         )
-        async with gateway(part, clock, applications) as runner:
+        async with recovered_runner(part, clock, applications) as runner:
             assert essence(records(part)) == recovered, f"a second recovery adds nothing, {count} records"
             await play(runner, clock, steps)
             assert due_times(runner) == pending
@@ -243,7 +243,7 @@ async def test_killed_anywhere_each_trigger_has_its_reaction_once(
 
 async def test_smart_lighting_tells_its_story(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [smart_lighting()]) as runner:
+    async with recovered_runner(tmp_path, clock, [smart_lighting()]) as runner:
 
         def lamps() -> dict[str, str]:
             found = [line.decode().split() for line in dump(runner) if b"hasStatus" in line]
@@ -277,7 +277,7 @@ def count(runner: Runner, predicate: str) -> int:
 
 async def session(data: Path, applications: Sequence[Application], *sparql: str) -> tuple[int, int]:
     """One run with these updates: how many :out and :out2 there are at its end."""
-    async with gateway(data, FakeClock(), applications) as runner:
+    async with recovered_runner(data, FakeClock(), applications) as runner:
         for text in sparql:
             await update(runner, PREFIXES + text)
         await idle(runner)
@@ -390,7 +390,7 @@ async def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
 ) -> None:
     monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 20)
     applications = [endless(), copier("other", "in", "out")]
-    async with gateway(tmp_path, FakeClock(), applications) as runner:
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
         await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
         await idle(runner)
         status = runner.figures.status()
@@ -414,7 +414,7 @@ async def test_an_endless_application_does_not_take_others_with_it(
     if names[0] == "z":
         applications.reverse()
     whole = tmp_path / "whole"
-    async with gateway(whole, FakeClock(), applications) as runner:
+    async with recovered_runner(whole, FakeClock(), applications) as runner:
         await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
         await idle(runner)
         assert runner.health.problems != []
@@ -592,7 +592,7 @@ async def test_the_graphs_of_a_profile_are_those_of_its_queries_and_updates(tmp_
             "lamplighter": {"aggregators": {"a": {"query": "Q", "added": "NOW"}, "b": {"query": "Q", "added": "LATER"}}}
         },
     }
-    async with gateway(tmp_path, applications=[application("app", document)]) as runner:
+    async with recovered_runner(tmp_path, applications=[application("app", document)]) as runner:
         here = "<http://e/s> <http://e/value> 'in the default graph' ; <http://e/new> 1"
         await update(runner, f"INSERT DATA {{ {here} }}")
         assert not reactions(tmp_path), "what happens in other graphs is none of its business"
@@ -617,7 +617,7 @@ async def test_a_reaction_has_the_policy_of_its_update(tmp_path: Path) -> None:
         "updates": {"U": {"sparql": "CLEAR ALL", "delay": "PT1H", "missed": "skip"}},
         "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
     }
-    async with gateway(tmp_path, applications=[application("app", document)]) as runner:
+    async with recovered_runner(tmp_path, applications=[application("app", document)]) as runner:
         await update(runner, "INSERT DATA { <http://e/s> <http://e/p> 1 }")
         assert [row["missed"] for row in runner.delayed_updates()] == ["skip"]
 
@@ -672,7 +672,7 @@ async def test_a_reaction_that_cannot_be_written_happens_later_once(
     monkeypatch.setattr(reactions_module, "_REACT_AGAIN_S", 0.01)
     monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 3)  # trying again is no new reaction
     clock = FakeClock()
-    async with gateway(tmp_path, clock, [app]) as runner:
+    async with recovered_runner(tmp_path, clock, [app]) as runner:
         began = len(records(tmp_path))
         failed = fail_reactions(monkeypatch, tmp_path, failures)
         accepted = await update(runner, PREFIXES + BLANK)
@@ -684,7 +684,7 @@ async def test_a_reaction_that_cannot_be_written_happens_later_once(
         assert runner.figures.status()["status"] == "ok"
         caused = reactions(tmp_path)
         assert max(Counter(caused).values()) == 1
-    async with gateway(tmp_path, clock, [app]) as runner:
+    async with recovered_runner(tmp_path, clock, [app]) as runner:
         assert count(runner, "out") == 1
         assert reactions(tmp_path) == caused
 
@@ -699,7 +699,7 @@ async def test_a_kill_while_a_reaction_waits_for_room(tmp_path: Path, monkeypatc
 
 
 async def session_without_idle(data: Path, applications: Sequence[Application], sparql: str) -> int:
-    async with gateway(data, FakeClock(), applications) as runner:
+    async with recovered_runner(data, FakeClock(), applications) as runner:
         await update(runner, PREFIXES + sparql)
         return count(runner, "out")
 
@@ -726,7 +726,7 @@ async def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_
         def ended(self, spuid: str, error: object) -> None: ...
 
     ear = Ear()
-    async with gateway(tmp_path, FakeClock(), [copier("app", "in", "out")]) as runner:
+    async with recovered_runner(tmp_path, FakeClock(), [copier("app", "in", "out")]) as runner:
         spuid = await runner.subscribe("SELECT * WHERE { ?s ?p ?o }", ear, None, None)
         failed = fail_reactions(monkeypatch, tmp_path, 1000)
         await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
@@ -755,7 +755,7 @@ async def test_a_query_over_the_limit_interrupts_its_application_and_the_log_say
     applications = [application("wide", product), copier("other", "in", "out")]
     settings = msgspec.convert({"limits": {"evaluation_ms_max": 20}}, Settings)
     wide = " . ".join(f":w{number} :wide {number}" for number in range(400))
-    async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
+    async with recovered_runner(tmp_path, FakeClock(), applications, settings) as runner:
         await update(runner, PREFIXES + f"INSERT DATA {{ {wide} }}")
         await idle(runner)
         assert runner.health.problems == []
@@ -769,7 +769,7 @@ async def test_a_query_over_the_limit_interrupts_its_application_and_the_log_say
         ended = behind.index("wide@")
         assert {"wide/plain/added", "other/copy/added"} == set(behind[:ended])
         before = len(records(tmp_path))
-    async with gateway(tmp_path, FakeClock(), applications, settings) as runner:
+    async with recovered_runner(tmp_path, FakeClock(), applications, settings) as runner:
         await idle(runner)
         assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
         assert len(records(tmp_path)) >= before
@@ -778,9 +778,9 @@ async def test_a_query_over_the_limit_interrupts_its_application_and_the_log_say
 async def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
     """Its subscriptions take long, which turns out after its beginning is recorded."""
     many = " . ".join(f":m{number} :many {number}" for number in range(2 * LONG))
-    async with gateway(tmp_path, FakeClock()) as runner:
+    async with recovered_runner(tmp_path, FakeClock()) as runner:
         await update(runner, PREFIXES + f"INSERT DATA {{ {many} }}")
-    async with gateway(tmp_path, FakeClock(), [copier("copy", "in", "out")]) as runner:
+    async with recovered_runner(tmp_path, FakeClock(), [copier("copy", "in", "out")]) as runner:
         await idle(runner)
         await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
         await idle(runner)

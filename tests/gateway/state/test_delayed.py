@@ -50,10 +50,10 @@ from tests.support.gateway_parts import (
     FakeClock,
     due_times,
     dump,
-    gateway,
     idle,
     rearm,
     records,
+    recovered_runner,
     runner_over,
     running,
     time_passes,
@@ -180,7 +180,7 @@ def test_the_policy_for_missed_ones_is_one_of_two() -> None:
 
 async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
     settings = Settings(delayed=DelayedSettings(pending_max=1))
-    async with gateway(tmp_path, settings=settings) as runner:
+    async with recovered_runner(tmp_path, settings=settings) as runner:
         before = len(records(tmp_path))
         with pytest.raises(MalformedRequestError, match="delay or at"):
             await update(runner, insert(1), delay="PT1S", at="2030-01-01T00:00:00Z")
@@ -205,7 +205,7 @@ async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Pat
 
 async def test_a_delay_is_over_exactly_by_boot_time(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         accepted = await update(runner, insert("late"), delay="PT30S")
         assert accepted.delayed is not None
         await time_passes(runner, clock, 29.999999)
@@ -222,7 +222,7 @@ async def test_a_delay_is_over_exactly_by_boot_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", [TWO_WEEKS, -TWO_WEEKS])
 async def test_a_stepped_wall_clock_moves_no_delay(tmp_path: Path, step: timedelta) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("b"), delay="PT30S")
         clock.step(step)
         await time_passes(runner, clock, 10)
@@ -241,7 +241,7 @@ async def test_a_stepped_wall_clock_moves_no_delay(tmp_path: Path, step: timedel
 
 async def test_at_follows_the_wall_clock_and_waits_until_it_is_trusted(tmp_path: Path) -> None:
     clock = FakeClock(trusted=False)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + 100 * SECOND))
         clock.step(TWO_WEEKS)
         await time_passes(runner, clock, 1)
@@ -262,7 +262,7 @@ async def test_a_step_of_the_clock_is_noticed_without_being_told(
     """The scheduler looks itself, once a second; here nobody re-arms it."""
     monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + 100 * SECOND))
         await idle(runner)
         clock.now += 200 * SECOND
@@ -274,7 +274,7 @@ async def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monk
     """A machine that sleeps stops the timers of the loop, but not CLOCK_BOOTTIME; both its clocks go on."""
     monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("late"), delay="PT1H")
         await idle(runner)
         clock.advance(3600)
@@ -296,7 +296,7 @@ async def test_an_earlier_one_is_not_kept_waiting_by_a_later_one(tmp_path: Path)
 
 async def test_due_ones_happen_in_the_order_in_which_they_fell_due(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         for name, delay in (("c", "PT3S"), ("a", "PT1S"), ("b", "PT2S")):
             await update(runner, f"DELETE WHERE {{ <http://e/last> ?p ?o }} ; {insert(name)}", delay=delay)
         await time_passes(runner, clock, 60)
@@ -308,7 +308,7 @@ async def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
     count = 3000
     clock = FakeClock()
     settings = msgspec.structs.replace(Settings(), gateway=msgspec.structs.replace(Settings().gateway, queue_max=count))
-    async with gateway(tmp_path, clock, settings=settings) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings) as runner:
         calls = [asyncio.create_task(update(runner, insert(n), delay=f"PT{1 + n % 7}S")) for n in range(count)]
         await asyncio.gather(*calls)
         assert runner.delayed_count == count
@@ -323,7 +323,7 @@ async def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
 
 async def test_a_cancelled_one_never_happens(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         first = await update(runner, insert("a"), delay="PT10S")
         await update(runner, insert("b"), delay="PT10S")
         third = await update(runner, insert("c"), at=iso(START + 10 * SECOND))
@@ -335,14 +335,14 @@ async def test_a_cancelled_one_never_happens(tmp_path: Path) -> None:
             await runner.cancel(first.delayed, CLIENT)
         await time_passes(runner, clock, 60)
         assert there(runner) == ["b"]
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock, 60)
         assert there(runner) == ["b"]
 
 
 async def test_one_that_is_cancelled_while_its_turn_comes_does_not_happen(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         accepted = await update(runner, insert("a"), delay="PT10S")
         assert accepted.delayed is not None
         cancelled = runner.cancel(accepted.delayed, CLIENT)
@@ -357,7 +357,7 @@ async def test_one_whose_effect_fails_is_recorded_as_fired_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, "CREATE GRAPH <http://e/g>")
         await update(runner, "CREATE GRAPH <http://e/g>", delay="PT1S")
         await time_passes(runner, clock, 1)
@@ -388,7 +388,7 @@ async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     monkeypatch.setattr(LogWriter, "append", append)
 
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, "INSERT { [] <http://e/p> 1 } WHERE {}", delay="PT1S")
         clock.advance(1)
         rearm(runner)
@@ -396,18 +396,18 @@ async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
         await time_passes(runner, clock, 60)
         assert len(dump(runner)) == 1
         assert [record.type for record in records(tmp_path)] == ["timer", "commit"]
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert len(dump(runner)) == 1
     assert len(failed) == failures
 
 
 async def test_what_is_due_when_the_gateway_starts_happens_at_once(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("a"), delay="PT10S")
         await update(runner, insert("b"), at=iso(START + 10 * SECOND))
     clock.advance(3600)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await until(lambda: there(runner) == ["a", "b"])
 
 
@@ -491,24 +491,24 @@ def test_a_delay_is_never_longer_than_it_was_nor_negative() -> None:
 
 async def test_a_rebased_one_fires_once_and_can_be_cancelled(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("a"), delay="PT1H")
         cancelled = await update(runner, insert("b"), delay="PT1H")
         kept = await update(runner, insert("c"), at=iso(START + timedelta(hours=1)))
     clock.reboot("boot-2", off_s=600, uptime_s=10)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert cancelled.delayed is not None
         await runner.cancel(cancelled.delayed, CLIENT)
         assert [row["due"] for row in runner.delayed_updates()] == [iso(START + timedelta(hours=1))] * 2
         await time_passes(runner, clock, 3600 - 610 - 1)
         assert there(runner) == []
     clock.reboot("boot-3", uptime_s=0)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert [sequence for sequence, _, _ in due_times(runner)] == [1, kept.sequence]
         await time_passes(runner, clock, 1)
         assert there(runner) == ["a", "c"]
     clock.reboot("boot-4")
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock, 7200)
         assert there(runner) == ["a", "c"]
         assert [record.type for record in records(tmp_path) if not (record.cause and record.cause.kind == CLOCK)] == [
@@ -520,7 +520,7 @@ async def test_a_rebased_one_fires_once_and_can_be_cancelled(tmp_path: Path) -> 
 
 async def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         accepted = await update(runner, insert("a"), delay="PT1H")
         clock.advance(60)
         clock.step(TWO_WEEKS)
@@ -564,7 +564,7 @@ async def test_one_that_was_missed_is_run_or_skipped_and_said(
 ) -> None:
     caplog.set_level("INFO")
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         missed = await update(runner, insert("missed"), missed=policy, **member)
         await update(runner, insert("later"), delay="PT1H", missed="skip")
         assert [row["missed"] for row in runner.delayed_updates()] == [policy or "run", "skip"]
@@ -573,7 +573,7 @@ async def test_one_that_was_missed_is_run_or_skipped_and_said(
     else:
         clock.reboot(boot, off_s=25, uptime_s=5)
     for _ in range(2):  # and it stays so
-        async with gateway(tmp_path, clock) as runner:
+        async with recovered_runner(tmp_path, clock) as runner:
             await time_passes(runner, clock)
             assert there(runner) == (["missed"] if happens else [])
             assert outcomes(tmp_path) == [("commit", "timer") if happens else ("cancel", "missed")]
@@ -581,14 +581,14 @@ async def test_one_that_was_missed_is_run_or_skipped_and_said(
     said = f"delayed update missed id={missed.delayed} due={iso(START + 10 * SECOND)} late_s=20.000"
     assert f"{said} policy={policy or 'run'}" in caplog.text
     assert caplog.text.count("delayed update missed") == 1
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock, 3600 - 30)
         assert there(runner) == (["later", "missed"] if happens else ["later"]), "it was not missed"
 
 
 async def test_the_policy_is_the_settings_where_an_update_has_none(tmp_path: Path) -> None:
     settings = Settings(delayed=DelayedSettings(missed="skip"))
-    async with gateway(tmp_path, settings=settings) as runner:
+    async with recovered_runner(tmp_path, settings=settings) as runner:
         await update(runner, insert("a"), delay="PT1S")
         await update(runner, insert("b"), delay="PT2S", missed="run")
         assert [row["missed"] for row in runner.delayed_updates()] == ["skip", "run"]
@@ -596,10 +596,10 @@ async def test_the_policy_is_the_settings_where_an_update_has_none(tmp_path: Pat
 
 async def test_one_that_is_due_while_the_gateway_runs_is_not_missed(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("a"), delay="PT10S", missed="skip")
     clock.advance(9.999999)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("past"), at=iso(START - SECOND), missed="skip")
         await update(runner, insert("now"), delay="PT0S", missed="skip")
         await time_passes(runner, clock, 60)
@@ -610,13 +610,13 @@ async def test_one_that_is_due_while_the_gateway_runs_is_not_missed(tmp_path: Pa
 async def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_path: Path, step: timedelta) -> None:
     """The gateway starts 30 s after START, with a wrong clock, is told the time 20 s later, and then stepped."""
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         for second in (29, 31, 49, 51):
             await update(runner, insert(f"at-{second}"), at=iso(START + second * SECOND), missed="skip")
     clock.reboot("boot-2", off_s=25, uptime_s=5)
     clock.synchronised = False
     clock.step(-TWO_WEEKS)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock, 20)
         clock.step(TWO_WEEKS)
         clock.synchronised = True
@@ -645,10 +645,10 @@ async def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     monkeypatch.setattr(LogWriter, "append", append)
 
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("a"), delay="PT1S", missed="skip")
     clock.advance(2)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await time_passes(runner, clock)
         assert there(runner) == []
         assert [record.type for record in records(tmp_path)] == ["timer", "cancel"]
@@ -668,7 +668,7 @@ async def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
     """The scheduler looks itself, once a second."""
     monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + timedelta(days=99)))
         clock.step(TWO_WEEKS)
         assert runner._delayed.news() is None, "an `at` does not need it"
@@ -683,7 +683,7 @@ async def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
         clock.step(timedelta(seconds=1.5))
         assert runner._delayed.news() is None
     clock.reboot("boot-2")
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         assert clock_records(tmp_path)[3:] == ["boot"]
         await time_passes(runner, clock, 86_400)
         clock.step(TWO_WEEKS)
@@ -769,7 +769,7 @@ class Counting(list[tuple[int, int, str]]):
 async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # it looks at the first one now and then
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         updates = runner._delayed
         for number in range(20_000):
             updates.follow(timer_record(clock, f"t{number}", delay_s=3600 + number))
@@ -795,7 +795,7 @@ async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monk
 async def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # nothing but what is done makes room for more
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         for number in range(5000):
             runner._delayed.follow(timer_record(clock, f"t{number}", delay_s=1))
         most = 0
@@ -878,7 +878,7 @@ def test_timers_run_on_the_clock_that_is_passed_in(delay_us: int) -> None:
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
 async def test_the_ends_of_time_stop_nothing(tmp_path: Path, moment: str) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("end"), at=moment)
         assert runner._delayed.next_in(set()) is not None
         await time_passes(runner, clock)

@@ -23,7 +23,7 @@ from lamplighter.gateway.state.quotas import Held, Usage
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
-from tests.support.gateway_parts import CLIENT, FakeClock, gateway, time_passes, update
+from tests.support.gateway_parts import CLIENT, FakeClock, recovered_runner, time_passes, update
 
 FLOOD, OTHER = (Caller(name, FULL, False, registered=True) for name in ("flood", "other"))
 TEXT = "SELECT ?o { ?s <p:> ?o }"
@@ -45,7 +45,7 @@ def test_defaults_stay_far_from_what_all_share() -> None:
 
 async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> None:
     clock, some = FakeClock(), settings(delayed_max=3)
-    async with gateway(tmp_path, clock, settings=some) as runner:
+    async with recovered_runner(tmp_path, clock, settings=some) as runner:
         kept = [await update(runner, INSERT, delay="PT1H", caller=FLOOD) for _ in range(2)]
         await update(runner, INSERT, delay="PT1S", caller=FLOOD)
         for _ in range(3):
@@ -55,7 +55,7 @@ async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> Non
         for caller in (OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, ANYBODY):
             await update(runner, INSERT, delay="PT1H", caller=caller)
         assert await update(runner, INSERT, caller=FLOOD), "what is not delayed goes"
-    async with gateway(tmp_path, clock, settings=some) as runner:
+    async with recovered_runner(tmp_path, clock, settings=some) as runner:
         with pytest.raises(LimitExceededError):
             await update(runner, INSERT, delay="PT1H", caller=FLOOD)
         await time_passes(runner, clock, 1)
@@ -68,7 +68,7 @@ async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> Non
 
 
 async def test_so_have_the_bytes_of_their_texts(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=settings(delayed_bytes_max=1000)) as runner:
+    async with recovered_runner(tmp_path, settings=settings(delayed_bytes_max=1000)) as runner:
         large = f"INSERT DATA {{ <s:> <p:> '{'é' * 300}' }}"
         await update(runner, large, delay="PT1H", caller=FLOOD)
         with pytest.raises(LimitExceededError, match=r"quotas\.delayed_bytes_max = 1000"):
@@ -84,7 +84,7 @@ async def subscribe(runner: Runner, caller: Caller, keep: str | None = None) -> 
 
 
 async def test_subscriptions_of_one_client_have_a_limit_over_all_its_connections(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settings=settings(subscriptions_max=4, resumable_max=2)) as runner:
+    async with recovered_runner(tmp_path, settings=settings(subscriptions_max=4, resumable_max=2)) as runner:
         ear = Ear()
         mine = await runner.subscribe(TEXT, ear, None, None, caller=FLOOD)
         await subscribe(runner, FLOOD)
@@ -99,7 +99,7 @@ async def test_subscriptions_of_one_client_have_a_limit_over_all_its_connections
         for caller in (OTHER, OTHER, OTHER, OTHER, LOCAL, LOCAL, LOCAL, LOCAL, LOCAL):
             await subscribe(runner, caller)
         assert runner.figures.status()["quotas"]["subscriptions_max"] == 4
-    async with gateway(tmp_path, settings=settings(resumable_max=2)) as runner:
+    async with recovered_runner(tmp_path, settings=settings(resumable_max=2)) as runner:
         with pytest.raises(LimitExceededError, match="resumable_max"):
             await subscribe(runner, FLOOD, "PT1H")
 
@@ -200,14 +200,14 @@ def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -
 async def test_a_restart_from_a_snapshot_counts_as_before_and_resuming_counts_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
     some = settings(subscriptions_max=3, resumable_max=3, delayed_max=2, delayed_bytes_max=100)
-    async with gateway(tmp_path, clock, settings=some) as runner:
+    async with recovered_runner(tmp_path, clock, settings=some) as runner:
         spuids = [await subscribe(runner, FLOOD, "PT1H") for _ in range(2)]
         await update(runner, INSERT, delay="PT1H", caller=FLOOD)
         await runner.log_keeper.take_snapshot()
         spuids.append(await subscribe(runner, FLOOD, "PT1H"))
         await update(runner, INSERT, delay="PT1H", caller=FLOOD)
     for _ in range(2):
-        async with gateway(tmp_path, clock, settings=some) as runner:
+        async with recovered_runner(tmp_path, clock, settings=some) as runner:
             before = runner.figures.status()["quotas"]
             assert before["resumable_max"] == 3
             assert before["delayed_max"] == 2

@@ -37,7 +37,7 @@ from lamplighter.gateway.state.resumption import (
     shown,
 )
 from lamplighter.gateway.systemd import fields
-from tests.support.gateway_parts import FakeClock, gateway, idle, lines, put_lines, records, segments, update
+from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
 
 MINUTE_US = 60_000_000
 ALL = "SELECT ?s { ?s <http://p> 1 }"
@@ -484,7 +484,7 @@ async def test_after_any_start_the_same_notifications_have_the_same_numbers(
     tmp_path: Path, snapshot_at: int | None
 ) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
         await change_something(runner, 0)
         spuid, sink = await begin(runner)
         for number in range(1, 20):
@@ -495,7 +495,7 @@ async def test_after_any_start_the_same_notifications_have_the_same_numbers(
     assert [sequence for sequence, _, _ in told] == list(range(1, len(told) + 1))
     assert len(told) > 10
     for start in range(3):
-        async with gateway(tmp_path, clock, settings=settings()) as runner:
+        async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
             back = await go_on(runner, spuid, start)
             assert (back.reset, back.told) == (None, told[start:])
             await change_something(runner, 20 + start)
@@ -510,16 +510,17 @@ async def test_what_clients_may_have_seen_and_the_log_may_have_lost_begins_anew(
     tmp_path: Path, durability: str, snapshot: bool
 ) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=settings(durability)) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings(durability)) as runner:
         spuid, _ = await begin(runner)
         await change_something(runner, 0)
         if snapshot:
             await runner.log_keeper.take_snapshot()
-    async with gateway(tmp_path, clock, settings=settings(durability)) as runner:  # nothing but the process ended
+    # Only the process ended.
+    async with recovered_runner(tmp_path, clock, settings=settings(durability)) as runner:
         assert (await go_on(runner, spuid, 1)).reset is None
     clock.reboot("boot-2")
     for _ in range(2):
-        async with gateway(tmp_path, clock, settings=settings(durability)) as runner:
+        async with recovered_runner(tmp_path, clock, settings=settings(durability)) as runner:
             await change_something(runner, 1)
             back = await go_on(runner, spuid, 1)
             assert (back.reset is None) == (durability == "fsync")
@@ -531,17 +532,17 @@ async def test_what_clients_may_have_seen_and_the_log_may_have_lost_begins_anew(
 
 async def test_after_damage_to_the_log_they_begin_anew_at_this_start_and_the_next(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
         spuid, _ = await begin(runner)
         for number in range(4):
             await change_something(runner, number)
     good = lines(segments(tmp_path)[0])
     put_lines(tmp_path, [*good[:2], good[2].replace(b"commit", b"c0mmit"), *good[3:]])
     for _ in range(2):
-        async with gateway(tmp_path, clock, settings=settings()) as runner:
+        async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
             assert runner.figures.status()["resumable"]["subscriptions"] == 0
             await change_something(runner, 5)
-    async with gateway(tmp_path, clock, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
         assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
 
 
@@ -550,10 +551,10 @@ async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
 ) -> None:
     caplog.set_level("INFO")
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
         spuid, _ = await begin(runner)
     clock.advance(86_400)
-    async with gateway(tmp_path, clock, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
         runner._subscribers.expire()
         assert runner.figures.status()["resumable"] == {"subscriptions": 1, "away": 1, "retained_bytes": 0}
         clock.advance(600)
@@ -561,7 +562,7 @@ async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
         await idle(runner)
         assert runner.figures.status()["subscriptions"] == 0
     assert [(record.type, record.unsubscribe) for record in records(tmp_path)][-1] == ("unsubscribe", spuid)
-    async with gateway(tmp_path, clock, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
         assert runner.figures.status()["subscriptions"] == 0
     [line] = [record for record in caplog.records if "subscription expired" in record.getMessage()]
     found = fields(line)["SUBSCRIPTION"]
@@ -576,7 +577,7 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
         def ended(self, spuid: str, error: GatewayError) -> None:
             self.error = error
 
-    async with gateway(tmp_path, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, settings=settings()) as runner:
         sink = Costly()
         spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
         [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
@@ -590,12 +591,12 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
         assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
         assert "PEER" in fields(line) and "CLIENT" not in fields(line)  # which is the name of a registered one
     assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
-    async with gateway(tmp_path, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, settings=settings()) as runner:
         assert "no subscription" in str((await go_on(runner, spuid, 1)).reset)
 
 
 async def test_one_that_cannot_be_recorded_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with gateway(tmp_path, settings=settings()) as runner:
+    async with recovered_runner(tmp_path, settings=settings()) as runner:
         spuid, sink = await begin(runner)
 
         def full(file: int, data: bytes) -> int:

@@ -22,7 +22,7 @@ from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import fields
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.trials import Trial, Trials
-from tests.support.gateway_parts import CLIENT, FakeClock, gateway, records, time_passes, until, update
+from tests.support.gateway_parts import CLIENT, FakeClock, records, recovered_runner, time_passes, until, update
 
 # A path without end keeps the store's own evaluation; two patterns that share nothing make a product.
 CHAIN = "INSERT { ?s <http://q> 1 } WHERE { ?s <http://p> ?o . ?o <http://none>+ ?x }"
@@ -186,7 +186,7 @@ async def test_an_operation_is_tried_on_what_those_before_it_leave(trials: Trial
 
 async def test_what_waits_for_a_trial_takes_room_in_the_queue(tmp_path: Path) -> None:
     settings = msgspec.convert({"gateway": {"queue_max": 3}, "limits": {"evaluation_ms_max": 100}}, Settings)
-    async with gateway(tmp_path, settings=settings) as runner:
+    async with recovered_runner(tmp_path, settings=settings) as runner:
         await update(runner, triples(1000))
         lane = Lane()
         waiting = [runner.update(UpdateCall(PRODUCT, CLIENT, lane=lane)) for _ in range(3)]
@@ -204,7 +204,7 @@ async def test_a_delayed_update_that_is_too_costly_is_done_without_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    async with gateway(tmp_path, clock, settings=limited(evaluation_ms_max=100)) as runner:
+    async with recovered_runner(tmp_path, clock, settings=limited(evaluation_ms_max=100)) as runner:
         await update(runner, triples(1000))
         await update(runner, PRODUCT, delay="PT1S")
         await time_passes(runner, clock, 2)
@@ -228,7 +228,7 @@ async def test_a_text_that_waits_for_its_trial_is_parsed_once(
         return resolved(text)
 
     monkeypatch.setattr(request_texts, "resolved", counted)
-    async with gateway(tmp_path, clock) as runner:
+    async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, "INSERT DATA { <http://a> <http://p> <http://b> . <http://b> <http://none> <http://c> }")
         await update(runner, CHAIN, **how)
         await time_passes(runner, clock, 2)
@@ -275,7 +275,7 @@ async def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_ro
     def clock() -> float:
         return next(seconds) if slow else 0.0  # each pair of looks is 50 ms apart
 
-    async with gateway(tmp_path, settings=limited(evaluation_ms_max=40)) as runner:
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=40)) as runner:
         monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", clock)
         ear, other = Ear(), Ear()
         ended = await runner.subscribe(PATHS, ear, None, None)
@@ -302,7 +302,7 @@ async def test_a_plan_that_a_commit_makes_too_costly_ends_with_the_reason_and_th
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = limited(evaluation_ms_max=20)
-    async with gateway(tmp_path, settings=settings) as runner:
+    async with recovered_runner(tmp_path, settings=settings) as runner:
         ear, kept, other = Ear(), Ear(), Ear()
         await runner.subscribe(MATCHED, ear, None, None)
         await runner.subscribe(MATCHED, kept, None, None, resume=Resume("PT1H"))
@@ -322,7 +322,7 @@ async def test_a_plan_that_a_commit_makes_too_costly_ends_with_the_reason_and_th
         assert len([line for line in caplog.records if "subscription ended" in line.getMessage()]) == 2
         with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 20"):
             await runner.subscribe(MATCHED, Ear(), None, None)
-    async with gateway(tmp_path, settings=settings) as runner:
+    async with recovered_runner(tmp_path, settings=settings) as runner:
         assert runner.figures.status()["subscriptions"] == 0
 
 
@@ -330,7 +330,7 @@ async def test_a_result_that_grows_without_end_on_a_commit_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(10_000))
-    async with gateway(tmp_path, settings=limited(evaluation_ms_max=400)) as runner:
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=400)) as runner:
         ear, other = Ear(), Ear()
         await runner.subscribe(PATHS, ear, None, None)
         await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
