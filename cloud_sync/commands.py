@@ -21,6 +21,7 @@ from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_tru
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.engine.tables import counted
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def _from(folder: Path, url: str) -> str:
 
 
 def _summary(status: Status) -> str:
-    waiting = f"{status.lag_segments} segments with {status.lag_records} records wait for their confirmation"
-    return f"sent up to {_place(status.sent)}, confirmed up to {_place(status.confirmed)}; {waiting}"
+    lag = f"{counted(status.lag_segments, 'segment')} with {counted(status.lag_records, 'record')}"
+    return f"sent up to {_place(status.sent)}, confirmed up to {_place(status.confirmed)}; {lag} unconfirmed"
 
 
 def _place(place: tuple[int, int]) -> str:
@@ -98,11 +99,12 @@ def _status(options: argparse.Namespace, context: Context) -> int:
         return 0
     now = time.time()
     snapshot = status.snapshot
+    records, size = counted(status.lag_records, "record"), counted(status.lag_bytes, "byte")
     rows = [
         ("destination", status.destination or context.settings.destination or "none: sync.destination is empty"),
         ("sent", f"up to {_place(status.sent)}"),
         ("confirmed", f"up to {_place(status.confirmed)}"),
-        ("lag", f"{status.lag_records} records, {status.lag_bytes} bytes in {status.lag_segments} segments"),
+        ("lag", f"{records}, {size} in {counted(status.lag_segments, 'segment')}"),
         ("oldest", "-" if status.oldest_at is None else f"sealed {age(now - status.oldest_at)} ago"),
         ("snapshot", "none" if snapshot is None else _snapshot(snapshot.place, snapshot.landed, now - snapshot.at)),
         ("last success", "never" if status.last_success is None else f"{age(now - status.last_success)} ago"),
@@ -110,7 +112,7 @@ def _status(options: argparse.Namespace, context: Context) -> int:
     if status.last_error:
         rows.append(("last error", f"{age(now - (status.last_error_at or now))} ago: {status.last_error}"))
     if status.refused:
-        rows.append(("refused", f"{status.refused} segments are in the collector's quarantine"))
+        rows.append(("refused", f"{counted(status.refused, 'segment')} in the collector's quarantine"))
     if status.problem:
         rows.append(("problem", f"{age(now - (status.problem_at or now))} ago: {status.problem}"))
     for name, value in rows:

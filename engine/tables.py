@@ -14,9 +14,9 @@ SAMPLE = 4
 Row = Sequence[str | None]
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, form: str = "") -> str:
+    """``1 row``, ``2 rows``. form: the number's format; ``,`` gives ``2,000 rows``."""
+    return f"{number:{form}} {noun}" if number == 1 else f"{number:{form}} {noun}s"
 
 
 def sample(values: Sequence[object]) -> str:

@@ -20,6 +20,7 @@ from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.settings import clock_trusted
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
@@ -130,7 +131,8 @@ def _run(options: argparse.Namespace) -> int:
     check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
 
     def ready(addresses: Addresses, recovery: Recovery) -> None:
-        print(f"Lamplighter is ready, with {recovery.records} records from {configuration.data}\n{addresses.table()}")
+        print(f"Lamplighter is ready, with {counted(recovery.records, 'record')} from {configuration.data}")
+        print(addresses.table())
         sys.stdout.flush()
         collect_rarely()
 

@@ -22,6 +22,7 @@ ALLOWED = {
         "engine.client",
         "engine.errors",
         "engine.log_events",
+        "engine.tables",
         "engine.terms",
     },
     "gateway": {"gateway", "engine", "adapters", "ontology", "cloud_sync"},

@@ -259,7 +259,7 @@ def _tables(
     with story.step("the lake compared with ground truth"):
         with contextlib.closing(Manifest(Path(lake.path()))) as manifest:
             reported = gaps(truths, manifest.gaps())
-        confirmed = sum("0 segments with 0 records wait" in gateway.ship() for gateway in real)
+        confirmed = sum("0 segments with 0 records unconfirmed" in gateway.ship() for gateway in real)
         checks = [
             same("damaged segments in quarantine", len(damaged), quarantined),
             reported,

@@ -21,6 +21,7 @@ from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.sparql.clauses import parts
+from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, socket_paths
 from lamplighter.gateway.cli.commands import settings_and_data, table
@@ -286,7 +287,7 @@ def _shown_bag(bag: Bag) -> str:
     rows = [tuple(cell(term) for term in row) for row in bag]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     ruled = table([names, tuple("-" * width for width in widths), *rows])
-    return f"{ruled}({len(rows)} row{'' if len(rows) == 1 else 's'})\n"
+    return f"{ruled}({counted(len(rows), 'row')})\n"
 
 
 def cell(term: Term | None) -> str:

@@ -19,6 +19,7 @@ from typing import IO, Any
 from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, Term, is_iri, lexical
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.clock import MachineClock
@@ -191,15 +192,16 @@ def _verify(options: argparse.Namespace) -> int:
     report = verify(data, MachineClock(settings.gateway.clock_trusted), progress)
     span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
     print(f"gateway    {report.gateway}")
-    print(f"log        {report.records} records in {report.segments} segments, {report.sealed} of them sealed{span}")
+    records, segments = counted(report.records, "record"), counted(report.segments, "segment")
+    print(f"log        {records} in {segments}, {report.sealed} of them sealed{span}")
     print(f"snapshots  {', '.join(map(shown, report.snapshots)) or 'none'}")
-    print(f"replay     {report.replayed} records give {report.quads} quads")
+    print(f"replay     {counted(report.quads, 'quad')} from {counted(report.replayed, 'record')}")
     for note in report.notes:
         print(f"note       {note}")
     for problem in report.problems:
         print(f"PROBLEM    {problem}")
     count = len(report.problems)
-    print("verdict    good" if not count else f"verdict    {count} {'problem' if count == 1 else 'problems'}")
+    print(f"verdict    {counted(count, 'problem') if count else 'good'}")
     return 1 if count else 0
 
 
@@ -356,8 +358,8 @@ def _restore_at(options: argparse.Namespace) -> int:
     with _output(options.output, history) as out:
         out.write(replay.engine.dump(media_type))
     if empty:
-        _say(f"{len(empty)} empty named graphs are not in the file, because the format cannot express them")
-    print(f"{replay.engine.quad_count} quads as of record {shown(place)} are in {options.output}")
+        _say(f"the file leaves out {counted(len(empty), 'empty named graph')}: the format cannot express any")
+    print(f"wrote {counted(replay.engine.quad_count, 'quad')} as of record {shown(place)} to {options.output}")
     return 0
 
 
@@ -402,25 +404,28 @@ def _backup(options: argparse.Namespace) -> int:
     else:
         with answer:
             made = backup.save(options.file, _chunks(answer))
-    print(f"backup of {made.place}: {made.quads} quads, {made.timers} delayed updates, {made.bytes} bytes, checked")
+    print(f"backup of {made.place}: {_content(made)}, {counted(made.bytes, 'byte')}, checked")
     return 0
 
 
 def _restore(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
     made = backup.checked(options.file)
-    what = f"backup of {made.place} from {made.ts[:19]}Z: {made.quads} quads, {made.timers} delayed updates"
-    print(what)
+    print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")
     if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
         return 1
     headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
     with options.file.open("rb") as content, call(settings, data, "POST", "/restore", content, headers) as answer:
         done = json.load(answer)
     print(
-        f"restored by record {done['sequence']}: {done['removed']} quads removed, {done['added']} added, "
-        f"{done['cancelled']} delayed updates cancelled, {done['delayed']} set"
+        f"restored by record {done['sequence']}: {counted(done['removed'], 'quad')} removed, {done['added']} added, "
+        f"{counted(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
     )
     return 0
+
+
+def _content(made: backup.Backup) -> str:
+    return f"{counted(made.quads, 'quad')}, {counted(made.timers, 'delayed update')}"
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

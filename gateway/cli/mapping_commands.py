@@ -18,6 +18,7 @@ from lamplighter.adapters.mqtt.overlaps import overlaps
 from lamplighter.engine import Engine
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.commands import add_mode, config_file, settings_and_data
@@ -127,7 +128,8 @@ def _check(options: argparse.Namespace) -> int:
                 print(f"unknown unit: {read.place}: unit = {lexical(read.unit)!r} is kept as text; write an IRI")
     for line in note:
         print(f"not checked: {line}")
-    print(f"{len(mapping.rules)} rules in files, {len(rules)} in the dataset, {len(mapping.commands)} commands")
+    commands = counted(len(mapping.commands), "command")
+    print(f"{counted(len(mapping.rules), 'rule')} in files, {len(rules)} in the dataset, {commands}")
     return 1 if faults else 0
 
 

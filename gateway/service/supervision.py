@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.local_call import check_answer
 from lamplighter.gateway.gates.opening import Protection
@@ -125,8 +126,7 @@ def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
         "interval": "log synced now and then",
         "off": "log not synced",
     }[durability]
-    count = figures["subscriptions"]
-    does = f"{count:,} {'subscription' if count == 1 else 'subscriptions'}, {rate:.1f} updates/s, "
+    does = f"{counted(figures['subscriptions'], 'subscription', ',')}, {rate:.1f} updates/s, "
     if figures["status"] == "ok":
         return f"{does}{synced}"
     problems = figures["problems"]

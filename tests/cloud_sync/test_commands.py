@@ -67,7 +67,7 @@ def test_a_log_goes_to_the_lake_and_the_confirmation_comes_back(
     site.data.add_snapshot(1, 9)
     assert site.sync("run", "--once") == 0
     assert capsys.readouterr().out == (
-        "sent up to 1/9, confirmed up to nothing; 3 segments with 9 records wait for their confirmation\n"
+        "sent up to 1/9, confirmed up to nothing; 3 segments with 9 records unconfirmed\n"
     )
     assert fleet(collect) == 0
     assert "3 landed, 1 snapshots" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.tables import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -115,7 +116,7 @@ class Ingest:
             )
         )
         others.update(new)
-        self._say(f"batch {name}: {batch.rows:,} records of {len(new):,} segments")
+        self._say(f"batch {name}: {counted(batch.rows, 'record', ',')} of {counted(len(new), 'segment', ',')}")
         return batch
 
     def _segments_of_others(self, name: str) -> set[str]:
@@ -194,7 +195,7 @@ def _wrong(segment: str, row: Any) -> str | None:
     if (row["epoch"], row["newest"]) != (name.epoch, name.epoch):
         return f"it has records of epoch {row['epoch']}"
     if (row["first"], row["last"], row["lines"]) != (name.first, name.last, name.last - name.first + 1):
-        return f"it has {row['lines']} records, {row['first']} to {row['last']}"
+        return f"it has {counted(row['lines'], 'record')}, {row['first']} to {row['last']}"
     return None
 
 
@@ -300,7 +301,7 @@ def _run(arguments: argparse.Namespace) -> int:
     left = sorted(set(before) & set(unread(lake)))
     for segment in left:
         say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
-    print(f"bronze has {sum(batch.rows for batch in table(lake, 'bronze').live()):,} records")
+    print(f"bronze has {counted(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
     return 1 if left else 0
 
 

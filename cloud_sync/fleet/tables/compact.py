@@ -17,6 +17,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, quads_m
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.fleet.tables.silver import Silver, name_of
+from lamplighter.engine.tables import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
         # All of the table's sources are in one batch now.
         source = done["facts" if name == "streams" else "bronze"]
         done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
-        say(f"{name}: {sum(len(batch.files) for batch in table(lake, name).live())} files")
+        say(f"{name}: {counted(sum(len(batch.files) for batch in table(lake, name).live()), 'file')}")
     for name in SCHEMAS:
         table(lake, name).sweep()
 

@@ -22,6 +22,7 @@ from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.tables import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -273,5 +274,5 @@ def _run(arguments: argparse.Namespace) -> int:
     past = GatewayPast(spark, Lake(arguments.lake), arguments.gateway)
     place = past.place(arguments.at)
     count = write_lines(nquads(past.dataset(place)).orderBy("line"), arguments.output)
-    print(f"{count} quads as of record {place[0]}/{place[1]} are in {arguments.output}")
+    print(f"wrote {counted(count, 'quad')} as of record {place[0]}/{place[1]} to {arguments.output}")
     return 0
