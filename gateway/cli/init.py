@@ -299,6 +299,8 @@ def _tell_next(
 ) -> None:
     """Prints the next commands."""
     with_config = f" --config {options.config}" if options.config else ""
+    if settings.mqtt.model == "event":
+        print('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
     if mapped and not settings.mqtt.host:
         print(f"set host of [mqtt] in {config or 'lamplighter.toml'}: the broker of the devices")
     print("next:")

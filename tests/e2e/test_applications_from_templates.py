@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.registry import Entry, Registry
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from tests.support.announcements import zigbee_house
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.coap_peers import libcoap_server
 from tests.support.commands import command
@@ -26,6 +30,18 @@ TOPIC = "home/sensor"
 def broker() -> Iterator[Mosquitto]:
     with mosquitto() as running:
         yield running
+
+
+def adopt(gateway: GatewayProcess, broker: Mosquitto, device: Device, area: str) -> str:
+    """Adopts a device into an area, as `lamplighter devices adopt` does. Its topic, once the gateway follows it."""
+    registry = Registry("http://lamplighter.local/")
+    proposed = registry.announced(None, device, "ask")
+    assert proposed is not None
+    gateway.update(proposed)
+    gateway.update(registry.adoption(Entry(device, "proposed"), area=area))
+    topic = str(device.sensors[0].table["topic"])
+    wait_for(lambda: any(f"{topic} (QoS" in line for line in broker.log), what=f"the subscription to {topic}")
+    return topic
 
 
 def init(folder: Path, *arguments: str) -> str:
@@ -132,3 +148,39 @@ def test_desired_state_reaches_a_coap_lamp_that_init_named(tmp_path: Path, broke
             wait_for(lambda: device.get("lamp") == "true", what="the lamp on")
             publish(broker, "false")
             wait_for(lambda: device.get("lamp") == "false", what="the lamp off")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "detected", "gone"),
+    [
+        (
+            ("motion-light", "--light", "x", "--off-after", "1s"),
+            "room1/motion",
+            '{"occupancy": true}',
+            '{"occupancy": false}',
+        ),
+        (
+            ("door-left-open", "--alarm", "x", "--open-for", "1s"),
+            "room1/window",
+            '{"contact": false}',
+            '{"contact": true}',
+        ),
+    ],
+    ids=["motion-light", "door-left-open"],
+)
+def test_a_zigbee_device_is_found_by_its_room(
+    tmp_path: Path, broker: Mosquitto, arguments: tuple[str, ...], name: str, detected: str, gone: str
+) -> None:
+    """Of two devices in two rooms, the application follows the one in its room, whatever its topic is."""
+    announced = Announcements(["zigbee2mqtt"], devices_max=9).read(
+        "default", "zigbee2mqtt/bridge/devices", zigbee_house(2)
+    )
+    here, there = (one for one in announced.devices if one.name.partition("/")[2] == name.partition("/")[2])
+    other = (*arguments, "--room", "Living room", "--topic", "home/unused")
+    with running(tmp_path / "gateway", broker, *other) as (gateway, _):
+        topic = adopt(gateway, broker, here, "Living room")
+        elsewhere = adopt(gateway, broker, there, "Hall")
+        broker.publish((elsewhere, detected), (topic, gone), (topic, detected))
+        wait_for(lambda: state(gateway) == "true", what="the state while it is detected")
+        broker.publish((topic, gone))
+        wait_for(lambda: state(gateway) == "false", what="the state after that")

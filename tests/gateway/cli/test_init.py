@@ -94,6 +94,12 @@ def test_devices_mapped_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "  lamplighter check --config home.toml\n  lamplighter run --all --config home.toml\n" in told
 
 
+def test_model_without_live_observations_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "lamplighter.toml").write_text('[mqtt]\nmodel = "event"\n')
+    assert main(["init", "motion-light", "--light", "x"]) == 0
+    assert 'mqtt.model is "event", and must be "latest"' in capsys.readouterr().out
+
+
 def test_a_coap_device_is_an_update(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "motion-light", "--light", "x", "--coap", "coap://192.168.7.20/lamp"]) == 0
     update = capsys.readouterr().out.splitlines()[-1]
