@@ -77,6 +77,9 @@ MANUFACTURER = GATEWAY + "manufacturer"
 MODEL = GATEWAY + "model"
 SOURCE = GATEWAY + "source"
 BROKER = GATEWAY + "broker"
+MESSAGE_BROKER = GATEWAY + "Broker"
+CONNECTED = GATEWAY + "connected"
+SINCE = GATEWAY + "since"
 CONTROLS = GATEWAY + "controls"
 MINIMUM = GATEWAY + "minimum"
 MAXIMUM = GATEWAY + "maximum"
@@ -92,3 +95,8 @@ REASON = GATEWAY + "reason"
 COUNT = GATEWAY + "count"
 LAST_SEEN = GATEWAY + "lastSeen"
 UCUM_UNIT = GATEWAY + "ucumUnit"
+
+
+def broker_iri(base_iri: str, name: str) -> str:
+    """The IRI of a broker. base_iri: ends with a slash; name: as in lamplighter.toml."""
+    return f"{base_iri}broker/{name}"

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
+from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
@@ -106,7 +108,8 @@ class MqttAdapter:
     mapping: rules of files; rules: those of the dataset, followed through `feed`, None: not at all. counters: for
     metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect to it has
     failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
-    discovering: reads announcements of devices; None: they are not read.
+    discovering: reads announcements of devices; None: they are not read. base_iri: where
+    the states of the brokers are kept as triples, empty: nowhere.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class MqttAdapter:
         rules: DatasetRules | None = None,
         feed: RulesClient | None = None,
         discovering: Discovering | None = None,
+        base_iri: str = "",
     ) -> None:
         self.counters = MqttCounters()
         self.tried = asyncio.Event()
@@ -129,6 +133,7 @@ class MqttAdapter:
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering
+        self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
         self.brokers = {
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
@@ -156,6 +161,7 @@ class MqttAdapter:
             queue_max=self._settings.queue_max,
             forget=[one for one in (*former.filters, *ALL_FILTERS) if one not in filters],
             bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
+            on_state=partial(self._on_state, name),
             asks=found.asks if found else (),
         )
         return Broker(name, settings, mapping, inbox, Births())
@@ -163,6 +169,10 @@ class MqttAdapter:
     def _filters(self, mapping: Mapping) -> list[str]:
         """What to subscribe to: for the rules, and for announcements."""
         return uncovered([*mapping.filters, *(self._discovering.filters if self._discovering else ())])
+
+    def _on_state(self, name: str, connected: bool, reason: str) -> None:
+        if self._states is not None:
+            self._states.changed(name, connected=connected, reason=reason)
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left.
@@ -176,6 +186,8 @@ class MqttAdapter:
         for broker in brokers:
             broker.inbox.read_secrets()
         async with asyncio.TaskGroup() as tasks:
+            if self._states is not None:
+                tasks.create_task(self._states.run(), name="mqtt broker states")
             if self._rules is not None and self._feed is not None:
                 tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
             if self._discovering is not None:

@@ -81,7 +81,8 @@ class Inbox:
     lamplighter.toml that describes the broker, for messages. queue_max: see `MqttSettings`. forget: filters that the
     broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
     tried: set once it has, or once an attempt has failed. bytes_max: how much of the payload of a topic is kept. asks:
-    messages, topic and payload, to publish on each connection once subscribed.
+    messages, topic and payload, to publish on each connection once subscribed. on_state: called
+    with each change of the connection: whether there is one with its subscriptions, and why not.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class Inbox:
         forget: Sequence[str] = (),
         bytes_max: Callable[[str], int] = lambda topic: PAYLOAD_BYTES_MAX,
         asks: Sequence[tuple[str, str]] = (),
+        on_state: Callable[[bool, str], None] = lambda connected, reason: None,
     ) -> None:
         self.counters = counters
+        self._on_state = on_state
         self.subscribed = asyncio.Event()
         self.tried = asyncio.Event()
         self._settings = settings
@@ -197,6 +200,7 @@ class Inbox:
             started, connections = loop.time(), self.counters.connections
             end = await self._connect_once()
             self.tried.set()
+            self._on_state(False, end.reason)
             if end.kind == "deaf":
                 self._filters_granted = False
             if end.kind not in self._reported:
@@ -260,7 +264,9 @@ class Inbox:
     def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
         for topic_filter in refused:
             logger.warning("mqtt subscription refused", filter=topic_filter)
-        if not refused and not connection.subscribing:
+        if refused:
+            self._on_state(False, f"the broker refuses the subscription to {', '.join(refused)}")
+        elif not connection.subscribing:
             self._filters_granted = True
             self._granted(connection)
 
@@ -271,6 +277,7 @@ class Inbox:
                 connection.publish(topic, text)
         self.subscribed.set()
         self.tried.set()
+        self._on_state(True, "")
 
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""

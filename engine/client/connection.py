@@ -15,6 +15,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
@@ -52,10 +53,10 @@ class EngineClient:
     """A connection to a gateway, used as ``async with EngineClient(url) as client``.
 
     url: the gateway's subscribe address, ``ws://127.0.0.1:9000/subscribe``, ``wss://gateway.local:9443/subscribe``, or
-    ``ws+unix:/run/lamplighter/ws.sock``. name: for the log. tokens: the source of bearer tokens in secure mode.
-    ca: file with the certificates to trust instead of the machine's. Entering the context does not wait for the
-    gateway; requests wait until it is reachable. Raises ConfigurationError for a malformed url, an unreadable file, and
-    tokens that would be sent unencrypted.
+    ``ws+unix:/run/lamplighter/ws.sock``. name: for the log, and in the User-Agent ``lamplighter-NAME``.
+    tokens: the source of bearer tokens in secure mode. ca: file with the certificates to trust instead of the
+    machine's. Entering the context does not wait for the gateway; requests wait until it is reachable. Raises
+    ConfigurationError for a malformed url, an unreadable file, and tokens that would be sent unencrypted.
 
     It is one class because requests, subscriptions and reconnects share the socket and the tables of pending messages.
     """
@@ -311,12 +312,24 @@ class EngineClient:
             pause = min(pause * 2, _BACK_OFF_S[1])
 
     def _connect(self) -> connect:
+        agent = f"lamplighter-{quote(self._name, safe='')}"
         if self._path is not None:
             return unix_connect(
-                self._path, "ws://localhost/subscribe", compression=None, max_size=MESSAGE_BYTES_MAX, open_timeout=10
+                self._path,
+                "ws://localhost/subscribe",
+                compression=None,
+                max_size=MESSAGE_BYTES_MAX,
+                open_timeout=10,
+                user_agent_header=agent,
             )
         return connect(
-            self._url, compression=None, max_size=MESSAGE_BYTES_MAX, open_timeout=10, proxy=None, ssl=self._ssl
+            self._url,
+            compression=None,
+            max_size=MESSAGE_BYTES_MAX,
+            open_timeout=10,
+            proxy=None,
+            ssl=self._ssl,
+            user_agent_header=agent,
         )
 
     async def _converse(self, socket: ClientConnection) -> None:

@@ -161,6 +161,7 @@ def _status(options: argparse.Namespace) -> int:
         ("SPU manager", _average(subscriptions["processing_ms"])),
         ("loop held", _average(engine["loop_held_ms"])),
         ("most of a quota", ", ".join(f"{name} {most:,}" for name, most in used) or "none used"),
+        *(("mqtt", broker["text"]) for broker in found["brokers"]),
     ]
     for name, value in rows:
         print(f"{name:<20}{value}")

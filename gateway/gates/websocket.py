@@ -83,6 +83,8 @@ UNKNOWN_REFUSED_MAX = 100
 ADAPTER_KINDS = frozenset({"mqtt", "coap"})
 """Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
 mode. The records of a registered client must not look like a device's."""
+_ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}
+"""Their kinds by their User-Agent."""
 
 
 class _Sink:
@@ -490,6 +492,8 @@ class _Gate:
         runner, settings = self.runner, self.settings
         self._connections += 1
         runner.figures.sockets(self._connections)
+        adapter = self._adapter(socket)
+        runner.figures.adapters[adapter] += 1
         try:
             await _Connection(
                 socket, runner, settings, self._gatekeeper, socket.held, self.security, trusted, self._unsent
@@ -497,6 +501,14 @@ class _Gate:
         finally:
             self._connections -= 1
             runner.figures.sockets(self._connections)
+            runner.figures.adapters[adapter] -= 1
+
+    def _adapter(self, socket: BoundedSocket) -> str:
+        """The kind of the gateway's own adapter at the other end, "" for other clients. In secure mode adapters connect
+        by the Unix socket."""
+        if socket.request is None or (self.security.enabled and not socket.local):
+            return ""
+        return _ADAPTER_AGENTS.get(socket.request.headers.get("User-Agent", ""), "")
 
     def check(self, socket: ServerConnection, request: Request) -> Response | None:
         """The refusal of a handshake, None if the connection is taken."""

@@ -53,6 +53,7 @@ from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscriber
 from lamplighter.gateway.loop.timers import Timers
 from lamplighter.gateway.loop.updates import UpdateCall, UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
+from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.figures import Counters, Figures, Health, Parts, Peaks
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -197,6 +198,7 @@ class Runner:
             self._aggregators,
             self._evaluations,
             queue,
+            Brokers(lambda: current.settings, engine.store, clock),
         )
         self.figures = Figures(self.counters, self.peaks, self.timings, self.health, parts)
 

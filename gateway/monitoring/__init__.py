@@ -1,4 +1,4 @@
 """The gateway's state for operators.
 
-figures: health and figures; timings: durations; metrics: Prometheus text.
+figures: health and figures; brokers: state of the MQTT brokers; timings: durations; metrics: Prometheus text.
 """

@@ -22,6 +22,7 @@ from lamplighter.engine.matching.spu import RE_EVALUATED
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.keeper import LogKeeper
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import DelayedUpdates
@@ -167,6 +168,7 @@ class Parts(Generic[S]):
     applications: Applied
     evaluations: Timed
     queue: QueueFigures
+    brokers: Brokers
 
 
 class Figures(Generic[S]):
@@ -189,6 +191,8 @@ class Figures(Generic[S]):
         self.websocket = WebsocketCounters()
         self.addresses: Mapping[str, str] = {}
         self.secure = False
+        self.adapters = parts.brokers.adapters
+        """Connections of the gateway's own adapters, by kind."""
 
     def status(self) -> dict[str, Any]:
         """The answer of `GET /health`."""
@@ -213,6 +217,7 @@ class Figures(Generic[S]):
             "application_subscriptions": len(parts.applications.subscriptions),
             "resumable": parts.subscribers.resumables.totals(),
             "subscription_classes": parts.engine.subscription_classes,
+            "brokers": parts.brokers.members(),
             "delayed": len(parts.delayed),
             "queue": parts.queue.waiting,
             "quotas": self._quotas(),
@@ -226,7 +231,9 @@ class Figures(Generic[S]):
     def _state(self) -> tuple[str, list[str]]:
         refusing = self._parts.log.refusing
         now = [f"updates are refused: {refusing}"] if refusing else []
-        return "damaged" if self._health.problems else "refusing" if now else "ok", self._health.problems + now
+        away = self._parts.brokers.problems()
+        state = "damaged" if self._health.problems else "refusing" if now else "degraded" if away else "ok"
+        return state, away + self._health.problems + now
 
     def sockets(self, count: int) -> None:
         """Sets the number of open sockets of the WebSocket gate."""
@@ -242,12 +249,13 @@ class Figures(Generic[S]):
         """The answer of `GET /figures`: the figures of SEPA's beans (protocol 5.4) that apply here, a member for each
         bean. Times are in milliseconds, and everything is since the start."""
         parts, counters, peaks, timings = self._parts, self._counters, self._peaks, self.timings
+        state, problems = self._state()
         up_time = timedelta(microseconds=parts.clock.boottime_us() - self._started_us)
         return {
             "engine": {
                 "gateway": parts.log.gateway,
-                "status": self._state()[0],
-                "problems": self._state()[1],
+                "status": state,
+                "problems": problems,
                 "version": version("lamplighter"),
                 "started": iso(self._started),
                 "up_time": duration_isoformat(up_time),
@@ -273,6 +281,7 @@ class Figures(Generic[S]):
                 "ended": counters.ended,
                 "processing_ms": timings.spu_manager.members(),
             },
+            "brokers": parts.brokers.members(),
             "quotas": self._quotas(),
             "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
             "http": {

@@ -114,8 +114,10 @@ class FiguresCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         status, monitored = self._figures.status(), self._figures.monitoring()
         yield InfoMetricFamily("lamplighter", "Version of the gateway.", {"version": monitored["engine"]["version"]})
-        healthy = status["status"] == "ok"
-        yield _metric("healthy", "gauge", "1 if the health is ok, otherwise 0.", healthy)
+        healthy = status["status"] in ("ok", "degraded")
+        yield _metric("healthy", "gauge", "1 if the health is ok or degraded, otherwise 0.", healthy)
+        if status["brokers"]:
+            yield _brokers(status["brokers"])
         for name, text in _GAUGES.items():
             yield _metric(name, "gauge", text, status[name])
         yield _subscriptions_by_class(status["subscription_classes"])
@@ -144,6 +146,15 @@ def _subscriptions_by_class(found: dict[str, int]) -> Metric:
     family = GaugeMetricFamily("lamplighter_subscriptions_by_class", text, labels=("class",))
     for name in dict.fromkeys((*CLASSES, *found)):
         family.add_metric((name,), found.get(name, 0))
+    return family
+
+
+def _brokers(found: list[dict[str, Any]]) -> Metric:
+    text = "1 if the MQTT adapter is connected to the broker, 0 if not or if the adapter does not run."
+    name = "broker_connected"
+    family = GaugeMetricFamily(f"lamplighter_{name}", text, labels=("broker",))
+    for broker in found:
+        family.add_metric((broker["name"],), broker["state"] == "connected")
     return family
 
 

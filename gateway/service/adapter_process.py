@@ -161,6 +161,7 @@ async def run_mqtt(
                 rules=DatasetRules(base_iri),
                 feed=client,
                 discovering=discovering if settings.discovery else None,
+                base_iri=base_iri,
             )
 
         def remapped(running: Any, made_of: Any, wanted: Any) -> bool:

@@ -1,0 +1,129 @@
+"""The state of the MQTT brokers, as the adapter last wrote it to the dataset.
+
+The adapter is another process. Without a connection of it the triples may be old, so the state is "unknown" then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+import pyoxigraph as ox
+
+from lamplighter.adapters.mqtt.settings import FIRST_BROKER
+from lamplighter.engine.errors import StoreError
+from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.settings import Settings
+from lamplighter.ontology.vocabulary import CONNECTED, REASON, SINCE, broker_iri
+
+GRACE_S = 10.0
+"""A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
+
+State = Literal["connected", "not connected", "unknown"]
+
+
+class BrokerSeen(NamedTuple):
+    """name: as in lamplighter.toml; since: when the state began, None if that is unknown; reason: why it is not
+    connected, empty if it is; cure: what to do about it."""
+
+    name: str
+    address: str
+    state: State
+    since: datetime | None
+    reason: str
+    cure: str
+
+    def members(self, now: datetime) -> dict[str, Any]:
+        """As in `GET /health` and `GET /figures`."""
+        since = None if self.since is None else iso(self.since)
+        return {
+            "name": self.name,
+            "address": self.address,
+            "state": self.state,
+            "since": since,
+            "reason": self.reason,
+            "text": self.text(now),
+        }
+
+    def text(self, now: datetime) -> str:
+        """In one line: ``broker 127.0.0.1:1883 not connected for 3 min: connection refused``."""
+        lasted = "" if self.since is None else f" for {_span(now - self.since)}"
+        state = "state unknown" if self.state == "unknown" else f"{self.state}{lasted}"
+        return f"broker {self.address} {state}{self.reason and ': '}{self.reason}"
+
+
+class Brokers:
+    """The brokers of the current settings.
+
+    adapters: connections of each kind of adapter to this gateway; the WebSocket gate counts them.
+    """
+
+    def __init__(self, settings: Callable[[], Settings], store: QuadStore, clock: Clock) -> None:
+        self.adapters: Counter[str] = Counter()
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._started = clock.boottime_us()
+
+    def seen(self) -> list[BrokerSeen]:
+        """In the order of the settings. Reads a few triples of each, without a query."""
+        settings = self._settings()
+        return [
+            self._seen(name, f"{broker.host}:{broker.port}", settings.gateway.base_iri)
+            for name, broker in settings.mqtt.all_brokers().items()
+        ]
+
+    def members(self) -> list[dict[str, Any]]:
+        """As in `GET /health` and `GET /figures`."""
+        now = self._clock.wall()
+        return [one.members(now) for one in self.seen()]
+
+    def problems(self) -> list[str]:
+        """Those that last longer than `GRACE_S`, with a cure."""
+        now = self._clock.wall()
+        up_s = (self._clock.boottime_us() - self._started) / 1e6
+        return [
+            f"mqtt {one.text(now)}; {one.cure}"
+            for one in self.seen()
+            if one.state != "connected"
+            and (up_s if one.since is None else (now - one.since).total_seconds()) >= GRACE_S
+        ]
+
+    def _seen(self, name: str, address: str, base_iri: str) -> BrokerSeen:
+        if not self.adapters["mqtt"]:
+            cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
+            return BrokerSeen(name, address, "unknown", None, "the adapter does not run", cure)
+        found = self._triples(broker_iri(base_iri, name))
+        if CONNECTED not in found:
+            cure = "reload or restart the adapter if this lasts"
+            return BrokerSeen(name, address, "unknown", None, "the adapter has not yet reported", cure)
+        since = None
+        with suppress(KeyError, ValueError):
+            since = datetime.fromisoformat(found[SINCE])
+            since = since if since.tzinfo is not None else None
+        if found[CONNECTED] == "true":
+            return BrokerSeen(name, address, "connected", since, "", "")
+        table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
+        cure = f"check that the broker runs, and [{table}] of lamplighter.toml"
+        return BrokerSeen(name, address, "not connected", since, found.get(REASON, ""), cure)
+
+    def _triples(self, node: str) -> dict[str, str]:
+        """The texts of its literals in the default graph, by predicate. Empty while the store cannot be read."""
+        try:
+            found = self._store.native.quads_for_pattern(ox.NamedNode(node), None, None, ox.DefaultGraph())
+            return {quad.predicate.value: quad.object.value for quad in found if isinstance(quad.object, ox.Literal)}
+        except (StoreError, OSError, RuntimeError):
+            return {}
+
+
+def _span(lasted: timedelta) -> str:
+    """In the largest unit of which there is at least one."""
+    seconds = max(0, int(lasted.total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,108 @@
+"""The state of a real broker in health, figures, metrics and dataset, while it stops and starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lamplighter.adapters.mqtt.adapter import MqttAdapter
+from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mqtt.mapping.rules import Mapping
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.client import EngineClient
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.monitoring import brokers
+from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.commands import command
+from tests.support.places import ROOT
+from tests.support.running_gateway import health, http, rows, running_gateway, until
+
+BASE = "http://lamplighter.local/"
+STATE = """PREFIX gateway: <http://lamplighter.example/ns/gateway#>
+SELECT ?broker ?connected ?reason { ?broker a gateway:Broker ; gateway:connected ?connected ; gateway:since ?since
+  OPTIONAL { ?broker gateway:reason ?reason } }"""
+
+
+@asynccontextmanager
+async def mqtt_adapter(addresses: Addresses, broker: Mosquitto, mapping: Mapping) -> AsyncIterator[MqttAdapter]:
+    async with EngineClient(addresses.subscribe, name="mqtt") as client:
+        settings = MqttSettings(host="127.0.0.1", port=broker.port, client_id="states")
+        adapter = MqttAdapter(settings, mapping, client, base_iri=BASE)
+        task = asyncio.create_task(adapter.run())
+        try:
+            yield adapter
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def broker_state(addresses: Addresses) -> dict[str, Any]:
+    (found,) = (await health(addresses))["brokers"]
+    return dict(found)
+
+
+async def until_state(addresses: Addresses, state: str) -> dict[str, Any]:
+    async def reached() -> bool:
+        return bool((await broker_state(addresses))["state"] == state)
+
+    await until(reached, state)
+    return await broker_state(addresses)
+
+
+async def metric(addresses: Addresses, name: str) -> str:
+    text = (await http(addresses.health.replace("/health", "/metrics"))).body.decode()
+    return next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name))
+
+
+async def test_a_stopped_broker_degrades_the_health_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers, "GRACE_S", 0.0)
+    mapping = load_mapping(ROOT / "mapping", BASE)
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path, mqtt={"host": "127.0.0.1", "port": broker.port}) as addresses:
+            unknown = await broker_state(addresses)
+            assert (unknown["state"], unknown["reason"]) == ("unknown", "the adapter does not run")
+            async with mqtt_adapter(addresses, broker, mapping):
+                connected = await until_state(addresses, "connected")
+                assert connected["text"].startswith(f"broker 127.0.0.1:{broker.port} connected for ")
+                found = await health(addresses)
+                assert (found["status"], found["problems"]) == ("ok", [])
+                assert await metric(addresses, 'lamplighter_broker_connected{broker="default"}') == "1.0"
+
+                broker.stop()
+                away = await until_state(addresses, "not connected")
+                assert away["reason"]
+                answer = await http(addresses.health)
+                assert (answer.status, answer.json["status"]) == (200, "degraded")
+                (problem,) = answer.json["problems"]
+                assert problem.startswith(f"mqtt broker 127.0.0.1:{broker.port} not connected for ")
+                assert "; check that the broker runs, and [mqtt] of lamplighter.toml" in problem
+                assert await metric(addresses, 'lamplighter_broker_connected{broker="default"}') == "0.0"
+                assert await metric(addresses, "lamplighter_healthy") == "1.0"
+                (row,) = await rows(addresses, STATE)
+                assert (row["broker"], row["connected"]) == (f"{BASE}broker/default", "false")
+                config = tmp_path / "lamplighter.toml"
+                config.write_text(f"[http]\nport = {addresses.query.split(':')[2].split('/')[0]}\n")
+                shown = await asyncio.to_thread(command, "status", "--config", config)
+                assert f"mqtt                broker 127.0.0.1:{broker.port} not connected for" in shown.stdout
+
+                broker.start()
+                await until_state(addresses, "connected")
+                assert (await health(addresses))["status"] == "ok"
+                assert [row["connected"] for row in await rows(addresses, STATE)] == ["true"]
+            # The triples still say "connected"; without the adapter they may be old.
+            assert (await until_state(addresses, "unknown"))["reason"] == "the adapter does not run"
+            assert (await http(addresses.health)).json["status"] == "degraded"
+            assert [row["connected"] for row in await rows(addresses, STATE)] == ["true"]
+
+
+async def test_without_mqtt_there_are_no_brokers(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        found = await health(addresses)
+        assert (found["brokers"], found["status"]) == ([], "ok")
