@@ -60,7 +60,6 @@ def test_the_repository_s_own_configuration_is_good() -> None:
         ('[http]\nport = "8000"\n', "http.port"),
         ("[query]\nrows_max = 0\n", "query.rows_max"),
         ("[http\n", "not TOML"),
-        ('[mqtt]\nhost = "broker"\n', "mapping"),
     ],
 )
 def test_a_bad_configuration_ends_with_2_and_one_line_that_names_it(tmp_path: Path, text: str, named: str) -> None:
