@@ -14,6 +14,7 @@
     │   ├── UnknownSpuidError         sid_not_found                500  no
     │   ├── UnknownDelayedError       delayed_not_found            404  no
     │   ├── UnknownGraphError         graph_not_found              404  no
+    │   ├── UnknownResourceError      not_found                    404  no
     │   ├── RefusedError              as the gateway answered     (in the client)
     │   ├── UnauthorizedError         of protocol 3.6              401  no   (not authenticated)
     │   ├── ForeignRequestError       wrong_host, cors_error       421, 403  no   (from another web site)
@@ -141,6 +142,13 @@ class UnknownGraphError(RequestError):
     """There is no graph of that name."""
 
     code = "graph_not_found"
+    status = 404
+
+
+class UnknownResourceError(RequestError):
+    """The dataset has no triples of that IRI."""
+
+    code = "not_found"
     status = 404
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, UnknownGraphError
@@ -18,6 +19,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
+from lamplighter.gateway.workers.resources import ResourceRequest
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -83,5 +85,14 @@ class Queries:
                 raise UnknownGraphError(f"there is no graph {graph}")
             self._counters.queries += 1
             return self._reader.graph(self._engine.store.native, graph, media_type)
+
+        return self._queue.submit(start, in_loop=True)
+
+    def resource(self, request: ResourceRequest, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
+        """The outcome is an Answer with the description of a resource, whose iteration raises UnknownResourceError."""
+
+        def start() -> Answer:
+            self._counters.queries += 1
+            return self._reader.read(partial(request.write, self._engine.store.native, caller.access.read))
 
         return self._queue.submit(start, in_loop=True)

@@ -66,6 +66,7 @@ from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdates
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
+from lamplighter.gateway.workers.resources import ResourceRequest
 from lamplighter.gateway.workers.trials import Trials
 
 logger = EventLogger(__name__)
@@ -373,6 +374,9 @@ class Runner:
 
     def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         return self._queries.graph(graph, media_type, caller)
+
+    def resource(self, request: ResourceRequest, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
+        return self._queries.resource(request, caller)
 
     def take_snapshot(self) -> asyncio.Future[Taken]:
         return self._restore.take_snapshot()

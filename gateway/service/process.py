@@ -18,6 +18,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.http.gate import http_gate
+from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
 from lamplighter.gateway.gates.websocket import websocket_gate
@@ -250,6 +251,7 @@ async def _served(runner: Runner, settings: Settings, gates: Gates) -> AsyncIter
             subscribe_at=gates.addresses.subscribe,
             places=gates.places,
             prefix=gates.prefix,
+            base_iri=settings.gateway.base_iri,
         ),
     ):
         yield
@@ -270,6 +272,9 @@ def _about(settings: Settings, subscribe_at: str) -> str:
         ("/metrics", "the same for Prometheus"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]
+    below = resources_path(settings.gateway.base_iri)
+    if below is not None:
+        rows.append((f"{below}...", f"what the dataset says about {settings.gateway.base_iri}..."))
     width = max(len(path) for path, _ in rows)
     return (
         "Lamplighter, a semantic edge gateway\n\n"

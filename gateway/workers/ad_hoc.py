@@ -37,6 +37,7 @@ from lamplighter.engine.errors import (
     QueueFullError,
     RequestSyntaxError,
     StoreError,
+    UnknownResourceError,
     UnsupportedRequestError,
 )
 from lamplighter.engine.log_events import EventLogger
@@ -185,6 +186,12 @@ class Reader:
             store.dump(out, GRAPH_FORMATS[media_type], from_graph=name)
 
         return self._forked(answer, self._query_bounds, self._running)
+
+    def read(self, work: Callable[[BinaryIO], None]) -> Answer:
+        """The output of a work that reads the dataset for a client, behind a ``+``, within the limits of a query
+        but that of rows; its errors are raised here. Raises QueueFullError when too many are running."""
+        self._check_room()
+        return self._forked(work, self._query_bounds, self._running, self._took)
 
     def _check_room(self) -> None:
         if len(self._running) >= self._settings.concurrent_max:
@@ -502,7 +509,7 @@ class Answer:
 def _error(members: bytes) -> GatewayError:
     """The error of the child, as this process would have raised it."""
     found = msgspec.json.decode(members)
-    kinds = (LimitExceededError, RequestSyntaxError, StoreError, UnsupportedRequestError)
+    kinds = (LimitExceededError, RequestSyntaxError, StoreError, UnknownResourceError, UnsupportedRequestError)
     [kind] = [kind for kind in kinds if kind.code == found["error"]]
     return kind(found["error_description"])
 

@@ -18,6 +18,7 @@ from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
 from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
+from lamplighter.gateway.gates.http.resources import Resources
 from lamplighter.gateway.gates.http.sparql import Sparql
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
@@ -75,15 +76,18 @@ async def http_gate(
     subscribe_at: str,
     places: Iterable[Place] = (),
     prefix: str = "",
+    base_iri: str = "",
 ) -> AsyncIterator[None]:
     """Serves until left, on all listeners at once.
 
     about: the text page at ``/``; subscribe_at: URL of subscriptions, whose host is replaced by that of a request;
-    places: more paths, such as registration; prefix: optional before every path, such as ``/secure``.
+    places: more paths, such as registration; prefix: optional before every path, such as ``/secure``; base_iri: the
+    IRIs below it are served at their paths, where no other place is.
     """
     counters = runner.figures.http
     served = [*_places(runner, settings, about, subscribe_at), *places]
-    application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http)
+    resources = Resources(runner, base_iri).place
+    application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http, resources)
     app = Cors(application, browsers, _links(settings, prefix), counters)
     config = uvicorn.Config(
         app,

@@ -78,17 +78,25 @@ class HttpApplication:
     """The ASGI application: finds the place, authenticates the caller, calls the handler. Errors have the three
     members.
 
-    prefix: optional before every path. counters, took: updated with each request. Raises ConfigurationError for
-    two places with one path.
+    prefix: optional before every path. counters, took: updated with each request. elsewhere: serves the paths below its
+    own that no other place has, without the prefix and with its methods only. Raises ConfigurationError for two places
+    with one path.
     """
 
     def __init__(
-        self, places: Iterable[Place], gatekeeper: Gatekeeper, prefix: str, counters: HttpCounters, took: Timing
+        self,
+        places: Iterable[Place],
+        gatekeeper: Gatekeeper,
+        prefix: str,
+        counters: HttpCounters,
+        took: Timing,
+        elsewhere: Place | None = None,
     ) -> None:
         self._gatekeeper = gatekeeper
         self._counters = counters
         self._handling = took
         self._exact, self._below = by_path(places, prefix)
+        self._elsewhere = elsewhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = perf_counter()
@@ -110,13 +118,9 @@ class HttpApplication:
 
     async def _answer(self, request: Request) -> Response:
         path = request.scope["path"]
-        place = self._exact.get(path)
+        place = self._place(request)
         if place is None:
-            above = next((above for above in self._below if path.startswith(above)), None)
-            if above is None:
-                return Refusal("not_found", 404, f"there is nothing at {path}; GET / lists the paths")
-            place = self._below[above]
-            request.scope["below"] = path.removeprefix(above)
+            return Refusal("not_found", 404, f"there is nothing at {path}; GET / lists the paths")
         if place.methods is not None and request.method not in place.methods:
             allowed = ", ".join(sorted(place.methods))
             return Refusal(
@@ -145,3 +149,16 @@ class HttpApplication:
         except AccessDeniedError as error:
             self._gatekeeper.denied(caller, place.path.strip("/"), error)
             raise
+
+    def _place(self, request: Request) -> Place | None:
+        path = request.scope["path"]
+        if (place := self._exact.get(path)) is not None:
+            return place
+        above = next((above for above in self._below if path.startswith(above)), None)
+        if above is not None:
+            request.scope["below"] = path.removeprefix(above)
+            return self._below[above]
+        place = self._elsewhere
+        if place is None or not path.startswith(place.path) or request.method not in (place.methods or ()):
+            return None
+        return place

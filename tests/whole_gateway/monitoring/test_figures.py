@@ -52,7 +52,7 @@ async def test_the_beans_count_what_was_asked_and_answered(tmp_path: Path) -> No
         assert "unsubscribed" in await hear(socket)
         assert "error" in await ask(socket, {"unsubscribe": {"spuid": "nobody's"}})
         assert "error" in await ask(socket, "neither")
-        await http(at.health.replace("/health", "/nowhere"))
+        await http(at.health.replace("/health", "/nowhere"), "POST")
         await http(at.query, "OPTIONS")
         found = await figures(at)
 
