@@ -71,9 +71,10 @@ class CoapAdapter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         machine: Callable[[], Iterable[Network]] = machine_networks,
         monotonic: Callable[[], float] = time.monotonic,
+        tried: asyncio.Event | None = None,
     ) -> None:
         self.counters = CoapCounters()
-        self.tried = asyncio.Event()
+        self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
         self._client = client
         self._now = now

@@ -125,9 +125,10 @@ class MqttAdapter:
         feed: RulesClient | None = None,
         discovering: Discovering | None = None,
         base_iri: str = "",
+        tried: asyncio.Event | None = None,
     ) -> None:
         self.counters = MqttCounters()
-        self.tried = asyncio.Event()
+        self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
         self._gateway = client
         self._files, self._rules, self._feed = mapping, rules, feed

@@ -126,9 +126,12 @@ AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], C
 
 
 async def run_mqtt(
-    configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
+    configuration: AdapterConfiguration,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
+    tried: asyncio.Event | None = None,
 ) -> None:
-    """The MQTT adapter, until cancelled, or as a service until the settings disable it."""
+    """The MQTT adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
     from lamplighter.adapters.mqtt.discovering import Discovering
@@ -162,6 +165,7 @@ async def run_mqtt(
                 feed=client,
                 discovering=discovering if settings.discovery else None,
                 base_iri=base_iri,
+                tried=tried,
             )
 
         def remapped(running: Any, made_of: Any, wanted: Any) -> bool:
@@ -174,9 +178,12 @@ async def run_mqtt(
 
 
 async def run_coap(
-    configuration: AdapterConfiguration, service: Supervisor = NOBODY, reread: Reread | None = None
+    configuration: AdapterConfiguration,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
+    tried: asyncio.Event | None = None,
 ) -> None:
-    """The CoAP adapter, until cancelled, or as a service until the settings disable it."""
+    """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
 
     def part(now: AdapterConfiguration) -> CoapSettings:
@@ -187,7 +194,7 @@ async def run_coap(
     async with EngineClient(configuration.url, name="coap") as client:
 
         def adapter(settings: CoapSettings, before: object) -> CoapAdapter:
-            return CoapAdapter(settings, client)
+            return CoapAdapter(settings, client, tried=tried)
 
         await _run(client, configuration, part, adapter, service, reread)
 

@@ -9,8 +9,9 @@ import gc
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lamplighter.adapters.mqtt.mapping import StreamRule, load_mapping
 from lamplighter.engine.errors import ConfigurationError
@@ -54,8 +55,18 @@ _M_ARENA_MAX = -8  # malloc.h
 _TLS_BYTES = 64 * 1024
 _OWN_FILES = 256
 """Open files of the process besides its connections, with reserve: log, store, readers, adapters."""
+ADAPTERS_S = 10.0
+"""How long the start of a gateway with adapters waits for their peers."""
 _COLLECTED_AFTER = 10_000
 """Additional container objects between two collections: a few MB."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Set when the adapter has reached its peer, or could not."""
+
+    mqtt: asyncio.Event = field(default_factory=asyncio.Event)
+    coap: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True)
@@ -163,9 +174,9 @@ async def run_gateway(
 ) -> None:
     """The gateway process, until `stop`; with its adapters in it when asked for.
 
-    ready: called once everything is served; reread: reads the configuration again; unheard: entered for the recovery,
-    which blocks the event loop and its signal handlers. Raises ConfigurationError when it cannot start, ChangeLogError
-    when the disk fails.
+    ready: called once everything is served and the adapters have reached their peers, or tried for `ADAPTERS_S`;
+    reread: reads the configuration again; unheard: entered for the recovery, which blocks the event loop and its signal
+    handlers. Raises ConfigurationError when it cannot start, ChangeLogError when the disk fails.
     """
     settings = configuration.settings
     with unheard():
@@ -181,8 +192,10 @@ async def run_gateway(
             runner.figures.addresses = vars(gates.addresses)
             async with AsyncExitStack() as beside:
                 if adapters:
-                    here = _run_adapters(configuration, gates.addresses.here, reread)
+                    tried = Tried()
+                    here = _run_adapters(configuration, gates.addresses.here, reread, tried)
                     await beside.enter_async_context(background(here, stop))
+                    await _until_tried(tried, stop)
                 ready(gates.addresses, recovery)
                 if service.active:
                     supervised = GatewayService(service, runner, protection, gates.addresses, settings, reread)
@@ -283,7 +296,20 @@ def _about(settings: Settings, subscribe_at: str) -> str:
     )
 
 
-async def _run_adapters(configuration: Configuration, url: str, reread: Reread | None) -> None:
+async def _until_tried(tried: Tried, stop: asyncio.Event) -> None:
+    """Waits for the adapters, so that a reading which is sent once the gateway is ready is not lost."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in (tried.mqtt, tried.coap)]
+    stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    both: asyncio.Future[Any] = asyncio.gather(*waiting)
+    try:
+        await asyncio.wait([both, stopped], timeout=ADAPTERS_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        both.cancel()
+        await asyncio.gather(both, stopped, return_exceptions=True)
+
+
+async def _run_adapters(configuration: Configuration, url: str, reread: Reread | None, tried: Tried) -> None:
     """Each adapter that the settings enable, in this process; SIGHUP reloads its configuration."""
     again = None
     if reread is not None:
@@ -292,7 +318,11 @@ async def _run_adapters(configuration: Configuration, url: str, reread: Reread |
 
     async with asyncio.TaskGroup() as group:
         if configuration.settings.mqtt.host:
-            group.create_task(run_mqtt(configuration.for_adapters(url), NOBODY, again))
+            group.create_task(run_mqtt(configuration.for_adapters(url), NOBODY, again, tried.mqtt))
+        else:
+            tried.mqtt.set()
         if configuration.settings.coap.enabled:
-            group.create_task(run_coap(configuration.for_adapters(url), NOBODY, again))
+            group.create_task(run_coap(configuration.for_adapters(url), NOBODY, again, tried.coap))
+        else:
+            tried.coap.set()
         group.create_task(asyncio.Event().wait())  # without either, there is nothing to do
