@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import random
+import signal
 import socket
 import subprocess
 import tempfile
@@ -114,11 +115,11 @@ class Mosquitto:
             client.disconnect()
             client.loop_write()
 
-    def stop(self) -> None:
-        """Ends the process; with persistence it saves its sessions. Nothing to do when it is not running."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ends the process; with persistence it saves its sessions at SIGTERM. Nothing to do when it is not running."""
         if self._process is None:
             return
-        self._process.terminate()
+        self._process.send_signal(number)
         self._process.wait(START_TIMEOUT_S)
         assert self._reader and self._process.stderr
         self._reader.join(START_TIMEOUT_S)

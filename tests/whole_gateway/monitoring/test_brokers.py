@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.mapping import load_mapping
-from lamplighter.adapters.mqtt.mapping.rules import Mapping
-from lamplighter.adapters.mqtt.settings import MqttSettings
-from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.monitoring import brokers
-from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.brokers import mosquitto
 from tests.support.commands import command
+from tests.support.mqtt_adapter import BASE, mqtt_adapter
 from tests.support.places import ROOT
 from tests.support.running_gateway import health, http, rows, running_gateway, until
 
-BASE = "http://lamplighter.local/"
 STATE = """PREFIX gateway: <http://lamplighter.example/ns/gateway#>
 SELECT ?broker ?connected ?reason { ?broker a gateway:Broker ; gateway:connected ?connected ; gateway:since ?since
   OPTIONAL { ?broker gateway:reason ?reason } }"""
-
-
-@asynccontextmanager
-async def mqtt_adapter(addresses: Addresses, broker: Mosquitto, mapping: Mapping) -> AsyncIterator[MqttAdapter]:
-    async with EngineClient(addresses.subscribe, name="mqtt") as client:
-        settings = MqttSettings(host="127.0.0.1", port=broker.port, client_id="states")
-        adapter = MqttAdapter(settings, mapping, client, base_iri=BASE)
-        task = asyncio.create_task(adapter.run())
-        try:
-            yield adapter
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
 
 async def broker_state(addresses: Addresses) -> dict[str, Any]:
