@@ -48,8 +48,8 @@ class Actuator(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Topics that say whether the device is online.
 
-    topics: tables with topic, broker, member (optional), on and off: lists of payloads. mode: online if "all" topics
-    say so, if "any" does, or as the "latest" message says.
+    topics: tables with topic, broker, member (names of a JSON path, optional), on and off: lists of payloads. mode:
+    online if "all" topics say so, if "any" does, or as the "latest" message says.
     """
 
     topics: tuple[Table, ...]

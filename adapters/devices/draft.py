@@ -257,7 +257,8 @@ class Draft:
                 "off": checked_words(off),
             }
             if member:
-                table["member"] = member_path(member)
+                member_path(member)
+                table["member"] = list(member)
             if len(self._availability) >= AVAILABILITY_TOPICS_MAX:
                 raise ValueError(f"there are more than {AVAILABILITY_TOPICS_MAX} topics")
         except ValueError as error:

@@ -47,6 +47,7 @@ from lamplighter.ontology.vocabulary import (
     OBSERVABLE_PROPERTY,
     OBSERVES,
     OF_DEVICE,
+    ONLINE,
     PLATFORM,
     RDF_TYPE,
     RDFS_LABEL,
@@ -186,8 +187,8 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         return self._below(actuator.command["actuator"])
 
     def rules(self, device: Device) -> dict[str, Table]:
-        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic, commands, and
-        availability."""
+        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic, and
+        commands."""
         place = f"mapping/{device.identity}"
         streams: dict[str, dict[str, Any]] = {}
         for sensor in device.sensors:
@@ -203,9 +204,6 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         for actuator in device.actuators:
             state = {} if actuator.state is None else {"state": self._absolute(actuator.state)}
             rules[f"{place}/command/{actuator.key}"] = {"command": actuator.command | state}
-        if device.availability is not None:
-            table = {"device": f"device/{device.identity}", "mode": device.availability.mode}
-            rules[f"{place}/availability"] = {"availability": table | {"topics": list(device.availability.topics)}}
         return rules
 
     def _absolute(self, table: Table) -> Table:
@@ -318,11 +316,15 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         was, becomes = self._description(old), self._description(new) if new else set()
         added = (becomes - was) | (self._shared(new) if new else set())
         subject = self.device_iri(old.device)
+        # Nobody follows the topics of a device that is not adopted.
+        silent = new is None or new.adoption != "adopted"
+        deleted = f"    {subject} <{ONLINE}> ?online .\n" if silent else ""
+        unless = f" OPTIONAL {{ {subject} <{ONLINE}> ?online }}" if silent else ""
         guard = f'{subject} <{ADOPTION}> "{old.adoption}" ; <{REVISION}> "{revision(old.device)}"'
         return (
-            f"DELETE {{\n{_lines(was - becomes)}  GRAPH {self.graph} {{\n{_lines(before - after)}  }}\n}}\n"
+            f"DELETE {{\n{deleted}{_lines(was - becomes)}  GRAPH {self.graph} {{\n{_lines(before - after)}  }}\n}}\n"
             f"INSERT {{\n{_lines(added)}  GRAPH {self.graph} {{\n{_lines(after - before)}  }}\n}}\n"
-            f"WHERE {{ GRAPH {self.graph} {{ {guard} }} }}"
+            f"WHERE {{ GRAPH {self.graph} {{ {guard} }}{unless} }}"
         )
 
 

@@ -134,6 +134,8 @@ class MqttAdapter:
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering
+        if discovering is not None:
+            discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
         self.brokers = {
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
@@ -151,7 +153,7 @@ class MqttAdapter:
     def _broker(
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
     ) -> Broker:
-        filters, found = self._filters(mapping), self._discovering
+        filters, found = self._filters(name, mapping), self._discovering
         inbox = Inbox(
             settings,
             filters,
@@ -167,9 +169,14 @@ class MqttAdapter:
         )
         return Broker(name, settings, mapping, inbox, Births())
 
-    def _filters(self, mapping: Mapping) -> list[str]:
-        """What to subscribe to: for the rules, and for announcements."""
-        return uncovered([*mapping.filters, *(self._discovering.filters if self._discovering else ())])
+    def _filters(self, broker: str, mapping: Mapping) -> list[str]:
+        """What to subscribe to: for the rules, and for devices that announce themselves."""
+        return uncovered([*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ())])
+
+    def _subscribe(self) -> None:
+        """Subscribes to what is needed now; connections stay."""
+        for name, broker in self.brokers.items():
+            broker.inbox.change_filters(self._filters(name, broker.mapping))
 
     def _on_state(self, name: str, connected: bool, reason: str) -> None:
         if self._states is not None:
@@ -182,7 +189,7 @@ class MqttAdapter:
         when the engine client is closed.
         """
         brokers = self.brokers.values()
-        if self._feed is None and not any(self._filters(broker.mapping) for broker in brokers):
+        if self._feed is None and not any(self._filters(broker.name, broker.mapping) for broker in brokers):
             raise ConfigurationError("mqtt.host is set, but there is no [[stream]] rule in mapping/*.toml; add one")
         for broker in brokers:
             broker.inbox.read_secrets()
@@ -227,7 +234,7 @@ class MqttAdapter:
                 self._described.discard(iri)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
-            broker.inbox.change_filters(self._filters(broker.mapping))
+        self._subscribe()
 
     def status(self) -> str:
         """The adapter's health in one line."""
@@ -279,7 +286,7 @@ class MqttAdapter:
             births=broker.births,
             trusted=trusted,
         )
-        announces = self._discovering is not None and self._discovering.covers(message.topic)
+        announces = self._discovering is not None and self._discovering.covers(broker.name, message.topic)
         if not found and not announces and not broker.mapping.covering(message.topic):
             self.counters.dropped_unmapped += 1
             self._warn(message.topic, "no mapping rule covers the topic")

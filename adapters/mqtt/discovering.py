@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
+from lamplighter.adapters.devices.availability import Availabilities, online_update
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
@@ -46,8 +47,8 @@ logger = EventLogger(__name__)
 class Discovering:
     """Announcements of all brokers of an adapter.
 
-    ready: set once the dataset's devices are known; announcements are read after that. rejected: updates that the
-    gateway refused.
+    filters_changed: called when `filters` has changed. ready: set once the dataset's devices are known; announcements
+    are read after that. rejected: updates that the gateway refused.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Discovering:
         devices_max: int,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self.filters_changed: Callable[[], None] = lambda: None
         self.ready = asyncio.Event()
         self.rejected = 0
         self._client = client
@@ -68,39 +70,44 @@ class Discovering:
         self._registry = Registry(base_iri)
         self._problems = Problems(base_iri)
         self._announcements = Announcements(formats, devices_max=devices_max)
+        self._availabilities = Availabilities()
         self._entries: dict[str, Entry] = {}
         self._announced: dict[str, Device] = {}
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
+        self._online: dict[str, bool] = {}
+        """What the dataset is to say of devices."""
         self._texts: deque[str] = deque([self._problems.forgetting])
         self._refused = False
         self._work = asyncio.Event()
         self._work.set()
 
-    @property
-    def filters(self) -> list[str]:
-        """What to subscribe to at each broker."""
-        return self._announcements.filters
+    def filters(self, broker: str) -> list[str]:
+        """What to subscribe to at a broker: announcements, and availability of adopted devices."""
+        return [*self._announcements.filters, *self._availabilities.filters(broker)]
 
     @property
     def asks(self) -> list[tuple[str, str]]:
         """Messages that make devices announce themselves."""
         return self._announcements.asks
 
-    def covers(self, topic: str) -> bool:
-        """Whether `take` takes messages of the topic."""
-        return self._announcements.covers(topic)
+    def covers(self, broker: str, topic: str) -> bool:
+        """Whether `take_all` takes messages of the topic."""
+        return self._announcements.covers(topic) or self._availabilities.covers(broker, topic)
 
     def bytes_max(self, topic: str) -> int:
         """The longest payload that is read of a topic."""
-        return ANNOUNCEMENT_BYTES_MAX if self.covers(topic) else PAYLOAD_BYTES_MAX
+        return ANNOUNCEMENT_BYTES_MAX if self._announcements.covers(topic) else PAYLOAD_BYTES_MAX
 
     async def take_all(self, broker: str, messages: Iterable[Message]) -> None:
         """Takes the announcements of a batch. Waits for the dataset's devices before the first one."""
         for message in messages:
-            if self.covers(message.topic):
+            if self._announcements.covers(message.topic):
                 await self.ready.wait()
                 self.take(broker, message.topic, message.payload)
+            for identity, online in self._availabilities.read(broker, message.topic, message.payload).items():
+                self._online[identity] = online
+                self._work.set()
 
     def take(self, broker: str, topic: str, payload: bytes) -> None:
         """Reads an announcement; what follows from it is written by `run`."""
@@ -161,10 +168,17 @@ class Discovering:
                 self._unsettle(entry.identity)
         for identity in before.keys() - self._entries.keys():
             self._unsettle(identity)
+        filters = {broker: self._availabilities.filters(broker) for broker in self._brokers()}
+        self._availabilities.replace(one.device for one in self._entries.values() if one.adoption == "adopted")
+        if filters != {broker: self._availabilities.filters(broker) for broker in self._brokers()}:
+            self.filters_changed()
         if not self.ready.is_set():
             self._announcements.restore(entry.device for entry in self._entries.values())
             self.ready.set()
             logger.info("mqtt devices known", devices=len(self._entries))
+
+    def _brokers(self) -> set[str]:
+        return {entry.device.broker for entry in self._entries.values()}
 
     def _read(self, bag: Bag) -> Iterable[Entry]:
         for row in bag:
@@ -191,7 +205,7 @@ class Discovering:
             await self._work.wait()
             self._work.clear()
             failed = False
-            while self._texts or self._unsettled:
+            while self._texts or self._unsettled or self._online:
                 failed = not await self._send(self._portion())
                 if failed:
                     break
@@ -208,6 +222,11 @@ class Discovering:
         chars = 0
         while self._texts and len(portion) < PORTION_MAX:
             portion.append((None, self._texts.popleft()))
+        while self._online and len(portion) < PORTION_MAX:
+            identity, online = self._online.popitem()
+            entry = self._entries.get(identity)
+            if entry is not None:
+                portion.append((None, online_update(self._registry.device_iri(entry.device), online)))
         while self._unsettled and len(portion) < PORTION_MAX:
             identity = next(iter(self._unsettled))
             text = self._update(identity)

@@ -58,6 +58,16 @@ def test_a_house_of_forty_devices_needs_no_rule(tmp_path: Path, broker: Mosquitt
             return {row["name"]: row["value"] for row in running.rows(MOTIONS)}["hall"] == "true"
 
         wait_for(moved, what="a reading on the new topic")
+        online = f"{PREFIXES} SELECT ?device ?online {{ ?device gateway:online ?online }}"
+
+        def house_is(state: str) -> bool:
+            said = [row["online"] for row in running.rows(online)]
+            return said == [state] * 40
+
+        broker.publish(("zigbee2mqtt/bridge/state", '{"state":"online"}'), retain=True)
+        wait_for(lambda: house_is("true"), what="all devices online")
+        broker.publish(("zigbee2mqtt/bridge/state", '{"state":"offline"}'), retain=True)
+        wait_for(lambda: house_is("false"), what="all devices offline")
         units = f"{PREFIXES} SELECT DISTINCT ?unit {{ ?stream a gateway:Stream ; qudt:hasUnit ?unit }}"
         assert "http://qudt.org/vocab/unit/LUX" in {row["unit"] for row in running.rows(units)}
 

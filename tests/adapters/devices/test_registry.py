@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from pyoxigraph import Store
 
+from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Entry, Registry, named
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
@@ -65,8 +66,7 @@ def test_adoption_describes_the_device_and_stores_its_rules() -> None:
     )
     assert found == [f"{BASE}sensor/zigbee2mqtt/{motion.id}/occupancy"]
     rules = [json.loads(text) for text in data.values("?m a gateway:Mapping ; gateway:rule ?x")]
-    assert sorted(next(iter(rule)) for rule in rules) == ["availability", "stream"]
-    (stream,) = [rule["stream"] for rule in rules if "stream" in rule]
+    (stream,) = [rule["stream"] for rule in rules]
     assert stream["topic"] == "zigbee2mqtt/room1/motion" and len(stream["read"]) == 3
 
 
@@ -95,7 +95,7 @@ def test_a_renamed_device_gets_other_rules_and_keeps_its_iris() -> None:
     assert set(data.values("?d sosa:hosts ?x")) == before
     assert data.values("?d a gateway:Device ; rdfs:label ?x") == ["stairs"]
     rules = data.values("?m gateway:rule ?x")
-    assert len(rules) == 4 and not any("room1/lamp" in rule for rule in rules)
+    assert len(rules) == 3 and not any("room1/lamp" in rule for rule in rules)
 
 
 def test_a_given_name_stays_when_the_device_is_announced_again() -> None:
@@ -113,13 +113,19 @@ def test_a_given_name_stays_when_the_device_is_announced_again() -> None:
 def test_a_withdrawn_device_is_retired_and_comes_back() -> None:
     data, lamp = Dataset(), house()["room1/lamp"]
     data.announced(lamp, "all")
+    device = REGISTRY.device_iri(lamp)
+    data.update(online_update(device, False))
+    data.update(online_update(device, True))
+    assert data.values("?d gateway:online ?x") == ["true"]
     data.update(REGISTRY.withdrawn(data.entries()[lamp.name]))
     assert data.entries()[lamp.name].adoption == "retired"
+    data.update(online_update("<http://lamplighter.local/device/another>", True))
+    assert data.values("?d gateway:online ?x") == [], "nobody knows of a device without rules, or of an unknown one"
     assert data.values("?x a gateway:Mapping") == []
     assert data.values("?d a gateway:Device ; gateway:adoption ?x") == ["retired"]
     data.update(REGISTRY.announced(data.entries()[lamp.name], lamp, "ask"))
     assert data.entries()[lamp.name].adoption == "adopted"
-    assert len(data.values("?x a gateway:Mapping")) == 4
+    assert len(data.values("?x a gateway:Mapping")) == 3
 
 
 def test_a_withdrawn_device_that_was_only_proposed_is_forgotten_and_an_ignored_one_is_not() -> None:
@@ -202,10 +208,8 @@ def test_the_rules_of_devices_are_rules_of_the_mapping(device: Device) -> None:
         table = json.loads(json.dumps(rule))
         if "stream" in table:
             StreamRule(msgspec.convert(table["stream"], StreamTable), prefixes=PREFIXES, base_iri=BASE, place=path)
-        elif "command" in table:
+        else:
             found = msgspec.convert(table["command"], CommandTable)
             command_rule(found, prefixes=PREFIXES, base_iri=BASE, place=path)
             if found.state is not None:
                 StreamRule(found.state, prefixes=PREFIXES, base_iri=BASE, place=path)
-        else:
-            assert table["availability"]["device"] == f"device/{device.identity}"

@@ -72,7 +72,7 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
 
         entries = {entry.name: entry for entry in part._entries.values()}
         await update(addresses, registry.adoption(entries["room1/lamp"]))
-        assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 4
+        assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 3
 
         part.take("default", LIST, zigbee_house(1).replace(b"room1/lamp", b"stairs"))
         await until(count(addresses, "?d a gateway:Device ; <http://www.w3.org/2000/01/rdf-schema#label> 'stairs'"), 1)

@@ -87,7 +87,7 @@ def test_base_topics_json_lights_and_lists_of_availability() -> None:
     assert commands["shed_lamp.brightness"]["payload"] == '{"state": "ON", "brightness": {value}}'
     assert shed.availability is not None and shed.availability.mode == "all"
     assert [table["topic"] for table in shed.availability.topics] == ["shed/lamp/status", "shed/bridge"]
-    assert shed.availability.topics[1]["member"] == "state"
+    assert shed.availability.topics[1]["member"] == ["state"]
 
 
 def test_climate_and_cover() -> None:
