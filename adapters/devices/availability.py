@@ -18,7 +18,7 @@ _TRUE, _FALSE = literal("true", datatype=XSD + "boolean"), literal("false", data
 
 
 @dataclass(slots=True)
-class _Known:
+class _Watched:
     """heard: what each topic said last, the newest at the end; online: None: unknown."""
 
     availability: Availability
@@ -30,7 +30,7 @@ class Availabilities:
     """The adopted devices with their topics."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Watched] = {}
         self._topics: dict[tuple[str, str], list[tuple[str, Table]]] = {}
 
     def replace(self, devices: Iterable[Device]) -> None:
@@ -42,7 +42,7 @@ class Availabilities:
                 continue
             known = before.get(device.identity)
             same = known is not None and known.availability == availability
-            self._known[device.identity] = known if known is not None and same else _Known(availability)
+            self._known[device.identity] = known if known is not None and same else _Watched(availability)
             for table in availability.topics:
                 self._topics.setdefault((device.broker, table["topic"]), []).append((device.identity, table))
 
@@ -77,7 +77,7 @@ def online_update(device: Term, online: bool) -> str:
     )
 
 
-def _online(known: _Known) -> bool:
+def _online(known: _Watched) -> bool:
     if known.availability.mode == "latest":
         return list(known.heard.values())[-1]
     return (any if known.availability.mode == "any" else all)(known.heard.values())
