@@ -47,9 +47,6 @@ _ACKNOWLEDGED = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
 SELECT ?lamp ?state ?time WHERE {
   ?actuation a sosa:Actuation ; sosa:madeByActuator ?lamp ; sosa:hasSimpleResult ?state ; sosa:resultTime ?time }"""
 
-_READINGS = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
-SELECT ?reading ?time WHERE { ?reading sosa:madeBySensor ?sensor ; sosa:resultTime ?time }"""
-
 
 async def run_demo(config: Path | None, data: Path | None, seconds: float | None) -> int:
     """Plays until Ctrl-C or for this many seconds. Returns the exit code.
@@ -173,7 +170,6 @@ async def _play(
         await client.update(description(configuration.settings.gateway.base_iri, street))
         story.tell("gateway", "has the street: 10 posts with their lamps")
         with sensors(mqtt.host, mqtt.port) as published:
-            await _first_reading(client, published)
             scene = _Scene(story, published)
             tasks = [
                 asyncio.create_task(scene.watch(client)),
@@ -187,16 +183,6 @@ async def _play(
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
             for task in done - {stopped}:
                 task.result()
-
-
-async def _first_reading(client: EngineClient, published: Sensors) -> None:
-    """Returns when a reading arrives, or after 10 s: the adapter connects to the broker after the gateway is ready."""
-    before = await client.query(_READINGS)
-    for _ in range(200):
-        published.temperature(1, 10.0)
-        await asyncio.sleep(0.05)
-        if await client.query(_READINGS) != before:
-            return
 
 
 class _Scene:

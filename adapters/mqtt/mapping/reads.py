@@ -446,9 +446,15 @@ def _unit_term(code: str) -> Term:
 
 
 def _word(value: Word, prefixes: Mapping[str, str]) -> Term:
-    """The term of an enumeration's word: an IRI if it is a full IRI or has a known prefix, else a literal."""
-    if not isinstance(value, str):
-        return values.any_kind(Number(repr(value)) if isinstance(value, float) else value)
-    if STARTS_ABSOLUTE.match(value) or (value.partition(":")[0] in prefixes and ":" in value):
+    """The term of an enumeration's word: an IRI if it is a full IRI or has a known prefix, else a literal.
+
+    Raises ValueError.
+    """
+    if isinstance(value, str) and (
+        STARTS_ABSOLUTE.match(value) or (":" in value and value.partition(":")[0] in prefixes)
+    ):
         return iri(expanded(value, prefixes))
-    return values.text(value)
+    try:
+        return values.any_kind(Number(repr(value)) if isinstance(value, float) else value)
+    except PayloadError as error:
+        raise ValueError(str(error)) from error

@@ -70,6 +70,8 @@ def test_rule_that_stays_is_the_same_object() -> None:
         ({"stream": GOOD["stream"] | {"sensor": "http://{x}/"}}, "not captured"),
         ({"stream": GOOD["stream"] | {"pattern": "(a+)+"}}, "too many steps"),
         ({"stream": GOOD["stream"] | {"time_zone": "../../etc/passwd"}}, "time_zone"),
+        ({"stream": {"topic": "a", "property": "gateway:x", "words": {"a": 10**65}}}, "words"),
+        ({"stream": {"topic": "a", "property": "gateway:x", "words": {"a": "x" * 9000}}}, "words"),
         ({"command": {"topic": "a/+"}}, "without +"),
         ({"command": {"topic": "$SYS/a"}}, "a $ at the start"),
         ("x" * 70_000, "characters"),
