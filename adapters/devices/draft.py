@@ -230,6 +230,8 @@ class Draft:
                 "qos": qos if qos in (0, 1, 2) else 1,
                 "retain": retain,
             }
+            bounds = {"minimum": number(minimum), "maximum": number(maximum)}
+            command |= {name: bound for name, bound in bounds.items() if bound is not None}
             if values is not None:
                 if len(values) > WORDS_MAX:
                     raise ValueError(f"there are more than {WORDS_MAX} values")
@@ -244,7 +246,7 @@ class Draft:
             self.problem(f"{plain(key)}: {error}")
             return
         self._actuators[name] = Actuator(
-            name, kind, plain(label) or name, command, state, number(minimum), number(maximum)
+            name, kind, plain(label) or name, command, state, bounds["minimum"], bounds["maximum"]
         )
 
     def online(self, topic: object, on: Iterable[object], off: Iterable[object], member: Sequence[str] = ()) -> None:

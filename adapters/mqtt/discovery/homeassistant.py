@@ -455,7 +455,7 @@ class _Entity:
             on=_words(self._get("state_on", on)),
             off=_words(self._get("state_off", off)),
         )
-        self.act(kind, values={"true": on, "false": off, "ON": on, "OFF": off}, state=state)
+        self.act(kind, values={"true": on, "false": off}, state=state)
 
     # Components
 
@@ -556,9 +556,7 @@ class _Entity:
             if topic is None
             else self._sensor("gateway:light", topic, ("state",), "boolean", "", on=["ON"], off=["OFF"])
         )
-        self.act(
-            "gateway:light", payload="{value}", values={"true": on, "false": off, "ON": on, "OFF": off}, state=state
-        )
+        self.act("gateway:light", payload="{value}", values={"true": on, "false": off}, state=state)
         modes = self._config.get("supported_color_modes")
         modes = modes if isinstance(modes, list) else []
         if self._config.get("brightness") is True or set(map(str, modes)) - {"onoff"}:
@@ -600,7 +598,7 @@ class _Entity:
 
     def _opened(self, kind: str) -> None:
         """Covers and valves: the words of the device for OPEN, CLOSE and STOP."""
-        state = self.value(kind, "state_topic", "value_template", "text")
+        self.value(kind, "state_topic", "value_template", "text")
         words = {word: self._get(f"payload_{word.lower()}", word) for word in ("OPEN", "CLOSE", "STOP")}
         # JSON null says that the device cannot do it.
         can = {
@@ -608,7 +606,7 @@ class _Entity:
             for w, text in words.items()
             if f"payload_{w.lower()}" not in self._config or self._has(f"payload_{w.lower()}") is not None
         }
-        self.act(kind, values=can, state=state)
+        self.act(kind, values=can)  # what it reports are other words
 
     def lock(self) -> None:
         self._require("command_topic")
@@ -621,7 +619,7 @@ class _Entity:
             off=_words(self._get("state_unlocked", "UNLOCKED")),
         )
         lock, unlock = self._get("payload_lock", "LOCK"), self._get("payload_unlock", "UNLOCK")
-        self.act("gateway:lock", values={"true": lock, "false": unlock, "LOCK": lock, "UNLOCK": unlock}, state=state)
+        self.act("gateway:lock", values={"true": lock, "false": unlock}, state=state)
 
     def fan(self) -> None:
         self._require("command_topic")

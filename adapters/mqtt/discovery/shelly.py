@@ -263,9 +263,9 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
                     key, kind, f"{topic.removesuffix('/pos')}/command/pos", state=state, minimum=0, maximum=100
                 )
         elif how == "cover":
-            state = draft.sensor(key, kind, topic, "text")
+            draft.sensor(key, kind, topic, "text")
             words = {"OPEN": "open", "CLOSE": "close", "STOP": "stop"}
-            draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
+            draft.actuator(key, kind, f"{topic}/command", values=words)
         elif how == "contact":
             draft.sensor(key, kind, topic, "boolean", on=["close", "0"], off=["open", "1"])
         elif how == "alarm":
@@ -273,7 +273,7 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
         else:
             state = draft.sensor(key, kind, topic, "boolean", on=_ON, off=_OFF)
             if how == "switch":
-                words = {"true": "on", "false": "off", "ON": "on", "OFF": "off"}
+                words = {"true": "on", "false": "off"}
                 draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
     return Joined(draft.device(), draft.problems)
 
@@ -323,14 +323,14 @@ def _second_actuator(draft: Draft, topic: str, component: str, key: str, kind: s
         return f'{{"id": 1, "src": "lamplighter", "method": "{method}", "params": {{"id": {int(number)}{params}}}}}'
 
     if kind in ("gateway:switch", "gateway:light"):
-        values = {"true": "true", "false": "false", "ON": "true", "OFF": "false"}
+        values = {"true": "true", "false": "false"}
         draft.actuator(key, kind, topic, payload=call(f"{method}.Set", ', "on": {value}'), values=values, state=state)
     elif kind == "gateway:brightness":
         payload = call("Light.Set", ', "brightness": {value}')
         draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)
     elif kind == "gateway:cover":
         calls = {"OPEN": call("Cover.Open"), "CLOSE": call("Cover.Close"), "STOP": call("Cover.Stop")}
-        draft.actuator(key, kind, topic, values=calls, state=state)
+        draft.actuator(key, kind, topic, values=calls)
     elif kind == "gateway:position":
         payload = call("Cover.GoToPosition", ', "pos": {value}')
         draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)

@@ -124,7 +124,7 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
         power = f"POWER{number}" if len(switched) > 1 else "POWER"
         label = plain(names[number - 1]) if number <= len(names) else ""
         state = draft.sensor(power, kind, f"{status}{power}", "boolean", label=label or power, on=[on], off=[off])
-        values = {"true": on, "false": off, "ON": on, "OFF": off}
+        values = {"true": on, "false": off}
         draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state)
     if _LIGHT in relays:
         _light(draft, config.get("lt_st"), command, status)

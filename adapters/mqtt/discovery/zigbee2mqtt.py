@@ -249,8 +249,7 @@ class _Reader:
             on, off = (on, off) if on is True else (off, on)
         state = self._sensor(key, kind, "boolean", member, access, on=[on], off=[off])
         if access & _SET:
-            words = {"true": on, "false": off} | {word: word for word in (on, off) if isinstance(word, str)}
-            self._actuator(key, kind, member, state, values={word: _json(text) for word, text in words.items()})
+            self._actuator(key, kind, member, state, values={"true": _json(on), "false": _json(off)})
 
     def _numeric(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
         state = self._sensor(key, kind, "number", member, access, unit=exposed.get("unit"))
@@ -263,7 +262,8 @@ class _Reader:
         listed = exposed.get("values")
         if access & _SET and isinstance(listed, list):
             values = {str(one): _json(one) for one in listed if isinstance(one, str | int)}
-            self._actuator(key, kind, member, state, values=values)
+            # A blind that was told to stop reports another word.
+            self._actuator(key, kind, member, None if kind == "gateway:cover" else state, values=values)
 
     def _text(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
         more: dict[str, Any] = {"on_repeat": "event"} if kind == "gateway:event" else {}

@@ -47,7 +47,7 @@ def test_entities_with_one_identifier_are_one_device() -> None:
         "payload": "{value}",
         "qos": 1,
         "retain": False,
-        "values": {"true": "ON", "false": "OFF", "ON": "ON", "OFF": "OFF"},
+        "values": {"true": "ON", "false": "OFF"},
     }
     assert relay.state is not None and relay.state["topic"] == "esp-kitchen/switch/relay/state"
     assert kitchen.availability is not None

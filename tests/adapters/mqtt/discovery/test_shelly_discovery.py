@@ -42,7 +42,7 @@ def test_later_generations_are_learnt_from_notifications() -> None:
     }
     (relay,) = plug.actuators
     assert relay.command["topic"] == "shellyplus1pm-a8032abe54dc/rpc"
-    call = relay.command["payload"].replace("{value}", relay.command["values"]["ON"])
+    call = relay.command["payload"].replace("{value}", relay.command["values"]["true"])
     assert json.loads(call) == {"id": 1, "src": "lamplighter", "method": "Switch.Set", "params": {"id": 0, "on": True}}
 
 

@@ -67,7 +67,7 @@ def test_a_lamp_is_switched_by_set_with_json() -> None:
     lamp = {actuator.key: actuator for actuator in house()["lamp hall"].actuators}
     assert lamp["state"].command["topic"] == "zigbee2mqtt/lamp hall/set"
     assert lamp["state"].command["payload"] == '{"state": {value}}'
-    assert lamp["state"].command["values"] == {"true": '"ON"', "false": '"OFF"', "ON": '"ON"', "OFF": '"OFF"'}
+    assert lamp["state"].command["values"] == {"true": '"ON"', "false": '"OFF"'}
     assert lamp["state"].state is not None and lamp["state"].state["member"] == "state"
     assert (lamp["brightness"].minimum, lamp["brightness"].maximum) == (0, 254)
     assert lamp["effect"].state is None, "it is only set"
