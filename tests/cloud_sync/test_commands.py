@@ -70,7 +70,7 @@ def test_a_log_goes_to_the_lake_and_the_confirmation_comes_back(
         "sent up to 1/9, confirmed up to nothing; 3 segments with 9 records unconfirmed\n"
     )
     assert fleet(collect) == 0
-    assert "3 landed, 1 snapshots" in capsys.readouterr().out
+    assert "3 landed, 1 snapshot\n" in capsys.readouterr().out
     assert site.sync("run", "--once") == 0
     assert "confirmed up to 1/9; 0 segments" in capsys.readouterr().out
     assert json.loads((site.data.path / "shipped.json").read_text()) == {"epoch": 1, "last": 9}

@@ -73,7 +73,11 @@ class Tally(Counter[str]):
 
     def __str__(self) -> str:
         names = ("landed", "known", "quarantined", "snapshots", "incomplete", "ignored", "released", "failed", "left")
-        told = [f"{self[name]} {name}" for name in names if self[name] or name == "landed"]
+        told = [
+            counted(self[name], "snapshot") if name == "snapshots" else f"{self[name]} {name}"
+            for name in names
+            if self[name] or name == "landed"
+        ]
         return f"{counted(self['gateways'], 'gateway')}, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
 
 

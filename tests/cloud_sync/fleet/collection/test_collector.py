@@ -555,14 +555,14 @@ def test_the_commands_for_people_and_programs(fleet: Fleet, capsys: pytest.Captu
     source, lake = str(fleet.source), str(fleet.lake)
 
     assert main(["collect", source, f"file://{lake}"]) == 0
-    assert "1 gateways, 0.0 MB read: 1 landed, 1 quarantined, 1 snapshots" in capsys.readouterr().out
+    assert "1 gateway, 0.0 MB read: 1 landed, 1 quarantined, 1 snapshot\n" in capsys.readouterr().out
 
     assert main(["status", lake]) == 0
     heading, row, total = capsys.readouterr().out.splitlines()
     assert heading.split()[0] == "GATEWAY"
     assert row.split()[:2] == ["gw-1", "1/3"]
     assert row.split()[-5:] == ["3", "6", "0", "1", "1/3"]
-    assert total == "1 gateways, 3 records"
+    assert total == "1 gateway, 3 records"
     assert main(["status", lake, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["missing"] == 6
 
