@@ -127,6 +127,14 @@ def number(value: object) -> float | None:
         return None
 
 
+def _check_room(name: str, known: Mapping[str, object], most: int, what: str) -> None:
+    """Raises ValueError if a name is taken, or if there is no room for another one."""
+    if name in known:
+        raise ValueError("there are two of this name")
+    if len(known) >= most:
+        raise ValueError(f"the device has more than {most} {what}")
+
+
 class Draft:
     """One device that is being read from an announcement. Its parts are added by key; `device` is the result.
 
@@ -188,10 +196,7 @@ class Draft:
             name = segment(key)
             table = self._stream(name, kind, topic, payload, plain(label) or key, member, on, off, unit)
             table |= more | dict(instead or {})
-            if name in self._sensors:
-                raise ValueError("there are two of this name")
-            if len(self._sensors) >= SENSORS_MAX:
-                raise ValueError(f"the device has more than {SENSORS_MAX} sensors")
+            _check_room(name, self._sensors, SENSORS_MAX, "sensors")
         except ValueError as error:
             self.problem(f"{plain(key)}: {error}")
             return None
@@ -238,10 +243,7 @@ class Draft:
                 command["values"] = {
                     checked_words([word])[0]: checked_words([text])[0] for word, text in values.items()
                 }
-            if name in self._actuators:
-                raise ValueError("there are two of this name")
-            if len(self._actuators) >= ACTUATORS_MAX:
-                raise ValueError(f"the device has more than {ACTUATORS_MAX} actuators")
+            _check_room(name, self._actuators, ACTUATORS_MAX, "actuators")
         except ValueError as error:
             self.problem(f"{plain(key)}: {error}")
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 
@@ -13,4 +14,14 @@ def add_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     text: one sentence, for the list of subcommands and for the help of this one.
     """
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    return parser
+
+
+def add_lake_command(
+    commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """A subcommand that `run` executes. Its first argument is the lake: a folder, or a URL."""
+    parser = add_command(commands, name, text)
+    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
+    parser.set_defaults(run=run)
     return parser

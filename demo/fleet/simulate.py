@@ -271,20 +271,13 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--days", type=float, required=True, metavar="D", help="simulated days")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same fleet")
     parser.add_argument("--posts", type=int, default=FleetPlan.posts, help="posts per gateway (default %(default)s)")
-    parser.add_argument(
-        "--interval",
-        type=float,
-        default=FleetPlan.interval_s,
-        metavar="SECONDS",
-        help="interval of temperature readings (default %(default)s)",
-    )
-    parser.add_argument(
-        "--events",
-        type=float,
-        default=FleetPlan.event_share,
-        metavar="SHARE",
-        help="share of gateways with model event (default %(default)s)",
-    )
+    for name, default, unit, what in (
+        ("interval", FleetPlan.interval_s, "SECONDS", "interval of temperature readings"),
+        ("events", FleetPlan.event_share, "SHARE", "share of gateways with model event"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=float, default=default, metavar=unit, help=f"{what} (default %(default)s)"
+        )
     parser.add_argument("--records", type=int, default=Order.records, help="records per segment (default %(default)s)")
     for name, what in (
         ("late", "go to DEST/late"),

@@ -90,9 +90,7 @@ def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) 
     only check whether they can be used.
     """
     try:
-        certificates = x509.load_pem_x509_certificates(certificate_file.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"security.certificate_file: {certificate_file}: {error.strerror}") from error
+        certificates = x509.load_pem_x509_certificates(_content_of("certificate_file", certificate_file))
     except ValueError as error:
         raise ConfigurationError(
             f"security.certificate_file: {certificate_file} has no certificate in PEM ({error}); "
@@ -127,9 +125,7 @@ def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) 
 
 def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except OSError as error:
-        raise ConfigurationError(f"security.key_file: {path}: {error.strerror}") from error
+        key = serialization.load_pem_private_key(_content_of("key_file", path), None)
     except TypeError as error:
         raise ConfigurationError(
             f"security.key_file: {path} is encrypted, and nobody can enter its password at the start; "
@@ -141,6 +137,14 @@ def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:
         ) from error
     # Any kind that can sign is accepted; only its public half is used here.
     return key  # type: ignore[return-value]
+
+
+def _content_of(setting: str, path: Path) -> bytes:
+    """The content of a file that the settings name. Raises ConfigurationError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"security.{setting}: {path}: {error.strerror}") from error
 
 
 def fingerprint(certificate: x509.Certificate) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lamplighter.cloud_sync.fleet.collection.segment_check import Range, without
 
 Said = tuple[int, int | None, str]
 """First and last sequence that a gateway reports as lost, None for all later ones, and the reason."""
+
+Part = TypeVar("Part", Range, tuple[int, int, str])
 
 
 @dataclass(frozen=True)
@@ -85,38 +88,34 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
-def common(wholes: list[Range], parts: list[tuple[int, int, str]]) -> Iterator[tuple[Range, tuple[int, int, str]]]:
-    """The intersection, each range with the part that it belongs to."""
+def _meeting(wholes: list[Range], parts: list[Part]) -> Iterator[tuple[Range, list[Part]]]:
+    """Each range with the parts that meet it."""
     at = 0
     for low, high in wholes:
         while at < len(parts) and parts[at][1] < low:
             at += 1
-        here = at
-        while here < len(parts) and parts[here][0] <= high:
-            first, last, _ = parts[here]
-            yield (max(low, first), min(high, last)), parts[here]
-            if last > high:
-                break
-            here += 1
-        at = here
+        end = at
+        while end < len(parts) and parts[end][0] <= high:
+            end += 1
+        yield (low, high), parts[at:end]
+
+
+def common(wholes: list[Range], parts: list[tuple[int, int, str]]) -> Iterator[tuple[Range, tuple[int, int, str]]]:
+    """The intersection, each range with the part that it belongs to."""
+    for (low, high), met in _meeting(wholes, parts):
+        for part in met:
+            yield (max(low, part[0]), min(high, part[1])), part
 
 
 def difference(wholes: list[Range], parts: list[Range]) -> list[Range]:
     """The first ranges minus the second."""
     found = []
-    at = 0
-    for low, high in wholes:
-        while at < len(parts) and parts[at][1] < low:
-            at += 1
+    for (low, high), met in _meeting(wholes, parts):
         begin = low
-        while at < len(parts) and parts[at][0] <= high:
-            first, last = parts[at]
+        for first, last in met:
             if first > begin:
                 found.append((begin, first - 1))
             begin = max(begin, last + 1)
-            if last > high:
-                break
-            at += 1
         if begin <= high:
             found.append((begin, high))
     return found

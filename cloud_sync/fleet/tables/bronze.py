@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subcommands import add_command
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import counted
@@ -258,8 +258,7 @@ def _run_name(lake: Lake) -> str:
 
 def add_commands(commands: Any) -> None:
     """Declares `ingest`."""
-    parser = add_command(commands, "ingest", "read landed segments into bronze")
-    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
+    parser = add_lake_command(commands, "ingest", "read landed segments into bronze", _run)
     parser.add_argument("--every", type=float, metavar="S", help="repeat every S seconds until interrupted")
     parser.add_argument("--again", action="store_true", help="read again the segments that failed before")
     parser.add_argument(
@@ -270,7 +269,6 @@ def add_commands(commands: Any) -> None:
         help="segments per batch (default %(default)s)",
     )
     session.add_arguments(parser)
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

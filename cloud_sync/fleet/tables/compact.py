@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
-from lamplighter.cloud_sync.fleet.subcommands import add_command
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.silver import Silver, name_of
 from lamplighter.engine.tables import counted
 
@@ -69,10 +69,9 @@ def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None)
 
 def add_commands(commands: Any) -> None:
     """Declares `compact`."""
-    parser = add_command(commands, "compact", "merge small files of the tables; no reader may be active")
-    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
-    session.add_arguments(parser)
-    parser.set_defaults(run=_run)
+    session.add_arguments(
+        add_lake_command(commands, "compact", "merge small files of the tables; no reader may be active", _run)
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:

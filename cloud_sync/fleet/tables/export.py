@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
-from lamplighter.cloud_sync.fleet.subcommands import add_command
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, write_lines
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import XSD
@@ -109,14 +109,12 @@ def write_delta(lake: Lake, name: str, target: Path) -> int:
 
 def add_commands(commands: Any) -> None:
     """Declares `export`."""
-    parser = add_command(commands, "export", "write change logs as RDF Patch, or a table as Delta")
-    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
+    parser = add_lake_command(commands, "export", "write change logs as RDF Patch, or a table as Delta", _run)
     parser.add_argument("--format", choices=("rdfpatch", "delta"), required=True)
     parser.add_argument("--gateway", metavar="GW", help="rdfpatch: the gateway")
     parser.add_argument("--table", choices=sorted(set(SCHEMAS) - {"facts", "gateway_health"}), help="delta: the table")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for delta")
     session.add_arguments(parser)
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
-from lamplighter.cloud_sync.fleet.subcommands import add_command
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
 from lamplighter.cloud_sync.fleet.tables.bronze import quad_count, read_snapshots, records
 from lamplighter.engine.change_log import segment_name
@@ -291,10 +291,9 @@ def name_of(sources: Iterable[str]) -> str:
 
 def add_commands(commands: Any) -> None:
     """Declares `silver`."""
-    parser = add_command(commands, "silver", "update streams, observations, actuations and gateway_health")
-    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
-    session.add_arguments(parser)
-    parser.set_defaults(run=_run)
+    session.add_arguments(
+        add_lake_command(commands, "silver", "update streams, observations, actuations and gateway_health", _run)
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subcommands import add_command
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
@@ -258,15 +258,13 @@ def _moment(text: str) -> datetime:
 
 def add_commands(commands: Any) -> None:
     """Declares `state`."""
-    parser = add_command(commands, "state", "write the dataset of a gateway as of a record or a time")
-    parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
+    parser = add_lake_command(commands, "state", "write the dataset of a gateway as of a record or a time", _run)
     parser.add_argument("gateway", metavar="GW", help="the gateway, such as gw-7f3a0c11")
     parser.add_argument(
         "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="an N-Quads file")
     session.add_arguments(parser)
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
