@@ -14,6 +14,7 @@ import pytest
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.event_loops import beside
 
 TIMEOUT_S = 120.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -27,14 +28,10 @@ async def opened(
     inbox = Inbox(
         settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters(), batch_max=batch_max, queue_max=queue_max
     )
-    running = asyncio.create_task(inbox.run())
-    try:
+    async with beside(inbox.run()):
         async with asyncio.timeout(TIMEOUT_S):
             await inbox.subscribed.wait()
         yield inbox
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
 
 
 async def publish(broker: Mosquitto, *payloads: str) -> None:

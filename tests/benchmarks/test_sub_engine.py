@@ -12,19 +12,14 @@ from benchmarks.sub_engine import PARTS, main
 
 LEAST = replace(
     QUICK,
-    lamp=1,
-    road=1,
-    road_filter=1,
-    timings=1,
-    scaling=1,
+    **dict.fromkeys(("lamp", "road", "road_filter", "timings", "scaling"), 1),
     fine=(400, 1_000),
     coarse=(310, 620),
     hot_values=400,
     hot_raw_values=100,
     hot_window=20,
     latency=2,
-    all_hit_lamp=(1, 5),
-    all_hit_road=(1, 5),
+    **dict.fromkeys(("all_hit_lamp", "all_hit_road"), (1, 5)),
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client as http_client
 import json
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -40,12 +39,6 @@ def log_in(node: Peer, gateway: SecureGateway) -> None:
     settings = gateway.configuration()
     node.call("register", identity=IDENTITY, config={"host": settings["host"], "oauth": settings["oauth"]})
     node.call("login")
-
-
-@pytest.fixture
-def name() -> str:
-    """What this test calls its subscription."""
-    return uuid.uuid4().hex
 
 
 def ended(client: Peer, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,12 +19,6 @@ GRAPH = "http://sepatest"
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with GatewayProcess(tmp_path_factory.mktemp("sepa-js") / "gateway") as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
 def node() -> Iterator[Peer]:
     with javascript_client() as peer:
         yield peer
@@ -36,12 +29,6 @@ def client(node: Peer, gateway: GatewayProcess) -> Peer:
     node.call("open", config=configuration(gateway))
     node.call("update", sparql=f"DELETE WHERE {{ ?s ?p ?o }} ; DROP SILENT GRAPH <{GRAPH}>")
     return node
-
-
-@pytest.fixture
-def name() -> str:
-    """What this test calls its subscription."""
-    return uuid.uuid4().hex
 
 
 def values(results: dict[str, Any]) -> list[dict[str, str]]:

@@ -15,12 +15,6 @@ NAMESPACE = "http://greetings.example/"
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with GatewayProcess(tmp_path_factory.mktemp("sepy") / "gateway") as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
 def peer() -> Iterator[Peer]:
     with python_client() as found:
         yield found

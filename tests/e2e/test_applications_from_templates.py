@@ -15,7 +15,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from tests.support.announcements import zigbee_house
-from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.brokers import Mosquitto
 from tests.support.coap_peers import libcoap_server
 from tests.support.commands import command
 from tests.support.gateway_process import GatewayProcess, wait_for
@@ -24,12 +24,6 @@ DELAY_S = 5.0
 SOON_S = 10.0
 """How late a busy machine may be."""
 TOPIC = "home/sensor"
-
-
-@pytest.fixture
-def broker() -> Iterator[Mosquitto]:
-    with mosquitto() as running:
-        yield running
 
 
 def adopt(gateway: GatewayProcess, broker: Mosquitto, device: Device, area: str) -> str:

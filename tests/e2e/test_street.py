@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lamplighter.engine.change_log import Cause
-from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.brokers import Mosquitto
 from tests.support.coap_peers import LibcoapServer, libcoap_server
 from tests.support.components import require_command
 from tests.support.gateway_parts import records
@@ -23,12 +23,6 @@ OFF_AFTER_S = 5.0
 SOON_S = 10.0
 """How late a busy machine may be."""
 BASE = "http://lamplighter.local/"
-
-
-@pytest.fixture
-def broker() -> Iterator[Mosquitto]:
-    with mosquitto() as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from tests.support.places import ROOT
 
 FOLDER = ROOT / "tests" / "adapters" / "mqtt" / "discovery" / "announcements"
@@ -14,6 +16,15 @@ def announcements(name: str) -> Iterator[tuple[str, bytes]]:
     """Topics and payloads of one format, in the order of the file. A text is a payload as it is."""
     for topic, payload in json.loads((FOLDER / f"{name}.json").read_text()).items():
         yield topic, payload.encode() if isinstance(payload, str) else json.dumps(payload).encode()
+
+
+def announced_devices(name: str) -> Iterator[Device]:
+    """The devices of one format, each as often as it changes. None of their announcements is a problem."""
+    known = Announcements([name], devices_max=10)
+    for topic, payload in announcements(name):
+        changes = known.read("", topic, payload)
+        assert not changes.problems
+        yield from changes.devices
 
 
 def zigbee_house(rooms: int) -> bytes:

@@ -1,14 +1,26 @@
-"""Coroutines in callers that cannot be coroutines: Hypothesis tests and fuzz targets."""
+"""Coroutines in callers that cannot be coroutines, and beside a block."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of the coroutine, which runs in an event loop of its own."""
+    """The result of the coroutine, which runs in an event loop of its own; for Hypothesis tests and fuzz targets."""
     return asyncio.run(coroutine)
+
+
+@asynccontextmanager
+async def beside(coroutine: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """The coroutine as a task, which is cancelled when the block ends."""
+    task = asyncio.create_task(coroutine)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -115,6 +115,15 @@ async def update(addresses: Addresses, sparql: str, **parameters: str | list[str
     return await http(addresses.update, "POST", sparql, {"Content-Type": "application/sparql-update"}, **parameters)
 
 
+async def updates_during(addresses: Addresses, work: asyncio.Task[Answer]) -> int:
+    """Sends one update after another until the work is done. Returns how many were answered before."""
+    done = 0
+    while not work.done():
+        assert (await update(addresses, f"INSERT DATA {{ <http://during> <http://r> {done} }}")).status == 200
+        done += not work.done()
+    return done
+
+
 async def query(addresses: Addresses, sparql: str, accept: str = "", **parameters: str | list[str]) -> Answer:
     """POSTs a query as it is."""
     headers = {"Content-Type": "application/sparql-query"} | ({"Accept": accept} if accept else {})

@@ -20,6 +20,7 @@ from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, QueueFullError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Bag, iri, literal
 from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.event_loops import beside
 from tests.support.mapping_rules import BASE, rules
 
 TIMEOUT_S = 60.0
@@ -78,15 +79,11 @@ async def running(
 ) -> AsyncIterator[MqttAdapter]:
     settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port} | changes, MqttSettings)
     adapter = MqttAdapter(settings, mapping, gateway, rules=DatasetRules(BASE), feed=gateway)  # type: ignore[arg-type]
-    task = asyncio.create_task(adapter.run())
-    try:
+    async with beside(adapter.run()) as task:
         inbox = adapter.brokers[FIRST_BROKER].inbox
         async with asyncio.timeout(TIMEOUT_S):
             await inbox.subscribed.wait()
         yield adapter
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
     assert task.cancelled()
 
 

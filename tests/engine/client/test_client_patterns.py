@@ -26,32 +26,6 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.protocol.jsap import profile
 from lamplighter.engine.protocol.jsap_tree import normal, overridden
 
-DOCUMENT: dict[str, Any] = {
-    "namespaces": {"ex": "http://example.org/"},
-    "updates": {
-        "SET": {
-            "sparql": "DELETE { ?thing ex:p ?o } INSERT { ?thing ex:p ?value } WHERE { OPTIONAL { ?thing ex:p ?o } }",
-            "forcedBindings": {
-                "thing": {"type": "uri", "value": ""},
-                "value": {"type": "literal", "datatype": "xsd:integer", "value": "0"},
-            },
-        },
-        "COPY": {"sparql": "INSERT DATA { ?thing ex:copied ?value }", "forcedBindings": {"thing": {}, "value": {}}},
-        "LATER": {"sparql": "CLEAR ALL", "delay": "PT1H"},
-        "WRONG": {"sparql": "oops"},
-    },
-    "queries": {
-        "VALUES": {
-            "sparql": "SELECT ?thing ?value { ?thing ex:p ?value }",
-            "forcedBindings": {"thing": {"type": "uri"}},
-        },
-        "COPIES": {"sparql": "SELECT ?thing ?value { ?thing ex:copied ?value }"},
-        "ANY": {"sparql": "ASK { ?thing ex:p ?value }", "forcedBindings": {"thing": {"type": "uri", "value": ""}}},
-        "GRAPH": {"sparql": "CONSTRUCT { ?thing ex:q ?value } WHERE { ?thing ex:p ?value }"},
-        "WRONG": {"sparql": "oops"},
-    },
-}
-
 
 @contextmanager
 def endpoint(status: int, media_type: str, body: bytes) -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:

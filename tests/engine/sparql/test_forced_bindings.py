@@ -177,6 +177,15 @@ NUMBERS = st.tuples(
 FUZZ = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+def with_value(template: str, declared: tuple[dict[str, str], Any]) -> tuple[Jsap, str | None]:
+    """The profile of a template, and its text with the value; None for a value that is refused."""
+    found = application(template, x=declared[0])
+    try:
+        return found, found.update_text("U", {}, {"x": declared[1]})
+    except ForcedBindingError:
+        return found, None
+
+
 def kinds(term: Term) -> list[str]:
     return [token.kind for token in tokens(term)]
 
@@ -184,10 +193,8 @@ def kinds(term: Term) -> list[str]:
 @FUZZ
 @given(st.one_of(LITERALS, IRIS, NUMBERS), st.sampled_from(TEMPLATES))
 def test_no_value_changes_anything_but_its_own_place(declared: tuple[dict[str, str], Any], template: str) -> None:
-    found = application(template, x=declared[0])
-    try:
-        text = found.update_text("U", {}, {"x": declared[1]})
-    except ForcedBindingError:
+    found, text = with_value(template, declared)
+    if text is None:
         return
     term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
     around = [token.text for token in tokens(found.update_text("U", {}))]
@@ -204,13 +211,11 @@ def test_no_value_changes_anything_but_its_own_place(declared: tuple[dict[str, s
 @FUZZ
 @given(st.one_of(LITERALS, IRIS), st.sampled_from(TEMPLATES[:6]))
 def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any], template: str) -> None:
-    found = application(template, x=declared[0])
-    try:
-        text = found.update_text("U", {}, {"x": declared[1]})
-    except ForcedBindingError:
+    found, text = with_value(template, declared)
+    if text is None:
         return
-    store = ox.Store()
     term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    store = ox.Store()
     try:
         store.update(text)
     except SyntaxError:

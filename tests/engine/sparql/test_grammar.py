@@ -16,31 +16,7 @@ from rdflib.plugins.sparql.parserutils import CompValue
 from rdflib.term import BNode, URIRef
 from rdflib.term import Variable as RdflibVariable
 
-from lamplighter.engine.sparql.algebra import (
-    Bgp,
-    Constant,
-    Distinct,
-    Exists,
-    Expression,
-    Extend,
-    Filter,
-    Function,
-    Graph,
-    Group,
-    Join,
-    LeftJoin,
-    Minus,
-    Node,
-    OpaquePath,
-    Pattern,
-    Project,
-    Select,
-    Slice,
-    Union,
-    Values,
-    Variable,
-    walk,
-)
+from lamplighter.engine.sparql import algebra
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import tokens
@@ -51,7 +27,7 @@ Form = Any
 """Nested tuples and texts, with sorted members where order means nothing."""
 
 
-def read(text: str) -> tuple[Select, list[str]]:
+def read(text: str) -> tuple[algebra.Select, list[str]]:
     """The algebra and the constants of a query."""
     subscribable(PREFIX + text)
     prologue, body = declarations_and_body(PREFIX + text)
@@ -68,57 +44,57 @@ def _sorted(found: Iterable[Form]) -> tuple[Form, ...]:
     return tuple(sorted(found, key=repr))
 
 
-def _engine(node: Node, terms: list[str]) -> list[Form]:
+def _engine(node: algebra.Node, terms: list[str]) -> list[Form]:
     """What the node joins."""
 
     def part(value: Any) -> Form:
-        if isinstance(value, Constant):
+        if isinstance(value, algebra.Constant):
             return terms[value.number]
-        if isinstance(value, Variable):
+        if isinstance(value, algebra.Variable):
             return "_" if value.name.startswith("_:") else f"?{value.name}"
         return value
 
-    def sub(inner: Node) -> Form:
+    def sub(inner: algebra.Node) -> Form:
         return _sorted(_engine(inner, terms))
 
-    def condition(expression: Expression) -> Form:
-        exists = "".join("EXISTS" for member in expression.parts if isinstance(member, Exists))
+    def condition(expression: algebra.Expression) -> Form:
+        exists = "".join("EXISTS" for member in expression.parts if isinstance(member, algebra.Exists))
         names = (variable.name for variable in expression.variables)
         return exists, tuple(sorted("aggregate" if name.startswith("_:aggregate") else f"?{name}" for name in names))
 
     match node:
-        case Bgp(patterns):
+        case algebra.Bgp(patterns):
             return [("triple", *(part(member) for member in pattern)) for pattern in patterns]
-        case Join(left, right):
+        case algebra.Join(left, right):
             return _engine(left, terms) + _engine(right, terms)
-        case LeftJoin(left, right, conditions):
+        case algebra.LeftJoin(left, right, conditions):
             return [("optional", sub(left), sub(right), _sorted(map(condition, conditions)))]
-        case Union(left, right):
+        case algebra.Union(left, right):
             return [("union", sub(left), sub(right))]
-        case Minus(left, right):
+        case algebra.Minus(left, right):
             return [("minus", sub(left), sub(right))]
-        case Filter():
+        case algebra.Filter():
             conditions = []
-            inner: Node = node
-            while isinstance(inner, Filter):
+            inner: algebra.Node = node
+            while isinstance(inner, algebra.Filter):
                 conditions.append(condition(inner.condition))
                 inner = inner.node
             return [("filter", sub(inner), _sorted(conditions))]
-        case Extend(inner, variable, _):
+        case algebra.Extend(inner, variable, _):
             return [("extend", sub(inner), part(variable))]
-        case Values(variables, rows):
+        case algebra.Values(variables, rows):
             return [("values", tuple(map(part, variables)), _sorted(tuple(map(part, row)) for row in rows))]
-        case Graph(_, inner):
+        case algebra.Graph(_, inner):
             return _engine(inner, terms)
-        case Group(inner, keys, aggregates):
+        case algebra.Group(inner, keys, aggregates):
             return [("group", sub(inner), len(keys), _sorted(aggregate.name for _, aggregate in aggregates))]
-        case Project(inner, variables):
+        case algebra.Project(inner, variables):
             return [("project", sub(inner), _sorted(map(part, variables)))]
-        case Distinct(inner):
+        case algebra.Distinct(inner):
             return [("distinct", sub(inner))]
-        case Slice(inner, _):
+        case algebra.Slice(inner, _):
             return [("slice", sub(inner))]
-        case OpaquePath():
+        case algebra.OpaquePath():
             return [("path", part(node.s), part(node.o))]
     raise AssertionError(node)
 
@@ -256,19 +232,19 @@ def test_algebra_is_that_of_rdflib(query: str) -> None:
     assert _sorted(form_of(query)) == _sorted(rdflib_form(query))
 
 
-def exists_of(text: str) -> list[Exists]:
+def exists_of(text: str) -> list[algebra.Exists]:
     select, _ = read(text)
-    return [part for part in walk(select) if isinstance(part, Exists)]
+    return [part for part in algebra.walk(select) if isinstance(part, algebra.Exists)]
 
 
 @pytest.mark.parametrize(
     ("query", "node"),
     [
-        ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q ?z FILTER ( ?z > 1 ) } }", Filter),
-        ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q ?z MINUS { ?z :r ?x } } }", Minus),
-        ("SELECT ?x { ?x :p ?y FILTER EXISTS { SELECT ?x { ?x :q ?z } } }", Project),
-        ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q+ ?z } }", OpaquePath),
-        ("SELECT ?x { ?x :p ?y BIND ( ! EXISTS { ?x :q ?z OPTIONAL { ?z :r ?w } } AS ?e ) }", LeftJoin),
+        ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q ?z FILTER ( ?z > 1 ) } }", algebra.Filter),
+        ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q ?z MINUS { ?z :r ?x } } }", algebra.Minus),
+        ("SELECT ?x { ?x :p ?y FILTER EXISTS { SELECT ?x { ?x :q ?z } } }", algebra.Project),
+        ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q+ ?z } }", algebra.OpaquePath),
+        ("SELECT ?x { ?x :p ?y BIND ( ! EXISTS { ?x :q ?z OPTIONAL { ?z :r ?w } } AS ?e ) }", algebra.LeftJoin),
     ],
 )
 def test_all_of_exists_is_read_which_rdflib_leaves_as_text(query: str, node: type) -> None:
@@ -297,10 +273,10 @@ def test_negation_belongs_to_exists_only_as_not_exists() -> None:
 def test_exists_looks_into_the_graph_around_it(query: str) -> None:
     """SPARQL 1.1 Query, 18.6: the active graph; rdflib does not translate what is in EXISTS."""
     select, terms = read(query)
-    patterns = [part for part in walk(select) if isinstance(part, Pattern)]
+    patterns = [part for part in algebra.walk(select) if isinstance(part, algebra.Pattern)]
     assert len(patterns) >= 2
     for pattern in patterns:
-        assert isinstance(pattern.graph, Constant), pattern
+        assert isinstance(pattern.graph, algebra.Constant), pattern
         assert terms[pattern.graph.number] == "<urn:x:g>"
 
 
@@ -322,7 +298,7 @@ def test_path_of_fixed_length_is_patterns(path: str, triples: str) -> None:
 @pytest.mark.parametrize("path", [":p+", ":p*", ":p?", "!:p", "!(:p|^:q)", "(:p/:q)+", "^:p*", "^(:p*)"])
 def test_other_paths_are_opaque(path: str) -> None:
     select, _ = read(f"SELECT ?x {{ ?x {path} ?y }}")
-    [found] = [part for part in walk(select) if isinstance(part, OpaquePath)]
+    [found] = [part for part in algebra.walk(select) if isinstance(part, algebra.OpaquePath)]
     assert found.zero_length == path.endswith(("*", "?", "*)"))
     assert (None in found.steps) == path.startswith("!")
 
@@ -345,8 +321,8 @@ def test_constants_are_found_with_their_tails(text: str, spans: list[str]) -> No
 
 def test_function_called_by_name_is_no_operand() -> None:
     select, terms = read("SELECT ?x { ?x :p ?y FILTER ( <http://www.w3.org/2001/XMLSchema#integer>( ?y ) = 1 ) }")
-    [condition] = [part.condition for part in walk(select) if isinstance(part, Filter)]
-    [function] = [part for part in condition.parts if isinstance(part, Function)]
+    [condition] = [part.condition for part in algebra.walk(select) if isinstance(part, algebra.Filter)]
+    [function] = [part for part in condition.parts if isinstance(part, algebra.Function)]
     assert terms[function.number] == "<http://www.w3.org/2001/XMLSchema#integer>"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,13 @@ class House:
         return sum(b"application/app#" in line for line in dump(self.runner))
 
 
+@asynccontextmanager
+async def house_with(data: Path, app: Application) -> AsyncIterator[House]:
+    clock = FakeClock()
+    async with recovered_runner(data, clock, [app]) as runner:
+        yield House(runner, clock)
+
+
 ON, OFF = {"x": "true", "y": "true"}, {"x": "false", "y": "false"}
 
 
@@ -98,9 +106,7 @@ def test_profile_is_good_and_its_queries_are_maintained_incrementally(
 @pytest.mark.parametrize("template", ["motion-light", "leak-alarm"])
 async def test_on_at_once_and_off_after_the_delay(tmp_path: Path, template: str) -> None:
     kind = TEMPLATES[template].properties[0].removeprefix("gateway:")
-    clock = FakeClock()
-    async with recovered_runner(tmp_path, clock, [made(template, room=ROOM)]) as runner:
-        house = House(runner, clock)
+    async with house_with(tmp_path, made(template, room=ROOM)) as house:
         await house.read("a", kind, False)
         assert house.states == {}, "nothing was detected yet"
         await house.read("a", kind, True)
@@ -116,15 +122,13 @@ async def test_on_at_once_and_off_after_the_delay(tmp_path: Path, template: str)
 
 
 async def test_each_motion_begins_the_delay_anew(tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
-        house = House(runner, clock)
+    async with house_with(tmp_path, made("motion-light", room=ROOM)) as house:
         for _ in range(3):
             await house.read("a", "motion", True)
             await house.read("a", "motion", False)
             await house.pass_s(20)
             assert house.states == ON
-        assert len(runner.delayed_updates()) == 1, "the first two found a newer note, and did nothing"
+        assert len(house.runner.delayed_updates()) == 1, "the first two found a newer note, and did nothing"
         await house.pass_s(9)
         assert house.states == ON
         await house.pass_s(2)
@@ -132,9 +136,7 @@ async def test_each_motion_begins_the_delay_anew(tmp_path: Path) -> None:
 
 
 async def test_a_sensor_that_repeats_itself_neither_prolongs_nor_shortens_the_delay(tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
-        house = House(runner, clock)
+    async with house_with(tmp_path, made("motion-light", room=ROOM)) as house:
         await house.read("a", "motion", True)
         for _ in range(5):
             await house.read("a", "motion", True)
@@ -149,10 +151,8 @@ async def test_a_sensor_that_repeats_itself_neither_prolongs_nor_shortens_the_de
 
 
 async def test_the_light_waits_for_the_last_sensor_of_the_room(tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
-        house = House(runner, clock)
-        await update(runner, f"{PREFIXES} INSERT DATA {{ <{BASE}device/z/1> g:inArea <{ROOM}> }}")
+    async with house_with(tmp_path, made("motion-light", room=ROOM)) as house:
+        await update(house.runner, f"{PREFIXES} INSERT DATA {{ <{BASE}device/z/1> g:inArea <{ROOM}> }}")
         await house.read("a", "motion", True)
         await house.read("b", "occupancy", True, feature=f"<{BASE}device/z/1>")
         await house.read("a", "motion", False)
@@ -166,9 +166,7 @@ async def test_the_light_waits_for_the_last_sensor_of_the_room(tmp_path: Path) -
 
 @pytest.mark.parametrize(("selection", "counts"), [("sensors", ("a", "b")), ("all", ("a", "b", "c"))])
 async def test_which_sensors_count(tmp_path: Path, selection: str, counts: Sequence[str]) -> None:
-    clock = FakeClock()
-    async with recovered_runner(tmp_path, clock, [made("leak-alarm", **SELECTIONS[selection])]) as runner:
-        house = House(runner, clock)
+    async with house_with(tmp_path, made("leak-alarm", **SELECTIONS[selection])) as house:
         for sensor in ("a", "b", "c"):
             await house.read(sensor, "leak", True, feature=f"<{BASE}room/{sensor}>")
             assert (house.states == ON) == (sensor in counts), sensor
@@ -178,10 +176,8 @@ async def test_which_sensors_count(tmp_path: Path, selection: str, counts: Seque
 
 
 async def test_heating_follows_presence_with_two_temperatures(tmp_path: Path) -> None:
-    clock = FakeClock()
     app = made("presence-heating", room=ROOM, states=("21", "16.5"), actuators=[f"{BASE}actuator/x"])
-    async with recovered_runner(tmp_path, clock, [app]) as runner:
-        house = House(runner, clock)
+    async with house_with(tmp_path, app) as house:
         await house.read("a", "occupancy", True)
         assert house.states == {"x": "21"}
         await house.read("a", "occupancy", False)
@@ -190,9 +186,7 @@ async def test_heating_follows_presence_with_two_temperatures(tmp_path: Path) ->
 
 
 async def test_alarm_of_doors_waits_for_each_door_and_ends_with_the_last_one(tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with recovered_runner(tmp_path, clock, [made("door-left-open")]) as runner:
-        house = House(runner, clock)
+    async with house_with(tmp_path, made("door-left-open")) as house:
         for door in ("a", "b", "c"):
             await house.read(door, "contact", True)
         await house.read("a", "contact", False)

@@ -101,12 +101,18 @@ def test_records_carry_the_clocks(tmp_path: Path) -> None:
     assert (record.boottime_us, record.ts) == (61_500_000, "2026-11-21T02:00:01.500000Z")
 
 
+def written_and_cut(data: Path, count: int, left: int) -> tuple[list[Record], Path, bytes]:
+    """A log of so many records in one segment, of which the first few are left; the segment's whole content."""
+    appended = written(data, count)
+    (segment,) = segments(data)
+    whole = segment.read_bytes()
+    rewrite(data, lines(data)[:left])
+    return appended, segment, whole
+
+
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path: Path, boot: str) -> None:
-    appended = written(tmp_path, 3)
-    (segment,) = segments(tmp_path)
-    whole = segment.read_bytes()
-    rewrite(tmp_path, lines(tmp_path)[:2])
+    appended, segment, whole = written_and_cut(tmp_path, 3, 2)
     before = segment.read_bytes()
     assert whole.startswith(before)
     for length in range(len(before) + 1, len(whole)):
@@ -136,10 +142,7 @@ def test_a_tail_that_is_not_a_record_is_cut_off(tmp_path: Path, filling: bytes) 
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 def test_a_flipped_bit_is_never_read_over(tmp_path: Path, boot: str) -> None:
     """In the last record: a power cut may do that, but not without the machine starting again."""
-    appended = written(tmp_path, 2)
-    (segment,) = segments(tmp_path)
-    whole = segment.read_bytes()
-    rewrite(tmp_path, lines(tmp_path)[:1])
+    appended, segment, whole = written_and_cut(tmp_path, 2, 1)
     start = segment.stat().st_size
     kinds = set()
     for place in range(start, len(whole)):

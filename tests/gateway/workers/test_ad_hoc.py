@@ -111,11 +111,15 @@ async def test_a_child_that_was_replaced_keeps_nothing_of_what_was_read(monkeypa
     await until(no_forks)
 
 
-async def test_a_reader_that_is_always_stuck_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Readers are checked after 10 ms of silence; what is logged of it."""
     caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
     monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc, "_LOOK_S", 0.01)
+    return caplog
+
+
+async def test_a_reader_that_is_always_stuck_is_given_up(short_looks: pytest.LogCaptureFixture) -> None:
     lock = threading.Lock()
 
     def late(out: BinaryIO) -> None:
@@ -128,19 +132,17 @@ async def test_a_reader_that_is_always_stuck_is_given_up(
             await work
     with pytest.raises(StuckError):
         await streamed(reader_of(), late)
-    assert len(caplog.records) == 5, "those of the trial; a stream is of its moment, and not another one's"
+    assert len(short_looks.records) == 5, "those of the trial; a stream is of its moment, and not another one's"
     await until(no_forks)
 
 
 async def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    short_looks: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.DEBUG, "lamplighter.gateway.workers.ad_hoc")
-    monkeypatch.setattr(lamplighter.gateway.workers.ad_hoc, "_LOOK_S", 0.01)
     with pytest.raises(LimitExceededError, match="evaluation_ms_max"):
         await Reader(QuerySettings(), LimitSettings(evaluation_ms_max=50)).trial(signal.pause)
     await asyncio.gather(*(reader_of().trial(lambda: sum(range(2 * 10**6))) for _ in range(4)))
-    assert not caplog.records
+    assert not short_looks.records
     await until(no_forks)
 
 

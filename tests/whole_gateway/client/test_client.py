@@ -33,6 +33,12 @@ ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 FRESH = "INSERT { ?new <http://p> 1 } WHERE { BIND(UUID() AS ?new) }"
 
 
+@pytest.fixture
+def few_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription of the client holds five notifications that are not read yet."""
+    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
+
+
 def insert(subject: str) -> str:
     return f"INSERT DATA {{ <http://{subject}> <http://p> 1 }}"
 
@@ -165,10 +171,8 @@ async def test_a_subscription_given_up_before_its_first_result_ends_too(gateway:
         await until(subscribed_and_ended)
 
 
-async def test_a_consumer_that_is_too_slow_starts_again_from_a_whole_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
+@pytest.mark.usefixtures("few_notifications")
+async def test_a_consumer_that_is_too_slow_starts_again_from_a_whole_result(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path) as at,
         EngineClient(at.subscribe) as client,
@@ -320,10 +324,8 @@ async def test_after_a_restart_of_the_gateway_a_kept_subscription_goes_on(tmp_pa
         await client.__aexit__()
 
 
-async def test_a_kept_consumer_that_is_slow_is_told_everything_when_it_has_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
+@pytest.mark.usefixtures("few_notifications")
+async def test_a_kept_consumer_that_is_slow_is_told_everything_when_it_has_time(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path) as at,
         EngineClient(at.subscribe) as client,
@@ -341,10 +343,8 @@ async def test_a_kept_consumer_that_is_slow_is_told_everything_when_it_has_time(
         assert state["counters"]["resumed"] >= 3  # as often as the queue had to be emptied
 
 
-async def test_what_could_not_be_retained_begins_anew_with_the_whole_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(messages, "NOTIFICATIONS_MAX", 5)
+@pytest.mark.usefixtures("few_notifications")
+async def test_what_could_not_be_retained_begins_anew_with_the_whole_result(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path, resume={"outbox_bytes_max": 2000}) as at,
         EngineClient(at.subscribe) as client,

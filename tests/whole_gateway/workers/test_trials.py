@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 
 from lamplighter.engine.client import EngineClient, RefusedError
 from lamplighter.gateway.addresses import Addresses
-from tests.support.running_gateway import ask, health, hear, rows, running_gateway, tell
+from tests.support.running_gateway import ask, health, hear, rows, running_gateway, tell, updates_during
 from tests.support.running_gateway import update as post
 
 # A path without end keeps the store's own evaluation; two patterns that share nothing make a product.
@@ -31,10 +31,7 @@ async def test_a_costly_update_is_refused_with_the_limit_and_others_go_on_meanwh
     async with running_gateway(tmp_path, limits={"evaluation_ms_max": 300}) as at:
         await post(at, triples(1000))
         costly = asyncio.create_task(post(at, PRODUCT))
-        done = 0
-        while not costly.done():
-            assert (await post(at, f"INSERT DATA {{ <http://during> <http://r> {done} }}")).status == 200
-            done += not costly.done()
+        done = await updates_during(at, costly)
         answer = await costly
         assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
         assert "limits.evaluation_ms_max = 300" in answer.json["error_description"]

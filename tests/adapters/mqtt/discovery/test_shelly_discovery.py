@@ -4,17 +4,11 @@ import json
 
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
-from tests.support.announcements import announcements
+from tests.support.announcements import announced_devices, announcements
 
 
 def devices() -> dict[str, Device]:
-    known = Announcements(["shelly"], devices_max=10)
-    found: dict[str, Device] = {}
-    for topic, payload in announcements("shelly"):
-        changes = known.read("", topic, payload)
-        assert not changes.problems
-        found |= {device.identity: device for device in changes.devices}
-    return found
+    return {device.identity: device for device in announced_devices("shelly")}
 
 
 def test_the_first_generation_is_learnt_from_its_topics() -> None:

@@ -7,17 +7,11 @@ import pytest
 
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
-from tests.support.announcements import announcements
+from tests.support.announcements import announced_devices, announcements
 
 
 def devices() -> dict[str, Device]:
-    known = Announcements(["tasmota"], devices_max=10)
-    found: dict[str, Device] = {}
-    for topic, payload in announcements("tasmota"):
-        changes = known.read("", topic, payload)
-        assert not changes.problems
-        found |= {device.name: device for device in changes.devices}
-    return found
+    return {device.name: device for device in announced_devices("tasmota")}
 
 
 def test_a_plug_with_energy_and_climate() -> None:
