@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.clients.peer import Peer, javascript_client, python_client
 from tests.support.gateway_process import GatewayProcess
 
 
@@ -14,6 +15,18 @@ from tests.support.gateway_process import GatewayProcess
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     with GatewayProcess(tmp_path_factory.mktemp("plain") / "gateway") as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Peer]:
+    with javascript_client() as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[Peer]:
+    with python_client() as found:
+        yield found
 
 
 @pytest.fixture

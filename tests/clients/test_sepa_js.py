@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ from tests.support.gateway_process import GatewayProcess
 
 ALL = "SELECT * { ?a ?b ?c }"
 GRAPH = "http://sepatest"
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Peer]:
-    with javascript_client() as peer:
-        yield peer
 
 
 @pytest.fixture

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.clients.peer import Peer, PeerError, python_client
+from tests.clients.peer import Peer, PeerError
 from tests.clients.profiles import configuration
 from tests.support.gateway_process import GatewayProcess
 
 NAMESPACE = "http://greetings.example/"
-
-
-@pytest.fixture(scope="module")
-def peer() -> Iterator[Peer]:
-    with python_client() as found:
-        yield found
 
 
 @pytest.fixture

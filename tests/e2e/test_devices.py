@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from lamplighter.ontology.vocabulary import GATEWAY, SOSA
 from tests.support.announcements import announcements, zigbee_house
-from tests.support.brokers import Mosquitto, mosquitto
-from tests.support.gateway_process import GatewayProcess, wait_for
+from tests.support.brokers import Mosquitto
+from tests.support.gateway_process import mqtt_gateway, wait_for
 
 PREFIXES = (
     f"PREFIX sosa: <{SOSA}> PREFIX gateway: <{GATEWAY}> PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#> "
@@ -26,16 +23,6 @@ ADOPTED = f"{PREFIXES} SELECT ?device {{ ?device a gateway:Device }}"
 PROPOSED = f"{PREFIXES} SELECT ?device {{ GRAPH ?g {{ ?device gateway:adoption 'proposed' }} }}"
 
 
-@pytest.fixture
-def broker() -> Iterator[Mosquitto]:
-    with mosquitto() as running:
-        yield running
-
-
-def gateway(folder: Path, broker: Mosquitto, **mqtt: object) -> GatewayProcess:
-    return GatewayProcess(folder, "--all", mqtt={"host": "127.0.0.1", "port": broker.port} | mqtt)
-
-
 def test_a_house_of_forty_devices_needs_no_rule(tmp_path: Path, broker: Mosquitto) -> None:
     house = zigbee_house(10)
     large = json.dumps([*json.loads(house), {"friendly_name": "padding", "definition": None, "x": "x" * 100_000}])
@@ -43,7 +30,7 @@ def test_a_house_of_forty_devices_needs_no_rule(tmp_path: Path, broker: Mosquitt
     for room in range(1, 11):
         state = json.dumps({"occupancy": room % 2 == 0, "illuminance": 7, "linkquality": 90})
         broker.publish((f"zigbee2mqtt/room{room}/motion", state), retain=True)
-    with gateway(tmp_path, broker, adopt="all") as running:
+    with mqtt_gateway(tmp_path, broker.port, adopt="all") as running:
         wait_for(lambda: len(running.rows(ADOPTED)) == 40, what="the devices")
         wait_for(lambda: len(running.rows(MOTIONS)) == 10, what="what the motion sensors saw")
         seen = {row["name"]: row["value"] for row in running.rows(MOTIONS)}
@@ -73,7 +60,7 @@ def test_a_house_of_forty_devices_needs_no_rule(tmp_path: Path, broker: Mosquitt
 
 
 def test_devices_of_all_formats_wait_for_a_decision(tmp_path: Path, broker: Mosquitto) -> None:
-    with gateway(tmp_path, broker) as running:
+    with mqtt_gateway(tmp_path, broker.port) as running:
         wait_for(lambda: any("shellies" in line for line in broker.log), what="the subscriptions")
         for name in ("homeassistant", "zigbee2mqtt", "tasmota", "shelly"):
             broker.publish(*announcements(name), retain=True)
@@ -89,7 +76,7 @@ def test_no_announcements_are_read_where_the_settings_say_so(tmp_path: Path, bro
     (rules / "home.toml").write_text(
         '[[stream]]\ntopic = "one/{x}"\npayload = "number"\nproperty = "gateway:temperature"\n'
     )
-    with gateway(tmp_path, broker, discovery=[]) as running:
+    with mqtt_gateway(tmp_path, broker.port, discovery=[]) as running:
         values = f"{PREFIXES} SELECT ?value {{ ?o sosa:hasSimpleResult ?value }}"
 
         def there() -> bool:

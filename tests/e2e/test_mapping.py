@@ -6,29 +6,16 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from lamplighter.ontology.vocabulary import GATEWAY, SOSA
-from tests.support.brokers import Mosquitto, mosquitto
-from tests.support.gateway_process import GatewayProcess, wait_for
+from tests.support.brokers import Mosquitto
+from tests.support.gateway_process import GatewayProcess, mqtt_gateway, wait_for
 
 PREFIXES = f"PREFIX sosa: <{SOSA}> PREFIX gateway: <{GATEWAY}> "
 VALUES = f"{PREFIXES} SELECT ?sensor ?value {{ ?o sosa:madeBySensor ?sensor ; sosa:hasSimpleResult ?value }}"
 MAPPING = "<http://lamplighter.local/mapping/attic>"
 ATTIC = {"topic": "attic/{x}", "payload": "number", "property": "gateway:temperature", "unit": "Cel"}
-
-
-@pytest.fixture
-def broker() -> Iterator[Mosquitto]:
-    with mosquitto() as running:
-        yield running
-
-
-def gateway(folder: Path, broker: Mosquitto, **mqtt: object) -> GatewayProcess:
-    return GatewayProcess(folder, "--all", mqtt={"host": "127.0.0.1", "port": broker.port} | mqtt)
 
 
 def values(running: GatewayProcess) -> dict[str, str]:
@@ -53,7 +40,7 @@ def add_rule(running: GatewayProcess, table: object) -> None:
 
 def test_rule_as_triples_is_applied_refused_with_a_reason_and_forgotten(tmp_path: Path, broker: Mosquitto) -> None:
     problem = f"{PREFIXES} SELECT ?text {{ {MAPPING} gateway:problem ?text }}"
-    with gateway(tmp_path, broker) as running:
+    with mqtt_gateway(tmp_path, broker.port) as running:
         add_rule(running, ATTIC)
         published(running, broker, "attic/t", "20")
         running.update(f"{PREFIXES} DELETE WHERE {{ {MAPPING} gateway:rule ?rule }}")
@@ -76,7 +63,7 @@ def test_hangup_applies_changed_files_and_keeps_the_old_ones_if_they_are_faulty(
     rules.parent.mkdir()
     table = '[[stream]]\ntopic = "TOPIC/{x}"\npayload = "number"\nproperty = "gateway:temperature"\n'
     rules.write_text(table.replace("TOPIC", "one"))
-    with gateway(tmp_path, broker) as running:
+    with mqtt_gateway(tmp_path, broker.port) as running:
         published(running, broker, "one/t", "1")
         rules.write_text("[[stream]\n")
         os.kill(running.pid, signal.SIGHUP)
@@ -99,7 +86,7 @@ def test_model_event_keeps_the_newest_readings_over_a_kill(tmp_path: Path, broke
     (tmp_path / "mapping" / "home.toml").write_text(
         '[[stream]]\ntopic = "t"\npayload = "number"\nproperty = "gateway:temperature"\n'
     )
-    with gateway(tmp_path, broker, model="event", events_kept=3) as running:
+    with mqtt_gateway(tmp_path, broker.port, model="event", events_kept=3) as running:
 
         def live() -> list[str]:
             return [row["value"] for row in running.rows(events)]

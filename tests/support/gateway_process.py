@@ -102,6 +102,11 @@ def street_gateway(folder: Path, *, broker_port: int, off_after: str) -> Gateway
     return GatewayProcess(folder, "--all", coap=coap, mqtt=mqtt)
 
 
+def mqtt_gateway(folder: Path, broker_port: int, **mqtt: object) -> GatewayProcess:
+    """A gateway with its adapters, at a broker of this machine. mqtt: further settings of the MQTT adapter."""
+    return GatewayProcess(folder, "--all", mqtt={"host": "127.0.0.1", "port": broker_port} | mqtt)
+
+
 def wait_for(condition: Callable[[], bool], *, timeout_s: float = 120.0, what: str = "the condition") -> float:
     """Waits until the condition holds; the wall-clock time at which it did. Fails the test when it never does."""
     end = time.monotonic() + timeout_s
