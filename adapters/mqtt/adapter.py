@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
+from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading, Stream
@@ -356,9 +357,12 @@ class MqttAdapter:
                 delay_s = min(delay_s * 2, BACKOFF_MAX_S)
 
     def _warn(self, topic: str, reason: str, *, lost: bool = False) -> None:
-        """Logs once per topic and reason, so that a faulty device does not fill the journal."""
+        """Logs once per topic and reason, so that a faulty device does not fill the journal, and lists it as a
+        problem."""
         if len(topic) > TOPIC_CHARS_SAID:
             topic = f"{topic[:TOPIC_CHARS_SAID]}…"
+        if self._discovering is not None:
+            self._discovering.note(Problem("mapping", "", topic, reason))
         key = (topic, reason)
         if key in self._warned or len(self._warned) > WARNINGS_MAX:
             return

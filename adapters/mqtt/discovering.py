@@ -20,7 +20,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 
 from lamplighter.adapters.devices.availability import Availabilities, online_update
-from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
@@ -115,10 +115,7 @@ class Discovering:
             return
         changes = self._announcements.read(broker, topic, payload)
         for problem in changes.problems:
-            text = self._problems.update(problem, self._clock())
-            if text is not None and len(self._texts) < PROBLEMS_QUEUED_MAX:
-                self._texts.append(text)
-                self._work.set()
+            self.note(problem)
         for identity in changes.gone:
             self._announced.pop(identity, None)
             self._gone.add(identity)
@@ -127,6 +124,13 @@ class Discovering:
             self._announced[device.identity] = device
             self._gone.discard(device.identity)
             self._unsettle(device.identity)
+
+    def note(self, problem: Problem) -> None:
+        """Lists a problem in the dataset, within bounds."""
+        text = None if self._refused else self._problems.update(problem, self._clock())
+        if text is not None and len(self._texts) < PROBLEMS_QUEUED_MAX:
+            self._texts.append(text)
+            self._work.set()
 
     async def run(self) -> None:
         """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the engine client is closed."""
