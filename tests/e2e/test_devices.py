@@ -56,7 +56,8 @@ def test_a_house_of_forty_devices_needs_no_rule(tmp_path: Path, broker: Mosquitt
         broker.publish(("zigbee2mqtt/bridge/state", '{"state":"offline"}'), retain=True)
         wait_for(lambda: house_is("false"), what="all devices offline")
         broker.publish(("zigbee2mqtt/room2/climate", b"\xff"))
-        problems = f"{PREFIXES} SELECT DISTINCT ?topic {{ GRAPH ?g {{ ?p gateway:source 'mapping' ; gateway:mqttTopic ?topic }} }}"
+        unread = "?problem gateway:source 'mapping' ; gateway:mqttTopic ?topic"
+        problems = f"{PREFIXES} SELECT DISTINCT ?topic {{ GRAPH ?g {{ {unread} }} }}"
         wait_for(lambda: running.rows(problems) == [{"topic": "zigbee2mqtt/room2/climate"}], what="the problem")
         units = f"{PREFIXES} SELECT DISTINCT ?unit {{ ?stream a gateway:Stream ; qudt:hasUnit ?unit }}"
         assert "http://qudt.org/vocab/unit/LUX" in {row["unit"] for row in running.rows(units)}
