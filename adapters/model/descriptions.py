@@ -64,6 +64,8 @@ def description_update(stream: Stream, *, live: bool = True) -> str:
     if live and stream.result is not None:
         triples += quantity(stream, stream.observation, stream.result)
     former = [(stream.iri, HAS_UNIT, "?unit"), (stream.iri, UNKNOWN_UNIT, "?code"), (stream.iri, RDFS_LABEL, "?label")]
+    if live and stream.result is not None:
+        former += [(stream.result, HAS_UNIT, "?former"), (stream.result, UNKNOWN_UNIT, "?formerCode")]
     optional = "".join(f"  OPTIONAL {{ {s} <{p}> {o} }}\n" for s, p, o in former)
     return f"DELETE {{\n{_lines(former)}}}\nINSERT {{\n{_lines(triples)}}}\nWHERE {{\n{optional}}}"
 

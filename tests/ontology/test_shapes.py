@@ -1,0 +1,291 @@
+"""The SHACL shapes against what the adapters' updates make of an engine's dataset, and against broken datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pyoxigraph as ox
+import pyshacl
+import pytest
+import rdflib
+
+from lamplighter.adapters.coap.mapping import Command, actuation_update, refusal_update
+from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.problems import Problems
+from lamplighter.adapters.devices.registry import Entry, Registry
+from lamplighter.adapters.model.event import EventModel
+from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.engine import Engine
+from lamplighter.engine.terms import literal
+from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.announcements import announcements, zigbee_house
+from tests.support.mapping_rules import BASE, NOON, readings, rules
+from tests.support.places import ROOT
+
+SHAPES = ROOT / "ontology" / "shapes.ttl"
+NAMES = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.items()) + f"BASE <{BASE}> "
+LAMP = f"<{BASE}lamp/1>"
+
+RULES = """
+[[stream]]
+topic = "{room}/climate"
+label = "climate of {room}"
+feature = "room/{room}"
+time = "member t"
+read = [
+  { member = "temperature", payload = "number", property = "ex:temperature", unit = "Cel", result = "quantity" },
+  { member = "taste", payload = "number", property = "ex:taste", unit = "yummy", result = "quantity", optional = true },
+  { member = "state", payload = "text", property = "ex:state", optional = true },
+]
+
+[[stream]]
+topic = "{room}/door"
+payload = "boolean"
+property = "ex:open"
+on_repeat = "event"
+"""
+MESSAGES = (
+    ("kitchen/climate", '{"t": "2026-11-21T11:59:00Z", "temperature": 20.5, "taste": 3, "state": "good"}', False),
+    ("kitchen/climate", '{"t": "2030-01-01T00:00:00Z", "temperature": 21}', False),
+    ("attic/climate", '{"t": "nonsense", "temperature": -3e0}', False),
+    ("cellar/climate", '{"temperature": 9, "state": "old"}', True),
+    ("kitchen/door", "true", False),
+    ("kitchen/door", "true", False),
+    ("kitchen/door", "false", True),
+)
+
+
+def streams(model: LatestModel | EventModel) -> Iterator[str]:
+    mapping, described = rules(RULES), set()
+    for number, (topic, payload, retained) in enumerate(MESSAGES):
+        for reading in readings(mapping, topic, payload, retained=retained, received=NOON + timedelta(seconds=number)):
+            if reading.stream not in described:
+                described.add(reading.stream)
+                yield model.description(reading.stream)
+            again = reading._replace(again=topic.endswith("door") and not retained)
+            yield from model.updates(again)
+
+
+def actuations() -> Iterator[str]:
+    yield f"{NAMES} INSERT DATA {{ {LAMP} a sosa:Actuator ; gateway:coapResource <coap://lamp/a> }}"
+    yield f"{NAMES} INSERT DATA {{ {LAMP} gateway:desiredState true }}"
+    on = Command(LAMP, "coap://lamp/a", literal("ON"))
+    yield actuation_update(on, NOON)
+    yield refusal_update(on)
+    yield refusal_update(Command(f"<{BASE}lamp/2>", "coap://other/a", literal("OFF")))
+
+
+def devices() -> Iterator[str]:
+    """Proposed, adopted, renamed, moved, ignored and retired devices of several ecosystems."""
+    registry = Registry(BASE)
+    messages = [("zigbee2mqtt/bridge/devices", zigbee_house(2))]
+    names = ("homeassistant", "tasmota", "shelly")
+    messages += [message for name in names for message in announcements(name)]
+    found = Announcements(["zigbee2mqtt", *names], devices_max=1000)
+    last = {device.identity: device for topic, payload in messages for device in found.read("", topic, payload).devices}
+    for number, device in enumerate(last.values()):
+        adopted = number % 4 != 0
+        yield registry.announced(None, device, "all" if adopted else "ask") or ""
+        entry = Entry(device, "adopted" if adopted else "proposed")
+        if number % 4 == 0:
+            yield registry.ignoring(entry)
+        elif number % 4 == 1:
+            yield registry.naming(entry, name=f"device {number}", area="Living room")
+        elif number % 4 == 2:
+            yield registry.withdrawn(entry) or ""
+    assert len(last) > 8
+
+
+def problems() -> Iterator[str]:
+    noted = Problems(BASE)
+    for minutes in (0, 1, 2):
+        text = noted.update(
+            Problem("shelly", "home", "shellies/x", "no name", "shelly/x"), NOON + timedelta(minutes=minutes)
+        )
+        assert text is not None
+        yield text
+
+
+def faulty_rules() -> Iterator[str]:
+    """A rule with a fault, and what the adapter says about it."""
+    mapping, rule = f"<{BASE}mapping/wrong>", literal('{"stream": {}}')
+    yield f"{NAMES} INSERT DATA {{ {mapping} a gateway:Mapping ; gateway:rule {rule} }}"
+    found = DatasetRules(BASE)
+    found.change([(mapping, rule)], [])
+    updates = found.problem_updates()
+    assert "gateway#problem" in updates[0]
+    yield from updates
+
+
+SOURCES = {
+    "latest": lambda: streams(LatestModel()),
+    "event": lambda: streams(EventModel(2, 100)),
+    "actuations": actuations,
+    "devices": devices,
+    "problems": problems,
+    "faulty rules": faulty_rules,
+}
+
+
+def dataset(*texts: str) -> bytes:
+    """The merge of all graphs that updates leave in an engine, as N-Triples."""
+    engine = Engine()
+    try:
+        for text in texts:
+            engine.update(text)
+        return merged(engine)
+    finally:
+        engine.close()
+
+
+def merged(engine: Engine) -> bytes:
+    quads = ox.parse(engine.dump("application/n-quads"), ox.RdfFormat.N_QUADS)
+    return bytes(ox.serialize((quad.triple for quad in quads), format=ox.RdfFormat.N_TRIPLES) or b"")
+
+
+@pytest.fixture(scope="module")
+def shapes() -> rdflib.Graph:
+    return rdflib.Graph().parse(SHAPES)
+
+
+def faults_of(triples: bytes, shapes: rdflib.Graph) -> str:
+    """The report, "" for a dataset that conforms."""
+    data = rdflib.Graph().parse(data=triples.decode(), format="nt")
+    conforms, _, text = pyshacl.validate(data, shacl_graph=shapes)
+    return "" if conforms else str(text)
+
+
+def test_shapes_are_valid_shacl(shapes: rdflib.Graph) -> None:
+    assert pyshacl.validate(rdflib.Graph(), shacl_graph=shapes, meta_shacl=True)[0]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_an_adapter_writes_conforms(source: str, shapes: rdflib.Graph) -> None:
+    texts = list(SOURCES[source]())
+    triples = dataset(*texts)
+    assert triples.count(b"\n") > 2
+    assert faults_of(triples, shapes) == ""
+
+
+def test_what_all_adapters_write_conforms_together(shapes: rdflib.Graph) -> None:
+    together = [text for name, source in SOURCES.items() if name != "event" for text in source()]
+    triples = dataset(*together)
+    assert faults_of(triples, shapes) == ""
+    written = {
+        str(kind) for kind in rdflib.Graph().parse(data=triples.decode(), format="nt").objects(None, rdflib.RDF.type)
+    }
+    targets = {str(kind) for kind in shapes.objects(None, rdflib.SH.targetClass)}
+    assert targets <= written, "each shape has something to check"
+
+
+def test_the_dataset_conforms_after_a_rule_has_another_unit(shapes: rdflib.Graph) -> None:
+    texts = []
+    for unit in ("Cel", "K", "yummy", "Cel"):
+        [reading] = readings(rules(RULES.replace("Cel", unit)), "attic/climate", '{"temperature": 1}')
+        texts += [LatestModel().description(reading.stream), *LatestModel().updates(reading)]
+    assert faults_of(dataset(*texts), shapes) == ""
+
+
+def test_the_dataset_conforms_after_each_update(shapes: rdflib.Graph) -> None:
+    engine = Engine()
+    try:
+        for text in streams(LatestModel()):
+            engine.update(text)
+            assert faults_of(merged(engine), shapes) == "", text
+    finally:
+        engine.close()
+
+
+def without(triple: str, where: str = "") -> str:
+    """The update that deletes all triples of a pattern."""
+    return f"DELETE {{ {triple} }} WHERE {{ {triple} . {where} }}"
+
+
+def instead(triple: str, other: str) -> str:
+    """The update that replaces all triples of a pattern."""
+    return f"DELETE {{ {triple} }} INSERT {{ {other} }} WHERE {{ {triple} }}"
+
+
+def also(triple: str, where: str) -> str:
+    return f"INSERT {{ {triple} }} WHERE {{ {where} }}"
+
+
+TIME, UNIT = "?o sosa:resultTime ?t", "?s a gateway:Stream ; qudt:hasUnit ?u"
+BROKEN = {
+    "no sensor": without("?o sosa:madeBySensor ?s"),
+    "two sensors": also("?o sosa:madeBySensor ?s", "?o a sosa:Observation . ?s a sosa:Sensor"),
+    "a sensor that is none": without("?s a sosa:Sensor"),
+    "a sensor without a platform": without("?p sosa:hosts ?s", "?s a sosa:Sensor"),
+    "a sensor that observes nothing": without("?s sosa:observes ?p"),
+    "no property": without("?o sosa:observedProperty ?p"),
+    "a feature that is none": without("?f a sosa:FeatureOfInterest"),
+    "two results": also("?o sosa:hasSimpleResult 1, 2", "?o a sosa:Observation"),
+    "two times": also("?o sosa:resultTime '2020-01-01T00:00:00Z'^^xsd:dateTime", "?o a sosa:Observation"),
+    "a time as text": instead(TIME, "?o sosa:resultTime 'now'"),
+    "a time without a zone": instead(TIME, "?o sosa:resultTime '2026-11-21T12:00:00'^^xsd:dateTime"),
+    "a fresh result without a time": without(TIME, "?o a sosa:Observation"),
+    "an unknown time problem": also("?o gateway:timeProblem 'late'", "?o a sosa:Observation"),
+    "an observation of no stream": without("?s gateway:liveObservation ?o"),
+    "a stream without a topic": without("?s gateway:mqttTopic ?t", "?s a gateway:Stream"),
+    "a topic with a wildcard": also("?s gateway:mqttTopic 'a/+'", "?s a gateway:Stream"),
+    "two units": also("?s qudt:hasUnit unit:K . unit:K a qudt:Unit", UNIT),
+    "a known and an unknown unit": also("?s gateway:unknownUnit 'K'", UNIT),
+    "a unit as text": instead("?s qudt:hasUnit ?u", "?s qudt:hasUnit 'C'"),
+    "a number that is text": instead("?r qudt:numericValue ?n", "?r qudt:numericValue 'one'"),
+    "a quantity of no observation": without("?o sosa:hasResult ?r"),
+    "a platform that hosts a property": also("?p sosa:hosts ?x", "?p a sosa:Platform . ?x a sosa:ObservableProperty"),
+    "a property without an IRI": "INSERT DATA { [] a sosa:ObservableProperty }",
+    "two desired states": also("?a gateway:desiredState true, false", "?a a sosa:Actuator"),
+    "bounds in the wrong order": also(
+        "?a gateway:minimum '2'^^xsd:double ; gateway:maximum '1'^^xsd:double", f"BIND({LAMP} AS ?a)"
+    ),
+    "an actuation without an actuator": without("?a sosa:madeByActuator ?b"),
+    "an actuation by two": also("?a sosa:madeByActuator <x>", "?a a sosa:Actuation"),
+    "an actuation without a time": without("?a sosa:resultTime ?t", "?a a sosa:Actuation"),
+    "an empty actuation": f"INSERT DATA {{ <x> a sosa:Actuation ; sosa:madeByActuator {LAMP} }}",
+    "a part of no device": without("?d sosa:hosts ?a", "?a gateway:controls ?p"),
+    "an actuator that acts on nothing": without("?p a sosa:ActuatableProperty"),
+    "a device without a name": without("?d rdfs:label ?l", "?d a gateway:Device"),
+    "a device without a decision": without("?d gateway:adoption ?a"),
+    "an unknown decision": instead("?d gateway:adoption ?a", "?d gateway:adoption 'maybe'"),
+    "an area without a name": without("?a rdfs:label ?l", "?a a gateway:Area"),
+    "an area that is none": without("?a a gateway:Area"),
+    "a mapping without a rule": without("?m gateway:rule ?r"),
+    "a rule that is no JSON object": "INSERT DATA { <m> a gateway:Mapping ; gateway:rule 'topic' }",
+    "a rule of no device": "INSERT DATA { <m> a gateway:Mapping ; gateway:rule '{}' ; gateway:ofDevice <x> }",
+    "a command that is no mapping": also("?a gateway:command <x>", "?a a sosa:Actuator"),
+    "a problem that never occurred": instead("?p gateway:count ?n", "?p gateway:count 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def good() -> bytes:
+    """Triples of a small dataset with something of each class."""
+    some = [text for name in ("latest", "actuations", "problems", "faulty rules") for text in SOURCES[name]()]
+    registry = Registry(BASE)
+    found = (
+        Announcements(["zigbee2mqtt"], devices_max=10).read("", "zigbee2mqtt/bridge/devices", zigbee_house(1)).devices
+    )
+    for device in found:
+        some.append(registry.announced(None, device, "all") or "")
+        some.append(registry.naming(Entry(device, "adopted"), area="Hall"))
+    return dataset(*some)
+
+
+def test_the_dataset_that_is_broken_below_conforms(good: bytes, shapes: rdflib.Graph) -> None:
+    assert faults_of(good, shapes) == ""
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_dataset_is_refused(fault: str, good: bytes, shapes: rdflib.Graph) -> None:
+    engine = Engine()
+    try:
+        engine.load(good, media_type="application/n-triples")
+        commit = engine.update(NAMES + BROKEN[fault])
+        assert commit.added or commit.removed, "the update breaks something"
+        assert "Constraint Violation" in faults_of(merged(engine), shapes)
+    finally:
+        engine.close()
