@@ -4,5 +4,6 @@ mapping: topic and payload -> readings (pure); dataset_rules: rules that are tri
 them; overlaps: rules that read a value twice; discovery: announcements of devices -> proposals (pure); discovering:
 keeps the proposals in the dataset; adapter: batches of updates, acknowledged to the broker after the commit is durable;
 inbox: a broker's messages as an iterator; connection: one connection to a broker; canary: whether messages still
-arrive; broker_states: which brokers are connected, as triples; settings: the table ``[mqtt]``.
+arrive; broker_states: which brokers are connected, as triples; lasting_updates: updates sent until they are taken or
+refused; settings: the table ``[mqtt]``.
 """

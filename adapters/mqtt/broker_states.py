@@ -11,15 +11,14 @@ They are written at the start and when a state changes, never periodically, beca
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
+from lamplighter.adapters.mqtt.lasting_updates import UpdatingClient, write
 from lamplighter.adapters.mqtt.settings import BrokerSettings
-from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
+from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import XSD, Term, iri, literal
@@ -36,18 +35,11 @@ from lamplighter.ontology.vocabulary import (
 REASON_CHARS_MAX = 300
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 """Between two updates. The pause doubles while states keep changing."""
-BACKOFF_MIN_S, BACKOFF_MAX_S = 0.2, 30.0
 STARTING = "the adapter starts"
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 
 logger = EventLogger(__name__)
-
-
-class StatesClient(Protocol):
-    """The part of `engine.client.EngineClient` that is used."""
-
-    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,7 @@ class BrokerStates:
 
     def __init__(
         self,
-        client: StatesClient,
+        client: UpdatingClient,
         base_iri: str,
         brokers: Mapping[str, BrokerSettings],
         clock: Callable[[], datetime],
@@ -130,20 +122,11 @@ class BrokerStates:
 
     async def _write(self, texts: Sequence[str]) -> None:
         """Returns when the gateway has taken or finally refused each update."""
-        delay_s = BACKOFF_MIN_S
-        while texts:
-            cause = DeclaredCause("mqtt", "brokers")
-            answers = await self._client.updates([UpdateRequest(sparql=text, cause=cause) for text in texts])
-            again = []
-            for text, answer in zip(texts, answers, strict=True):
-                if isinstance(answer, GatewayError) and answer.retriable:
-                    again.append(text)
-                elif isinstance(answer, GatewayError):
-                    logger.error("mqtt broker state not stored", reason=answer)
-            texts = again
-            if texts:
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-                delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+
+        def refused(error: GatewayError) -> None:
+            logger.error("mqtt broker state not stored", reason=error)
+
+        await write(self._client, texts, DeclaredCause("mqtt", "brokers"), refused)
 
 
 def _plain(reason: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
-from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S
+from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -66,20 +65,10 @@ async def _settle(client: RulesClient, rules: DatasetRules, apply: Callable[[], 
 
 
 async def _write(client: RulesClient, updates: Sequence[str]) -> None:
-    """Sends updates until the gateway has taken or refused each."""
-    delay_s = BACKOFF_MIN_S
-    while updates:
-        answers = await client.updates([UpdateRequest(sparql=text, cause=_CAUSE) for text in updates])
-        again = []
-        for text, answer in zip(updates, answers, strict=True):
-            if isinstance(answer, GatewayError) and answer.retriable:
-                again.append(text)
-            elif isinstance(answer, GatewayError):
-                logger.warning("mqtt rule problem not written", reason=answer)
-        updates = again
-        if updates:
-            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+    def refused(error: GatewayError) -> None:
+        logger.warning("mqtt rule problem not written", reason=error)
+
+    await write(client, updates, _CAUSE, refused)
 
 
 def _rows(bag: Bag) -> list[tuple[Term, Term]]:
