@@ -40,6 +40,9 @@ class Effort:
     chat_turns: int = 20
     chat_messages: int = 100
     round_trips: int = 5_000
+    mqtt_readings: int = 60_000
+    mqtt_slow_readings: int = 2_000
+    mqtt_sensors: int = 10_000
 
 
 FULL = Effort()
@@ -73,5 +76,8 @@ QUICK = Effort(
     chat_turns=2,
     chat_messages=5,
     round_trips=100,
+    mqtt_readings=3_000,
+    mqtt_slow_readings=200,
+    mqtt_sensors=500,
 )
 """For a look at whether all works; its figures mean little."""

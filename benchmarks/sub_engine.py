@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import durability, fan_out, http_round_trip, profiles, report, scaling, sepa
+from benchmarks import durability, fan_out, http_round_trip, mqtt, profiles, report, scaling, sepa
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[Part, str]] = {
     "http": (http_round_trip.http, "an update over HTTP beside 1,004 subscriptions"),
     "stress": (sepa.stress, "SEPA's stress tests: 1010, 68 and 4030 events exactly"),
     "chat": (sepa.chat, "SEPA's chat: cost over the raw store, latency of notifications"),
+    "mqtt": (mqtt.mqtt, "readings over mosquitto at QoS 1, to durable commit and notification"),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"
