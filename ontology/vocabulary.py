@@ -60,6 +60,8 @@ HAS_STATUS = LIGHTING + "hasStatus"
 
 COAP_RESOURCE = GATEWAY + "coapResource"
 DESIRED_STATE = GATEWAY + "desiredState"
+REPORTED_STATE = GATEWAY + "reportedState"
+ONLINE = GATEWAY + "online"
 REFUSED = GATEWAY + "refused"
 MQTT_TOPIC = GATEWAY + "mqttTopic"
 STREAM = GATEWAY + "Stream"

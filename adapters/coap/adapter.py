@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ import aiocoap.error
 from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.mapping import Command
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.devices.desired import actuation_update, refusal_update, retry_s
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import DeclaredCause, EngineClient, Notification
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
@@ -214,10 +214,12 @@ class CoapAdapter:
             failures += 1
             if outcome.outside is not None and outcome.outside != resource.outside:
                 resource.outside = outcome.outside
-                await self._record(outcome.outside, mapping.refusal_update(outcome.outside))
-            wait_s = self._settings.retry_max_s if outcome.refused else self._back_off_s(failures)
+                reason = mapping.refusal_reason(outcome.outside)
+                await self._record(outcome.outside, refusal_update(outcome.outside.actuator, reason))
+            settings = self._settings
+            least_s = settings.retry_max_s if outcome.refused else settings.retry_min_s
             try:
-                async with asyncio.timeout(wait_s * random.uniform(0.5, 1)):
+                async with asyncio.timeout(retry_s(failures, least_s, settings.retry_max_s)):
                     await resource.wake.wait()
                 failures = 0
             except TimeoutError:
@@ -262,7 +264,7 @@ class CoapAdapter:
             logger.info("coap command accepted again", device=resource.device.name, resource=resource.uri)
         logger.debug("coap command acknowledged", device=resource.device.name, resource=resource.uri, code=code.dotted)
         resource.outside = None
-        await self._record(command, mapping.actuation_update(command, at))
+        await self._record(command, actuation_update(command.actuator, command.result, at))
         return None
 
     def _say_outside(self, resource: _Resource, reason: str) -> None:
@@ -328,9 +330,6 @@ class CoapAdapter:
         except GatewayError as error:
             self.counters.unrecorded += 1
             logger.error("coap actuation not recorded", actuator=command.actuator, reason=error)
-
-    def _back_off_s(self, failures: int) -> float:
-        return min(self._settings.retry_max_s, self._settings.retry_min_s * 2.0 ** min(failures - 1, 32))
 
 
 @dataclass(frozen=True, slots=True)

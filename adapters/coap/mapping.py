@@ -1,4 +1,4 @@
-"""Rows of the subscription -> commands for devices -> updates that record acknowledgements.
+"""Rows of the subscription -> commands for devices.
 
 Pure: no network, no clock.
 """
@@ -8,32 +8,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import aiocoap
 import aiocoap.error
 
+from lamplighter.adapters.devices.desired import desired_pattern
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-from lamplighter.engine.terms import XSD, Term, iri, is_iri, is_literal, lexical, literal
-from lamplighter.ontology.vocabulary import (
-    ACTUATION,
-    COAP_RESOURCE,
-    DESIRED_STATE,
-    HAS_SIMPLE_RESULT,
-    HAS_STATUS,
-    MADE_BY_ACTUATOR,
-    RDF_TYPE,
-    REFUSED,
-    RESULT_TIME,
-)
+from lamplighter.engine.terms import Term, iri, is_iri, is_literal, lexical
+from lamplighter.ontology.vocabulary import COAP_RESOURCE
 
 DEFAULT_QUERY = (
     f"SELECT ?actuator ?resource ?payload WHERE {{ ?actuator <{COAP_RESOURCE}> ?resource . "
-    f"{{ ?actuator <{DESIRED_STATE}> ?payload }} UNION {{ ?actuator <{HAS_STATUS}> ?payload }} }}"
+    f"{desired_pattern('payload')} }}"
 )
-"""The state of a lamp of the street is its lighting:hasStatus. The engine maintains a UNION incrementally, but not a
-choice of properties in a path (``|``)."""
 
 VARIABLES = ("actuator", "resource", "payload")
 
@@ -136,39 +124,13 @@ def device(resource: str) -> str:
     return urlsplit(resource).netloc
 
 
-def actuation_update(acknowledged: Command, at: datetime) -> str:
-    """SPARQL text that makes ``acknowledged`` the actuator's one live sosa:Actuation.
+def refusal_reason(refused: Command) -> str:
+    """Why nothing is sent to the resource of a command, for the graph.
 
-    at: time of the device's acknowledgement, with a time zone. The update replaces the earlier actuation as a whole;
-    the change log has the past (design section 9). The text always has the same shape.
+    The reason names the setting. The text has no addresses, so that readers of the graph do not learn the networks of
+    the gateway or what its names resolve to.
     """
-    assert at.tzinfo is not None
-    time = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    actuation = iri(lexical(acknowledged.actuator) + "/actuation")
-    return (
-        f"DELETE {{ {actuation} ?property ?value }} "
-        f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
-        f"{iri(MADE_BY_ACTUATOR)} {acknowledged.actuator} ; "
-        f"{iri(HAS_SIMPLE_RESULT)} {acknowledged.result} ; "
-        f"{iri(RESULT_TIME)} {literal(time, datatype=XSD + 'dateTime')} }} "
-        f"WHERE {{ OPTIONAL {{ {actuation} ?property ?value }} }}"
-    )
-
-
-def refusal_update(refused: Command) -> str:
-    """SPARQL text that records in the actuator's actuation why nothing is sent to its resource.
-
-    The reason names the setting. The last acknowledgement stays. The text has no addresses, so that readers of the
-    graph do not learn the networks of the gateway or what its names resolve to.
-    """
-    actuation = iri(lexical(refused.actuator) + "/actuation")
-    reason = literal(f"the address of {refused.resource} is in none of the networks that coap.networks allows")
-    return (
-        f"DELETE {{ {actuation} {iri(REFUSED)} ?reason }} "
-        f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
-        f"{iri(MADE_BY_ACTUATOR)} {refused.actuator} ; {iri(REFUSED)} {reason} }} "
-        f"WHERE {{ OPTIONAL {{ {actuation} {iri(REFUSED)} ?reason }} }}"
-    )
+    return f"the address of {refused.resource} is in none of the networks that coap.networks allows"
 
 
 def _is_multicast(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Readings from brokers to the gateway: each message is acknowledged after its durable commit.
+"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `output` sends states.
 
 For each broker::
 
@@ -31,7 +31,8 @@ from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
-from lamplighter.adapters.mqtt.rule_feed import RulesClient, follow_rules
+from lamplighter.adapters.mqtt.output import Output, OutputClient, OutputCounters, Report
+from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
@@ -106,9 +107,9 @@ class Broker:
 class MqttAdapter:
     """Reads brokers for as long as `run` runs.
 
-    mapping: rules of files; rules: those of the dataset, followed through `feed`, None: not at all. counters: for
-    metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect to it has
-    failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
+    mapping: rules of files; rules: those of the dataset. feed: follows these and the desired states of actuators; None:
+    neither. counters: for metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect
+    to it has failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
     discovering: reads announcements of devices; None: they are not read. base_iri: where
     the states of the brokers are kept as triples, empty: nowhere.
     """
@@ -123,7 +124,7 @@ class MqttAdapter:
         trusted: Callable[[], bool] = lambda: True,
         former: Mapping = NO_RULES,
         rules: DatasetRules | None = None,
-        feed: RulesClient | None = None,
+        feed: OutputClient | None = None,
         discovering: Discovering | None = None,
         base_iri: str = "",
         tried: asyncio.Event | None = None,
@@ -142,6 +143,11 @@ class MqttAdapter:
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
         }
+        self._output: Output | None = None
+        if feed is not None:
+            inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
+            self._output = Output(feed, inboxes, settings.commands, now=clock)
+            self._output.change_rules(mapping.commands)
         self._clock, self._trusted = clock, trusted
         self._model: LatestModel | EventModel = LatestModel()
         if settings.model == "event":
@@ -204,6 +210,8 @@ class MqttAdapter:
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
+            if self._output is not None:
+                tasks.create_task(self._output.run(), name="mqtt output")
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
@@ -236,12 +244,20 @@ class MqttAdapter:
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
         self._subscribe()
+        if self._output is not None:
+            self._output.change_rules(self._files.commands, () if found is None else found.commands())
 
     def status(self) -> str:
         """The adapter's health in one line."""
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.status() if self._discovering else ""
-        return f"{brokers}, {self.counters.committed:,} readings committed{devices}"
+        output = "" if self._output is None else self._output.status()
+        return f"{brokers}, {self.counters.committed:,} readings committed{devices}" + (output and f", {output}")
+
+    @property
+    def output_counters(self) -> OutputCounters:
+        """Of states that are sent to devices."""
+        return OutputCounters() if self._output is None else self._output.counters
 
     async def _commit_readings(self, broker: Broker) -> None:
         while True:
@@ -260,6 +276,8 @@ class MqttAdapter:
                 written += due
             for steps in _portions(self._steps(written)):
                 await self._commit(steps)
+            if self._output is not None:
+                await self._output.take([report for message in batch for report in self._reports(broker, message)])
             broker.inbox.acknowledge(batch)
 
     def _steps(self, readings: Sequence[Reading]) -> list[_Step]:
@@ -277,6 +295,18 @@ class MqttAdapter:
             steps.append(_Step(last, reading))
         return steps
 
+    def _reports(self, broker: Broker, message: Message) -> Iterator[Report]:
+        """What a message says of the states of actuators."""
+        found = broker.mapping.reports(
+            message.topic, message.payload, retained=message.retained, received=message.received
+        )
+        for one in found or ():
+            if isinstance(one, PayloadError):
+                self.counters.dropped_payload += 1
+                self._warn(message.topic, str(one))
+            else:
+                yield Report(*one, retained=message.retained)
+
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
         found = broker.mapping.readings(
             message.topic,
@@ -288,7 +318,7 @@ class MqttAdapter:
             trusted=trusted,
         )
         announces = self._discovering is not None and self._discovering.covers(broker.name, message.topic)
-        if not found and not announces and not broker.mapping.covering(message.topic):
+        if not found and not announces and not broker.mapping.covers(message.topic):
             self.counters.dropped_unmapped += 1
             self._warn(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []

@@ -25,10 +25,15 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.engine.errors import UpstreamError
 
 CONNECT_TIMEOUT_S = 5.0
 PACKETS_PER_WAKEUP = 50  # one packet per wake-up halves the speed
 OWN_TOPICS = "lamplighter"
+PUBLISHES_MAX = 20
+"""Messages that wait for the broker's acknowledgement; paho would queue further ones without a bound."""
+ACKNOWLEDGEMENT_S = 30.0
+"""How long the broker may take; a connection that is paused does not read its acknowledgements."""
 _CREDENTIALS = {"Bad user name or password", "Not authorized"}
 
 
@@ -82,6 +87,9 @@ class BrokerConnection:
         self._canary = canary
         self._own_topics = f"{OWN_TOPICS}/{quote(settings.session, safe='')}/"
         self._receive_max = receive_max
+        self._publishing = asyncio.Semaphore(PUBLISHES_MAX)
+        self._published: dict[int, asyncio.Future[ReasonCode]] = {}
+        """Messages that wait for their acknowledgement, by packet identifier."""
         self._mqtt5 = settings.protocol == "5"
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
@@ -121,6 +129,7 @@ class BrokerConnection:
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
+        client.on_publish = self._on_publish
         client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
         client.on_socket_register_write = lambda _client, _userdata, full: self._loop.add_writer(
             full, client.loop_write
@@ -226,6 +235,32 @@ class BrokerConnection:
     def acknowledge(self, mid: int, qos: int) -> None:
         self._client.ack(mid, qos)
 
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
+        """Returns once the broker has acknowledged the message; at QoS 0 once it is given to the socket.
+
+        Waits while PUBLISHES_MAX messages are not acknowledged. Raises UpstreamError if the connection ends before, or
+        if the broker refuses the message or takes too long; it may have the message nevertheless.
+        """
+        async with self._publishing:
+            if not self.alive:
+                raise UpstreamError("the broker is not connected")
+            sent = self._client.publish(topic, payload, qos=qos, retain=retain)
+            if sent.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                raise UpstreamError(f"the message was not sent: {mqtt.error_string(sent.rc)}")
+            if qos == 0:
+                return
+            acknowledged = self._published[sent.mid] = self._loop.create_future()
+            try:
+                await asyncio.wait(
+                    [acknowledged, self._ended], timeout=ACKNOWLEDGEMENT_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                del self._published[sent.mid]
+            if not acknowledged.done():
+                raise UpstreamError("the connection ended" if self._ended.done() else "no acknowledgement")
+            if acknowledged.result().is_failure:
+                raise UpstreamError(f"the broker refused the message: {acknowledged.result()}")
+
     def pause(self) -> None:
         """Stops reading; messages stay in the socket, and behind it at the broker."""
         self._paused_at = self._loop.time()
@@ -302,6 +337,13 @@ class BrokerConnection:
         else:
             self._canary.heard(self._loop.time())
             self._listener.on_message(self, message)
+
+    def _on_publish(
+        self, _client: mqtt.Client, _userdata: Any, mid: int, code: ReasonCode, _more: Properties | None
+    ) -> None:
+        waiting = self._published.get(mid)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(code)
 
     def _on_disconnect(
         self,

@@ -28,7 +28,7 @@ from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection, End
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.settings import BrokerSettings
-from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
 BACKOFF_MIN_S = 0.2
@@ -165,6 +165,12 @@ class Inbox:
             if self._connection.alive:
                 self._forget = ()
             self._connection.change_filters(filters, new=new, gone=gone)
+
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
+        """Publishes on the session's connection: see `BrokerConnection.publish`. Raises UpstreamError."""
+        if self._connection is None:
+            raise UpstreamError("the broker is not connected")
+        await self._connection.publish(topic, payload, qos, retain=retain)
 
     def read_secrets(self) -> None:
         """Reads password and certificates. Raises ConfigurationError."""

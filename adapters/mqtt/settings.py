@@ -16,6 +16,16 @@ DiscoveryFormat = Literal["homeassistant", "zigbee2mqtt", "tasmota", "shelly", "
 FIRST_BROKER = "default"
 """The name of the broker that `[mqtt]` itself describes."""
 _BROKER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+COMMANDS = (
+    *("+/set", "+/+/set", "+/+/+/set", "+/+/+/+/set"),
+    *("+/+/+/command", "+/+/+/+/command", "+/+/+/+/command/pos"),
+    *(
+        f"cmnd/+/{name}"
+        for name in ("POWER", *(f"POWER{number}" for number in range(1, 9)), "Dimmer", "CT", "HSBColor")
+    ),
+)
+"""Zigbee2MQTT, ESPHome, Shelly (first generation) and Tasmota, without the topics that manage devices or bridges."""
+_FILTER = re.compile(r"(?!\$)(?:(?:\+|[^+#/\x00]*)/)*(?:\+|#|[^+#/\x00]+)")
 _SHARED_GROUP = re.compile(r"[^/+#\x00]{1,64}")
 
 
@@ -77,6 +87,9 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     batch_max: messages whose updates go to the gateway as one batch.
     queue_max: messages of one broker that wait for the gateway. With a full queue the socket is not read, and the
         broker queues instead (mosquitto: `max_queued_messages`).
+    commands: topic filters. Rules in the dataset may publish to topics that one of them covers. Clients that may write
+        the graph choose these topics, so this list is the limit. Rules of mapping/*.toml may publish to all topics but
+        those that begin with ``$``.
     streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
     model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
     events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
@@ -89,6 +102,7 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     batch_max: PositiveInt = 256
     queue_max: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1024
     streams_max: PositiveInt = 10_000
+    commands: tuple[str, ...] = COMMANDS
     model: Literal["latest", "event"] = "latest"
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
     discovery: tuple[DiscoveryFormat, ...] = ("homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug")
@@ -97,6 +111,12 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for one in self.commands:
+            if not _FILTER.fullmatch(one):
+                raise ValueError(
+                    f"commands: {one!r} is no topic filter; write levels with / between them, + for any level, and # "
+                    "as the last one for the rest"
+                )
         if self.brokers and not self.host:
             raise ValueError("brokers: further brokers need a first one; set host")
         for name, broker in self.brokers.items():

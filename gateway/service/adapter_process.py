@@ -159,7 +159,7 @@ async def run_mqtt(
                 settings,
                 Mapping(*tables),
                 client,
-                former=Mapping(() if before is None else before[2]),
+                former=Mapping(()) if before is None else Mapping(*before[2:]),
                 trusted=lambda: clock_trusted(trust),
                 rules=DatasetRules(base_iri),
                 feed=client,

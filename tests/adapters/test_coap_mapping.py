@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.mapping import Command
+from lamplighter.adapters.devices.desired import actuation_update, refusal_update
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
@@ -148,24 +149,24 @@ def test_the_update_makes_one_live_actuation_and_replaces_it() -> None:
     store.update(f"INSERT DATA {{ {LAMP} {iri(vocabulary.HAS_STATUS)} 'ON' }}")
     status = (LAMP, iri(vocabulary.HAS_STATUS), literal("ON"))
 
-    store.update(mapping.actuation_update(mapping.command(row()), NOON))
+    store.update(actuation_update(LAMP, row()["payload"], NOON))
     assert set(live(store)) == {status} | actuation(literal("ON"), "2026-11-21T12:00:00.00025Z")
 
     later = NOON + timedelta(seconds=1)
-    store.update(mapping.actuation_update(mapping.command(row(payload=literal("OFF"))), later))
+    store.update(actuation_update(LAMP, literal("OFF"), later))
     assert set(live(store)) == {status} | actuation(literal("OFF"), "2026-11-21T12:00:01.00025Z")
 
 
 def test_the_time_is_written_in_utc_with_microseconds() -> None:
     east = timezone(timedelta(hours=2))
-    text = mapping.actuation_update(mapping.command(row()), datetime(2026, 11, 21, 14, 0, 0, tzinfo=east))
+    text = actuation_update(LAMP, literal("ON"), datetime(2026, 11, 21, 14, 0, 0, tzinfo=east))
     assert '"2026-11-21T12:00:00.000000Z"^^' in text
 
 
 def test_a_payload_cannot_break_out_of_its_place() -> None:
     nasty = literal('ON" } ; DROP ALL ; INSERT DATA { <a:b> <a:c> "\\\n', language="en")
     store = pyoxigraph.Store()
-    store.update(mapping.actuation_update(mapping.command(row(payload=nasty)), NOON))
+    store.update(actuation_update(LAMP, nasty, NOON))
     results = [o for _, p, o in live(store) if p == iri(vocabulary.HAS_SIMPLE_RESULT)]
     assert [lexical(result) for result in results] == [lexical(nasty)]
     assert len(store) == 4
@@ -186,15 +187,15 @@ def test_the_default_query_finds_what_the_ontology_describes() -> None:
 def test_a_refusal_is_in_the_actuation_until_the_next_acknowledgement() -> None:
     store = pyoxigraph.Store()
     wanted = mapping.command(row())
-    store.update(mapping.actuation_update(wanted, NOON))
+    store.update(actuation_update(LAMP, wanted.result, NOON))
     acknowledged = set(store)
     for _ in range(2):
-        store.update(mapping.refusal_update(wanted))
+        store.update(refusal_update(LAMP, mapping.refusal_reason(wanted)))
     [refusal] = set(store) - acknowledged
     assert acknowledged < set(store)
     assert refusal.predicate.value == vocabulary.REFUSED
     assert "coap.networks" in refusal.object.value
-    store.update(mapping.actuation_update(wanted, NOON))
+    store.update(actuation_update(LAMP, wanted.result, NOON))
     assert set(store) == acknowledged
 
 

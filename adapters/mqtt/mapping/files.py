@@ -97,7 +97,13 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule | CommandRule 
                 yield error
 
     yield from read(table.stream, "stream", StreamTable, StreamRule)
-    yield from read(table.command, "command", CommandTable, command_rule)
+    yield from read(table.command, "command", CommandTable, _with_actuator)
+
+
+def _with_actuator(table: CommandTable, *, place: str, **context: Any) -> CommandRule:
+    if table.actuator is None:
+        raise ConfigurationError(f"{place}: actuator is missing; write its IRI, or a path under the base IRI")
+    return command_rule(table, place=place, **context)
 
 
 def _table(entry: Mapping[str, Any], type_: type[Table], place: str) -> Table:

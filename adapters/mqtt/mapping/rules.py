@@ -6,7 +6,9 @@ from collections import abc
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.mapping import sparkplug, times
@@ -17,6 +19,7 @@ from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, St
 from lamplighter.adapters.mqtt.mapping.templates import address
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term
+from lamplighter.ontology.vocabulary import REPORTED_STATE
 
 READS_MAX = 256
 """Items of a rule."""
@@ -83,12 +86,14 @@ def inherited(table: StreamTable, item: ReadTable) -> ReadTable:
 
 
 class CommandRule(NamedTuple):
-    """A `[[command]]` table whose topic is checked. actuator: full IRI, or None; prefixes: of its file."""
+    """A `[[command]]` table whose topic is checked. actuator: full IRI, or None; prefixes: of its file; state: the rule
+    for what the device reports."""
 
     table: CommandTable
     place: str
     actuator: str | None
     prefixes: abc.Mapping[str, str]
+    state: StreamRule | None = None
 
 
 def command_rule(table: CommandTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> CommandRule:
@@ -104,7 +109,28 @@ def command_rule(table: CommandTable, *, prefixes: abc.Mapping[str, str], base_i
             actuator = address(actuator, prefixes, base_iri)
         except ValueError as error:
             raise ConfigurationError(f"{place}: actuator = {actuator!r}: {error}") from error
-    return CommandRule(table, place, actuator, prefixes)
+    state = None
+    if table.state is not None:
+        state_table = _state_table(table, table.state, place)
+        state = StreamRule(state_table, prefixes=prefixes, base_iri=base_iri, place=f"{place} state of {topic}")
+    return CommandRule(table, place, actuator, prefixes, state)
+
+
+def _state_table(table: CommandTable, state: StreamTable, place: str) -> StreamTable:
+    """The stream table of a command's state, with what the command says already. Raises ConfigurationError."""
+    if state.read:
+        raise ConfigurationError(f"{place}: state: a state is one value; leave out read")
+    keys: dict[str, Any] = {
+        "property": state.property or REPORTED_STATE,
+        "broker": state.broker or table.broker,
+        "optional": state.optional is not False,
+    }
+    if state.payload is None and state.words is None and set(table.values) == {"true", "false"}:
+        keys |= {"payload": "boolean"}
+        keys |= {"on": state.on or [table.values["true"]], "off": state.off or [table.values["false"]]}
+    elif state.payload is None and usual_payload(state) is None:
+        keys["payload"] = "text"
+    return msgspec.structs.replace(state, **keys)
 
 
 class _Source(NamedTuple):
@@ -137,18 +163,38 @@ class Mapping:
     ) -> None:
         self.rules = tuple(rules)
         self.commands = tuple(commands)
-        self.filters = tuple(uncovered(rule.filter for rule in rules))
+        self._commands = {command.state.place: command for command in commands if command.state is not None}
+        self._states: Mapping | None = None
+        states = [command.state for command in commands if command.state is not None]
+        if states:
+            self._states = Mapping(states, topics_cached=topics_cached)
+        self.filters = tuple(uncovered(rule.filter for rule in [*rules, *states]))
         self._index = TopicIndex((rule.pattern, rule) for rule in rules)
         self._sources = lru_cache(maxsize=topics_cached)(self._sources_of)
         self._record_stream = lru_cache(maxsize=topics_cached)(self._record_stream_of)
 
     def of_broker(self, name: str) -> Mapping:
-        """The rules for one broker."""
-        return Mapping([rule for rule in self.rules if rule.broker in (None, name)], self.commands)
+        """The rules for one broker: streams and states that it sends, with their commands."""
+        rules = [rule for rule in self.rules if rule.broker in (None, name)]
+        return Mapping(rules, [one for one in self.commands if one.state is None or one.state.broker in (None, name)])
+
+    def covers(self, topic: str) -> bool:
+        """Whether a rule covers a topic, or reads the state of an actuator from it."""
+        return bool(self.covering(topic) or (self._states is not None and self._states.covering(topic)))
 
     def covering(self, topic: str) -> list[StreamRule]:
         """The rules that cover a topic."""
         return [rule for _, rule in self._index.of(topic)]
+
+    def reports(
+        self, topic: str, payload: bytes, *, retained: bool, received: datetime
+    ) -> list[tuple[CommandRule, Term] | PayloadError] | None:
+        """The states of actuators that a message reports, and errors in the places of broken ones; None if it is about
+        no actuator's state."""
+        if self._states is None or not self._states.covering(topic):
+            return None
+        found = self._states.readings(topic, payload, retained=retained, received=received)
+        return [one if isinstance(one, PayloadError) else (self._commands[one.stream.rule], one.value) for one in found]
 
     def readings(
         self,

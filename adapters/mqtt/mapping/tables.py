@@ -80,10 +80,14 @@ class StreamTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class CommandTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A `[[command]]` table: how the desired state of an actuator becomes a message.
 
-    topic: without wildcards. actuator: IRI, prefixed name or path under the base IRI; None: the subject of the desired
-    state. payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. values: state -> text that
-    replaces it, such as "true" = "ON". minimum, maximum: numbers outside are refused. state: reads the state that the
-    device reports.
+    topic: without wildcards. actuator: IRI, prefixed name or path under the base IRI; None, for rules in the dataset
+    only: the actuator that has the rule as its gateway:command. broker: name of a broker; None: the first one.
+    payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. values: state -> text that
+    replaces it, such as "true" = "ON"; other states are refused. qos: 2 is published as 1, since a state may arrive
+    twice. minimum, maximum: numbers outside are refused. state: reads the state that the device reports;
+    without payload, it is a boolean if values has "true" and "false" only, and else a text.
+    reassert_s: seconds after which the state is sent again while the device does not report it; 0: never. None: after
+    the device has reported another state, with growing pauses, or has come back online.
     """
 
     topic: str
@@ -96,6 +100,7 @@ class CommandTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     minimum: float | None = None
     maximum: float | None = None
     state: StreamTable | None = None
+    reassert_s: Seconds | None = None
 
 
 def table_json(table: StreamTable | CommandTable) -> str:

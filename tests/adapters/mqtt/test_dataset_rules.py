@@ -17,7 +17,13 @@ from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, SOSA
 from tests.support.mapping_rules import BASE, readings, values
 
 GOOD = {"stream": {"topic": "attic/t", "payload": "number", "property": "gateway:temperature", "scale": 0.1}}
-COMMAND = {"command": {"topic": "lamp/set", "values": {"true": "ON"}, "state": {"topic": "lamp", "member": "state"}}}
+COMMAND = {
+    "command": {
+        "topic": "lamp/set",
+        "values": {"true": "ON", "false": "OFF"},
+        "state": {"topic": "lamp", "member": "state"},
+    }
+}
 
 
 def row(name: str, rule: Any) -> tuple[Term, Term]:

@@ -1,0 +1,98 @@
+"""The contract "desired state -> device", shared by the MQTT and the CoAP adapter. Pure.
+
+- The newest desired state of an actuator wins; nothing is queued.
+- An actuator has one worker task while its device lacks the wanted state, and none otherwise.
+- A failed attempt is repeated with back-off and jitter.
+- What the device or broker acknowledged is the actuator's one live `sosa:Actuation`. A refusal is its
+  `gateway:refused`, a text for people.
+- What the device says of itself is `gateway:reportedState`, beside the desired state.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.ontology.vocabulary import (
+    ACTUATION,
+    DESIRED_STATE,
+    HAS_SIMPLE_RESULT,
+    HAS_STATUS,
+    MADE_BY_ACTUATOR,
+    RDF_TYPE,
+    REFUSED,
+    REPORTED_STATE,
+    RESULT_TIME,
+)
+
+_BOOLEANS = {"true": "true", "1": "true", "false": "false", "0": "false"}
+_BOOLEAN = f"^^<{XSD}boolean>"
+
+
+def desired_pattern(variable: str) -> str:
+    """The pattern of ?actuator and its desired state. The state of a lamp of the street is its lighting:hasStatus.
+
+    The engine maintains a UNION incrementally, but not a choice of properties in a path (``|``).
+    """
+    return f"{{ ?actuator <{DESIRED_STATE}> ?{variable} }} UNION {{ ?actuator <{HAS_STATUS}> ?{variable} }}"
+
+
+def actuation_update(actuator: Term, state: Term, at: datetime) -> str:
+    """SPARQL text that makes ``state`` the result of the actuator's one live sosa:Actuation.
+
+    at: time of the acknowledgement, with a time zone. The update replaces the earlier actuation as a whole; the change
+    log has the past (design section 9). The text always has the same shape.
+    """
+    assert at.tzinfo is not None
+    time = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    actuation = iri(lexical(actuator) + "/actuation")
+    return (
+        f"DELETE {{ {actuation} ?property ?value }} "
+        f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
+        f"{iri(MADE_BY_ACTUATOR)} {actuator} ; "
+        f"{iri(HAS_SIMPLE_RESULT)} {state} ; "
+        f"{iri(RESULT_TIME)} {literal(time, datatype=XSD + 'dateTime')} }} "
+        f"WHERE {{ OPTIONAL {{ {actuation} ?property ?value }} }}"
+    )
+
+
+def refusal_update(actuator: Term, reason: str) -> str:
+    """SPARQL text that records in the actuator's actuation why nothing is sent. The last acknowledgement stays."""
+    actuation = iri(lexical(actuator) + "/actuation")
+    return (
+        f"DELETE {{ {actuation} {iri(REFUSED)} ?reason }} "
+        f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
+        f"{iri(MADE_BY_ACTUATOR)} {actuator} ; {iri(REFUSED)} {literal(reason)} }} "
+        f"WHERE {{ OPTIONAL {{ {actuation} {iri(REFUSED)} ?reason }} }}"
+    )
+
+
+def reported_update(actuator: Term, state: Term) -> str:
+    """SPARQL text that makes ``state`` what the device reports of the actuator."""
+    return (
+        f"DELETE {{ {actuator} <{REPORTED_STATE}> ?before }} INSERT {{ {actuator} <{REPORTED_STATE}> {state} }} "
+        f"WHERE {{ OPTIONAL {{ {actuator} <{REPORTED_STATE}> ?before }} }}"
+    )
+
+
+def same_state(one: Term, other: Term) -> bool:
+    """Whether two literals are the same state: equal numbers, equal booleans, or equal texts. A datatype does not
+    matter, as a device may report "ON" for a state that an application writes as plain text."""
+    if one == other:
+        return True
+    texts = lexical(one), lexical(other)
+    if texts[0] == texts[1]:
+        return True
+    if one.endswith(_BOOLEAN) and other.endswith(_BOOLEAN):
+        return _BOOLEANS.get(texts[0]) == _BOOLEANS.get(texts[1])
+    try:
+        return Decimal(texts[0]) == Decimal(texts[1])
+    except InvalidOperation:
+        return False
+
+
+def retry_s(failures: int, min_s: float, max_s: float) -> float:
+    """Seconds before the next attempt after ``failures`` failed ones: doubled each time, less up to half at random."""
+    return min(max_s, min_s * 2.0 ** min(failures - 1, 32)) * random.uniform(0.5, 1)

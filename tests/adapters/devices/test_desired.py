@@ -1,0 +1,49 @@
+"""Desired and reported states: comparison, back-off and records."""
+
+from __future__ import annotations
+
+import pyoxigraph
+import pytest
+
+from lamplighter.adapters.devices.desired import reported_update, retry_s, same_state
+from lamplighter.engine.terms import XSD, Term, iri, literal
+from lamplighter.ontology.vocabulary import REPORTED_STATE
+
+LAMP = iri("http://e/lamp")
+
+
+def typed(text: str, name: str) -> Term:
+    return literal(text, datatype=XSD + name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (typed("true", "boolean"), typed("1", "boolean"), True),
+        (typed("true", "boolean"), typed("false", "boolean"), False),
+        (typed("21", "integer"), typed("21.0", "decimal"), True),
+        (typed("21", "integer"), typed("2.1e1", "double"), True),
+        (typed("21", "integer"), typed("22", "integer"), False),
+        (literal("ON"), literal("ON", language="en"), True),
+        (literal("ON"), literal("on"), False),
+        (literal("NaN"), typed("NaN", "double"), True),
+        (literal("ON"), typed("1", "integer"), False),
+    ],
+)
+def test_equal_states_may_be_spelled_in_several_ways(one: Term, other: Term, same: bool) -> None:
+    assert same_state(one, other) is same
+    assert same_state(other, one) is same
+
+
+def test_an_actuator_has_one_reported_state() -> None:
+    store = pyoxigraph.Store()
+    for state in (typed("true", "boolean"), typed("false", "boolean")):
+        store.update(reported_update(LAMP, state))
+    [quad] = store
+    assert (str(quad.subject), quad.predicate.value, str(quad.object)) == (LAMP, REPORTED_STATE, state)
+
+
+def test_the_wait_doubles_up_to_its_limit_less_up_to_half_at_random() -> None:
+    for failures, longest in ((1, 0.2), (2, 0.4), (3, 0.8), (9, 30), (10_000, 30)):
+        waits = {retry_s(failures, 0.2, 30) for _ in range(100)}
+        assert longest / 2 <= min(waits) < max(waits) <= longest

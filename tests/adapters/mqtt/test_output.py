@@ -1,0 +1,345 @@
+"""Desired states -> messages, with the engine in this process and a broker that only notes messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from lamplighter.adapters.mqtt import output
+from lamplighter.adapters.mqtt.mapping import CommandRule, CommandTable, command_rule
+from lamplighter.adapters.mqtt.output import QUERY, Output, Report, command_payload
+from lamplighter.adapters.mqtt.settings import COMMANDS
+from lamplighter.engine import Engine
+from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
+from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
+from lamplighter.engine.terms import XSD, Bag, Term, lexical, literal
+from lamplighter.ontology.vocabulary import PREFIXES
+
+BASE = "http://gateway.example/"
+LAMP = f"<{BASE}actuator/lamp>"
+NAMES = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.items())
+TRUE, FALSE = (literal(word, datatype=XSD + "boolean") for word in ("true", "false"))
+
+
+def rule(place: str = "<http://e/rule>", **changes: object) -> CommandRule:
+    table = {
+        "topic": "zigbee2mqtt/lamp/set",
+        "actuator": "actuator/lamp",
+        "payload": '{"state": {json}}',
+        "values": {"true": "ON", "false": "OFF"},
+        "state": {"topic": "zigbee2mqtt/lamp", "member": "state"},
+    }
+    return command_rule(msgspec.convert(table | changes, CommandTable), prefixes=PREFIXES, base_iri=BASE, place=place)
+
+
+class Gateway:
+    """Stands in for the engine client; one subscription."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.heard: asyncio.Queue[Notification] = asyncio.Queue()
+
+    def write(self, text: str) -> None:
+        for note in self.engine.update(NAMES + text).notifications:
+            self.heard.put_nowait(Notification(note.spuid, note.sequence, note.added, note.removed))
+
+    def desire(self, state: str) -> None:
+        self.write(
+            f"DELETE {{ {LAMP} gateway:desiredState ?was }} INSERT {{ {LAMP} gateway:desiredState {state} }} "
+            f"WHERE {{ OPTIONAL {{ {LAMP} gateway:desiredState ?was }} }}"
+        )
+
+    def found(self, where: str) -> list[str]:
+        rows = self.engine.query(f"{NAMES} SELECT ?x {{ {where} }}")
+        return sorted(lexical(row["x"]) for row in rows)
+
+    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+        first = self.engine.subscribe(sparql)
+        yield Notification(first.spuid, 0, first.first, Bag(first.first.variables))
+        while True:
+            yield await self.heard.get()
+
+    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
+        for request in requests:
+            self.write(request.sparql)
+        return [UpdateAnswer(sequence=1, delayed=None) for _ in requests]
+
+
+class Broker:
+    """Notes messages. failures: so many fail first; blocked: acknowledgements wait while it is not set."""
+
+    def __init__(self) -> None:
+        self.subscribed = asyncio.Event()
+        self.subscribed.set()
+        self.acknowledging = asyncio.Event()
+        self.acknowledging.set()
+        self.failures = 0
+        self.messages: list[tuple[str, str, int, bool]] = []
+
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
+        self.messages.append((topic, payload.decode(), qos, retain))
+        await self.acknowledging.wait()
+        if self.failures:
+            self.failures -= 1
+            raise UpstreamError("no acknowledgement")
+
+    def payloads(self) -> list[str]:
+        return [payload for _, payload, _, _ in self.messages]
+
+
+async def settled() -> None:
+    """Lets everything run that does not wait for time."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def running(
+    gateway: Gateway, broker: Broker, *rules: CommandRule, files: Sequence[CommandRule] = ()
+) -> AsyncIterator[Output]:
+    one = Output(gateway, {"default": broker}, COMMANDS)
+    one.change_rules(files, rules)
+    task = asyncio.create_task(one.run())
+    try:
+        await settled()
+        yield one
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+
+async def test_a_state_is_published_and_recorded() -> None:
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule()) as one:
+        gateway.desire("true")
+        await settled()
+        assert broker.messages == [("zigbee2mqtt/lamp/set", '{"state": "ON"}', 1, False)]
+        assert gateway.found(f"?a sosa:madeByActuator {LAMP} ; sosa:hasSimpleResult ?x") == ["true"]
+        gateway.desire("false")
+        await settled()
+        assert broker.payloads()[1:] == ['{"state": "OFF"}']
+        assert one.counters.acknowledged == 2
+        assert one.status() == "1 actuators, 2 states published"
+
+
+async def test_the_state_of_a_lamp_of_the_street_is_its_status() -> None:
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule(values={}, payload="{value}", retain=True, qos=0)):
+        gateway.write(f"INSERT DATA {{ {LAMP} lighting:hasStatus 'ON' }}")
+        await settled()
+    assert broker.messages == [("zigbee2mqtt/lamp/set", "ON", 0, True)]
+
+
+@pytest.mark.parametrize("known", ["gateway:reportedState", "recorded", None])
+async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(known: str | None) -> None:
+    gateway, broker = Gateway(), Broker()
+    gateway.desire("true")
+    if known == "recorded":
+        gateway.write(f"INSERT DATA {{ <x:a> sosa:madeByActuator {LAMP} ; sosa:hasSimpleResult true }}")
+    elif known:
+        gateway.write(f"INSERT DATA {{ {LAMP} {known} true }}")
+    async with running(gateway, broker, rule()) as one:
+        assert broker.payloads() == ([] if known else ['{"state": "ON"}'])
+        await one.take([Report(rule(), FALSE, retained=True)])
+        await settled()
+        assert len(broker.messages) == (known is None)
+        assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["false"]
+        assert one.status().endswith("1 report another state")
+
+
+async def test_newest_state_wins_while_the_broker_is_away() -> None:
+    gateway, broker = Gateway(), Broker()
+    broker.subscribed.clear()
+    async with running(gateway, broker, rule()) as one:
+        for state in ("true", "false", "true", "false"):
+            gateway.desire(state)
+            await settled()
+        assert broker.messages == []
+        assert "1 wait for their message" in one.status()
+        broker.subscribed.set()
+        await settled()
+        assert broker.payloads() == ['{"state": "OFF"}']
+
+
+async def test_newest_state_wins_during_a_message() -> None:
+    gateway, broker = Gateway(), Broker()
+    broker.acknowledging.clear()
+    async with running(gateway, broker, rule()):
+        for state in ("true", "false", "true", "false"):
+            gateway.desire(state)
+            await settled()
+        broker.acknowledging.set()
+        await settled()
+        assert broker.payloads() == ['{"state": "ON"}', '{"state": "OFF"}']
+
+
+async def test_a_failed_message_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "RETRY_MIN_S", 0.001)
+    gateway, broker = Gateway(), Broker()
+    broker.failures = 2
+    async with running(gateway, broker, rule()) as one:
+        gateway.desire("true")
+        async with asyncio.timeout(120):
+            while not one.counters.acknowledged:
+                await asyncio.sleep(0.001)
+        await settled()
+    assert broker.payloads() == ['{"state": "ON"}'] * 3
+    assert (one.counters.published, one.counters.failed) == (3, 2)
+
+
+async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule()) as one:
+        gateway.desire("true")
+        await settled()
+        monkeypatch.setattr(output, "SETTLE_S", 0.0)
+        await one.take([Report(rule(), FALSE, retained=False)])
+        await settled()
+        assert broker.payloads() == ['{"state": "ON"}'] * 2
+        monkeypatch.setattr(output, "SETTLE_S", 1_000.0)
+        for _ in range(3):
+            await one.take([Report(rule(), FALSE, retained=False)])
+            await settled()
+        assert len(broker.messages) == 2  # the next one is due later
+        await one.take([Report(rule(), TRUE, retained=False)])
+        await settled()
+        assert one.counters.reasserted == 1
+        assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["true"]
+        [actuator] = one._actuators.values()
+        assert actuator.due() is None
+
+
+async def test_reassert_s_0_leaves_the_device_alone() -> None:
+    gateway, broker = Gateway(), Broker()
+    quiet = rule(reassert_s=0)
+    async with running(gateway, broker, quiet) as one:
+        gateway.desire("true")
+        await settled()
+        await one.take([Report(quiet, FALSE, retained=False)])
+        await settled()
+    assert len(broker.messages) == 1
+
+
+async def test_reassert_s_repeats_until_the_device_reports_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, broker = Gateway(), Broker()
+    often = rule(reassert_s=0.001)
+    async with running(gateway, broker, often) as one:
+        gateway.desire("true")
+        async with asyncio.timeout(120):
+            while len(broker.messages) < 5:
+                await asyncio.sleep(0.001)
+        await one.take([Report(often, TRUE, retained=False)])
+        await settled()
+        count = len(broker.messages)
+        await asyncio.sleep(0.01)
+        assert len(broker.messages) == count
+
+
+async def test_a_device_that_comes_back_online_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SETTLE_S", 0.0)
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule()):
+        gateway.write(f"INSERT DATA {{ {LAMP} a sosa:Actuator . <x:device> sosa:hosts {LAMP} ; gateway:online true }}")
+        gateway.desire("true")
+        await settled()
+        for was, now in (("true", "false"), ("false", "true")):
+            gateway.write(
+                f"DELETE DATA {{ <x:device> gateway:online {was} }} ; INSERT DATA {{ <x:device> gateway:online {now} }}"
+            )
+            await settled()
+    assert broker.payloads() == ['{"state": "ON"}'] * 2
+
+
+async def test_refused_states_and_topics_are_recorded() -> None:
+    gateway, broker = Gateway(), Broker()
+    refused = f"?a sosa:madeByActuator {LAMP} ; gateway:refused ?x"
+    async with running(gateway, broker, rule()) as one:
+        gateway.desire("'dim'")
+        await settled()
+        assert gateway.found(refused) == ['the state "dim" is not one of the rule\'s values: true, false']
+        gateway.desire("true")
+        await settled()
+        assert gateway.found(refused) == []
+        for topic, permitted in (("zigbee2mqtt/bridge/request/restart", False), ("lamplighter/x/set", False)):
+            one.change_rules((), [rule(topic=topic)])
+            gateway.desire("false" if broker.messages[-1][1].endswith('"ON"}') else "true")
+            await settled()
+            assert len(gateway.found(refused)) == 1, (topic, permitted)
+        assert len(broker.messages) == 1
+        assert one.counters.refused == 3
+        one.change_rules([rule(topic="bridge/restart")], [])
+        await settled()
+        assert broker.messages[-1][0] == "bridge/restart"  # the operator's own rule
+        one.change_rules([], [rule(broker="attic")])
+        gateway.desire("true")
+        await settled()
+        assert gateway.found(refused) == ["[mqtt.brokers] has no broker 'attic'"]
+
+
+async def test_a_rule_of_the_dataset_may_be_named_by_its_actuator() -> None:
+    gateway, broker = Gateway(), Broker()
+    gateway.desire("true")
+    async with running(gateway, broker, rule(actuator=None)):
+        assert broker.messages == []
+        gateway.write(f"INSERT DATA {{ {LAMP} gateway:command <http://e/rule> }}")
+        await settled()
+        assert len(broker.messages) == 1
+
+
+async def test_an_actuator_without_rule_is_left_to_others() -> None:
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker) as one:
+        gateway.desire("true")
+        await settled()
+        assert one.status() == ""
+        one.change_rules((), [rule()])
+        await settled()
+        assert len(broker.messages) == 1
+        one.change_rules(())
+        gateway.desire("false")
+        await settled()
+        assert len(broker.messages) == 1
+        gateway.write(f"DELETE WHERE {{ {LAMP} ?p ?o }} ; DELETE WHERE {{ ?a sosa:madeByActuator {LAMP} ; ?p ?o }}")
+        await settled()
+        assert one._actuators == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "payload"),
+    [
+        ({}, TRUE, '{"state": "ON"}'),
+        ({"payload": "{value}", "values": {}}, TRUE, "true"),
+        ({"payload": "{value}", "values": {}}, literal("{json}"), "{json}"),
+        ({"payload": "{json}", "values": {}}, literal('a"b'), '"a\\"b"'),
+        ({"payload": '{"brightness": {value}}', "values": {}}, literal("7", datatype=XSD + "integer"), "{...7}"),
+        ({"payload": "{json}", "values": {}}, literal("07", datatype=XSD + "integer"), '"07"'),
+    ],
+)
+def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
+    assert command_payload(rule(**changes), state).decode() == payload.replace("...", '"brightness": ')
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "reason"),
+    [
+        ({}, literal("dim"), "not one of"),
+        ({"values": {}, "minimum": 0, "maximum": 254}, literal("255", datatype=XSD + "integer"), "between 0 and 254"),
+        ({"values": {}, "minimum": 0}, literal("nan"), "not between"),
+        ({"values": {}, "maximum": 1}, literal("bright"), "not a number"),
+        ({"values": {}}, literal("x" * 2_000_000), "bytes"),
+    ],
+)
+def test_states_that_give_no_message(changes: dict[str, object], state: Term, reason: str) -> None:
+    with pytest.raises(PayloadError, match=reason):
+        command_payload(rule(**changes), state)
+
+
+def test_the_query_is_maintained_incrementally() -> None:
+    assert Engine().subscribe(QUERY).spu_class == "telescoped"

@@ -1,0 +1,145 @@
+"""A motion light over MQTT: mosquitto_pub -> mosquitto -> gateway -> mosquitto -> subscriber, with kills on the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lamplighter.gateway.__main__ import main
+from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.components import require_command
+from tests.support.gateway_process import GatewayProcess, wait_for
+
+BASE = "http://lamplighter.local/"
+LAMP = f"<{BASE}actuator/kitchen>"
+NAMES = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
+ON, OFF = 'zigbee2mqtt/lamp/set {"state": "ON"}', 'zigbee2mqtt/lamp/set {"state": "OFF"}'
+STATE = '[command.state]\ntopic = "zigbee2mqtt/lamp"\nmember = "state"\n'
+
+
+class Listener:
+    """The messages of a topic filter, as `mosquitto_sub` prints them."""
+
+    def __init__(self, broker: Mosquitto, topic_filter: str, file: Path) -> None:
+        self.file = file
+        with file.open("wb") as output:
+            command = [require_command("mosquitto_sub"), "-p", str(broker.port), "-v", "-q", "1", "-d"]
+            self.process = subprocess.Popen([*command, "-t", topic_filter], stdout=output)
+        wait_for(lambda: "Subscribed" in file.read_text(), what="the subscription")
+
+    def lines(self) -> list[str]:
+        return [line for line in self.file.read_text().splitlines() if line.startswith("zigbee2mqtt/")]
+
+
+@contextmanager
+def listening(broker: Mosquitto, topic_filter: str, file: Path) -> Iterator[Listener]:
+    listener = Listener(broker, topic_filter, file)
+    try:
+        yield listener
+    finally:
+        listener.process.terminate()
+        listener.process.wait(120)
+
+
+@pytest.fixture
+def broker() -> Iterator[Mosquitto]:
+    with mosquitto(settings=("allow_anonymous true", "persistence true")) as running:
+        yield running
+
+
+@pytest.fixture
+def light(broker: Mosquitto, tmp_path: Path) -> GatewayProcess:
+    """A gateway with the application of `lamplighter init motion-light`, not started."""
+    gateway = GatewayProcess(tmp_path / "gateway", "--all", mqtt={"host": "127.0.0.1", "port": broker.port})
+    line = ["init", "motion-light", "--config", str(gateway.config), "--light", "kitchen", "--off-after", "3s"]
+    line += ["--topic", "zigbee2mqtt/pir", "--member", "occupancy", "--command-topic", "zigbee2mqtt/lamp/set"]
+    line += ["--command-payload", '{"state": "{value}"}', "--command-value", "true=ON", "--command-value", "false=OFF"]
+    assert main(line) == 0
+    with (gateway.folder / "mapping" / "motion-light.toml").open("a") as file:
+        file.write(STATE)
+    return gateway
+
+
+def publish(broker: Mosquitto, topic: str, payload: str, *more: str) -> None:
+    command = [require_command("mosquitto_pub"), "-p", str(broker.port), "-q", "1", "-t", topic, "-m", payload]
+    subprocess.run([*command, *more], check=True, timeout=120)
+
+
+def desire(gateway: GatewayProcess, state: str) -> None:
+    gateway.update(
+        f"{NAMES} DELETE {{ {LAMP} gateway:desiredState ?was }} INSERT {{ {LAMP} gateway:desiredState {state} }} "
+        f"WHERE {{ OPTIONAL {{ {LAMP} gateway:desiredState ?was }} }}"
+    )
+
+
+def recorded(gateway: GatewayProcess) -> list[str]:
+    """The results of the lamp's actuation."""
+    where = f"?a sosa:madeByActuator {LAMP} ; sosa:hasSimpleResult ?x"
+    return [row["x"] for row in gateway.rows(f"{NAMES} SELECT ?x {{ {where} }}")]
+
+
+def reported(gateway: GatewayProcess) -> list[str]:
+    return [row["x"] for row in gateway.rows(f"{NAMES} SELECT ?x {{ {LAMP} gateway:reportedState ?x }}")]
+
+
+def test_motion_switches_a_lamp_on_and_its_end_off_across_kills(
+    broker: Mosquitto, light: GatewayProcess, tmp_path: Path
+) -> None:
+    with listening(broker, "zigbee2mqtt/lamp/set", tmp_path / "heard") as heard, light:
+        publish(broker, "zigbee2mqtt/pir", '{"occupancy": true}')
+        wait_for(lambda: heard.lines() == [ON], what="the lamp's ON")
+        wait_for(lambda: recorded(light) == ["true"], what="its actuation")
+        publish(broker, "zigbee2mqtt/pir", '{"occupancy": false}')
+        wait_for(lambda: len(light.delayed()) == 1, what="the delayed update")
+        light.end(signal.SIGKILL)
+        time.sleep(3)  # the update becomes due while the gateway is off
+        light.start()
+        wait_for(lambda: heard.lines() == [ON, OFF], what="the lamp's OFF")
+        wait_for(lambda: recorded(light) == ["false"], what="its actuation")
+        light.end(signal.SIGKILL)
+        light.start()
+        publish(broker, "zigbee2mqtt/pir", '{"occupancy": true}')
+        wait_for(lambda: len(heard.lines()) == 3, what="the lamp's second ON")
+    assert heard.lines() == [ON, OFF, ON]  # each once, none for an obsolete state
+
+
+def test_retained_states_cause_no_message_at_a_restart(
+    broker: Mosquitto, light: GatewayProcess, tmp_path: Path
+) -> None:
+    publish(broker, "zigbee2mqtt/lamp", '{"state": "OFF"}', "-r")
+    publish(broker, "zigbee2mqtt/pir", '{"occupancy": true}', "-r")
+    with listening(broker, "zigbee2mqtt/lamp/set", tmp_path / "heard") as heard, light:
+        wait_for(lambda: reported(light) == ["false"], what="the reported state")
+        assert (heard.lines(), recorded(light), light.delayed()) == ([], [], [])
+        desire(light, "true")
+        wait_for(lambda: recorded(light) == ["true"], what="the actuation")
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            light.end(number)
+            light.start()
+            publish(broker, "zigbee2mqtt/lamp", '{"state": "ON"}')
+            wait_for(lambda: reported(light) == ["true"], what="the reported state")
+            assert (heard.lines(), light.delayed()) == ([ON], [])
+
+
+def test_a_state_that_changed_while_the_broker_was_away_is_sent_once(
+    broker: Mosquitto, light: GatewayProcess, tmp_path: Path
+) -> None:
+    with light:
+        with listening(broker, "zigbee2mqtt/lamp/set", tmp_path / "before") as heard:
+            desire(light, "false")
+            wait_for(lambda: heard.lines() == [OFF], what="the first state")
+        broker.stop()
+        for state in ("true", "false", "true"):
+            desire(light, state)
+        broker.start()
+        with listening(broker, "#", tmp_path / "after") as heard:
+            wait_for(lambda: recorded(light) == ["true"], what="the actuation")
+            publish(broker, "zigbee2mqtt/end", "")
+            wait_for(lambda: any(line.startswith("zigbee2mqtt/end") for line in heard.lines()), what="the end")
+            assert heard.lines()[:-1] in ([ON], [])  # the adapter may have been faster than the listener
