@@ -20,7 +20,10 @@ import msgspec
 from websockets.asyncio.client import connect
 
 from lamplighter.adapters.mqtt.mapping import StreamTable, load_mapping
+from lamplighter.adapters.mqtt.output import command_payload
+from lamplighter.engine.terms import XSD, literal
 from lamplighter.gateway.settings import Settings
+from lamplighter.ontology.vocabulary import DESIRED_STATE
 from tests.support.brokers import free_port
 from tests.support.components import require_command
 from tests.support.places import ROOT
@@ -208,6 +211,16 @@ def test_mapping_rules_in_documents_are_good(tmp_path: Path) -> None:
     for number, block in enumerate(blocks):
         (tmp_path / f"{number}.toml").write_text(block)
     assert load_mapping(tmp_path, "http://lamplighter.local/").rules
+
+
+def test_lamp_of_the_documents_is_switched_as_they_say(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "devices.md").read_text()
+    [rule] = re.findall(r"( +\[\[command\]\]\n.*?)```", text, re.S)
+    (tmp_path / "lamp.toml").write_text(rule)
+    [command] = load_mapping(tmp_path, "http://lamplighter.local/").commands
+    assert f"<{command.actuator}> <{DESIRED_STATE}> true" in text
+    payload = command_payload(command, literal("true", datatype=XSD + "boolean")).decode()
+    assert f"`{command.table.topic} {payload}`" in text
 
 
 def test_commented_rule_of_the_street_is_good(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
-from lamplighter.adapters.mqtt.output import Output, OutputClient, OutputCounters, Report
+from lamplighter.adapters.mqtt.output import Output, OutputClient, OutputCounters, ReportedState
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
@@ -252,7 +252,7 @@ class MqttAdapter:
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.status() if self._discovering else ""
         output = "" if self._output is None else self._output.status()
-        return f"{brokers}, {self.counters.committed:,} readings committed{devices}" + (output and f", {output}")
+        return f"{brokers}, {self.counters.committed:,} readings committed{output and f', {output}'}{devices}"
 
     @property
     def output_counters(self) -> OutputCounters:
@@ -295,7 +295,7 @@ class MqttAdapter:
             steps.append(_Step(last, reading))
         return steps
 
-    def _reports(self, broker: Broker, message: Message) -> Iterator[Report]:
+    def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState]:
         """What a message says of the states of actuators."""
         found = broker.mapping.reports(
             message.topic, message.payload, retained=message.retained, received=message.received
@@ -305,7 +305,7 @@ class MqttAdapter:
                 self.counters.dropped_payload += 1
                 self._warn(message.topic, str(one))
             else:
-                yield Report(*one, retained=message.retained)
+                yield ReportedState(*one, retained=message.retained)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
         found = broker.mapping.readings(

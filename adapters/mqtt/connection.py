@@ -178,7 +178,7 @@ class BrokerConnection:
             return End("deaf", f"the broker does not send {self._own_topics}canary; it may lack the permission")
         return None
 
-    def publish(self, topic: str, text: str) -> None:
+    def send(self, topic: str, text: str) -> None:
         """Sends a message that may get lost."""
         self._client.publish(topic, text, qos=0)
 

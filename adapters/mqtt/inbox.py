@@ -280,7 +280,7 @@ class Inbox:
         connection.listen()
         if not self.subscribed.is_set():
             for topic, text in self._asks:
-                connection.publish(topic, text)
+                connection.send(topic, text)
         self.subscribed.set()
         self.tried.set()
         self._on_state(True, "")

@@ -107,7 +107,7 @@ class OutputCounters:
     unrecorded: int = 0
 
 
-class Report(NamedTuple):
+class ReportedState(NamedTuple):
     """A state that a device reports of an actuator. retained: an old state, which is stored, and never the reason of a
     message."""
 
@@ -285,7 +285,7 @@ class Output:
         said = [f"{len(ours):,} actuators", f"{self.counters.acknowledged:,} states published"]
         return ", ".join([*said, *(f"{count:,} {what}" for what, count in others.items() if count)])
 
-    async def take(self, reports: Iterable[Report]) -> None:
+    async def take(self, reports: Iterable[ReportedState]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
         changed: dict[Term, Term] = {}
         for report in reports:

@@ -19,10 +19,10 @@ import aiocoap.resource
 import pytest
 from msgspec.structs import replace
 
-from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.mapping import VARIABLES, Command
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.devices.desired import actuation_update
 from lamplighter.engine.client import DeclaredCause, Notification
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
 from lamplighter.engine.terms import Bag, Term, iri, literal
@@ -234,7 +234,7 @@ async def test_a_wanted_state_is_put_and_its_acknowledgement_recorded() -> None:
         assert (request.mtype, request.opt.content_format) == (aiocoap.CON, aiocoap.numbers.ContentFormat.TEXT)
         actuator, resource, result = lamps.row("1", "ON")
         command = Command(actuator, resource.strip("<>"), result)
-        assert gateway.updates == [mapping.actuation_update(command, NOON)]
+        assert gateway.updates == [actuation_update(command.actuator, command.result, NOON)]
         assert (adapter.counters.sent, adapter.counters.acknowledged, adapter.counters.failed) == (1, 1, 0)
         assert gateway.queries == [QUICK.query]
 

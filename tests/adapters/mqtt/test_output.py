@@ -11,7 +11,7 @@ import pytest
 
 from lamplighter.adapters.mqtt import output
 from lamplighter.adapters.mqtt.mapping import CommandRule, CommandTable, command_rule
-from lamplighter.adapters.mqtt.output import QUERY, Output, Report, command_payload
+from lamplighter.adapters.mqtt.output import QUERY, Output, ReportedState, command_payload
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
@@ -145,7 +145,7 @@ async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(known: s
         gateway.write(f"INSERT DATA {{ {LAMP} {known} true }}")
     async with running(gateway, broker, rule()) as one:
         assert broker.payloads() == ([] if known else ['{"state": "ON"}'])
-        await one.take([Report(rule(), FALSE, retained=True)])
+        await one.take([ReportedState(rule(), FALSE, retained=True)])
         await settled()
         assert len(broker.messages) == (known is None)
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["false"]
@@ -200,15 +200,15 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
         gateway.desire("true")
         await settled()
         monkeypatch.setattr(output, "SETTLE_S", 0.0)
-        await one.take([Report(rule(), FALSE, retained=False)])
+        await one.take([ReportedState(rule(), FALSE, retained=False)])
         await settled()
         assert broker.payloads() == ['{"state": "ON"}'] * 2
         monkeypatch.setattr(output, "SETTLE_S", 1_000.0)
         for _ in range(3):
-            await one.take([Report(rule(), FALSE, retained=False)])
+            await one.take([ReportedState(rule(), FALSE, retained=False)])
             await settled()
         assert len(broker.messages) == 2  # the next one is due later
-        await one.take([Report(rule(), TRUE, retained=False)])
+        await one.take([ReportedState(rule(), TRUE, retained=False)])
         await settled()
         assert one.counters.reasserted == 1
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["true"]
@@ -222,7 +222,7 @@ async def test_reassert_s_0_leaves_the_device_alone() -> None:
     async with running(gateway, broker, quiet) as one:
         gateway.desire("true")
         await settled()
-        await one.take([Report(quiet, FALSE, retained=False)])
+        await one.take([ReportedState(quiet, FALSE, retained=False)])
         await settled()
     assert len(broker.messages) == 1
 
@@ -235,7 +235,7 @@ async def test_reassert_s_repeats_until_the_device_reports_the_state(monkeypatch
         async with asyncio.timeout(120):
             while len(broker.messages) < 5:
                 await asyncio.sleep(0.001)
-        await one.take([Report(often, TRUE, retained=False)])
+        await one.take([ReportedState(often, TRUE, retained=False)])
         await settled()
         count = len(broker.messages)
         await asyncio.sleep(0.01)
