@@ -59,7 +59,11 @@ class ConnectionListener(Protocol):
 
 
 class BrokerConnection:
-    """number: identifies the connection; a packet identifier is valid on one connection only."""
+    """number: identifies the connection; a packet identifier is valid on one connection only.
+
+    It is one class because paho's callbacks, the reader of the socket and what waits for acknowledgements share the
+    state of one client, and end together.
+    """
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ class OutputClient(Protocol):
     async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
 
 
-class Publisher(Protocol):
+class OutputBroker(Protocol):
     """A broker. subscribed: set while it is connected."""
 
     @property
@@ -223,7 +223,7 @@ class Output:
     def __init__(
         self,
         client: OutputClient,
-        brokers: Mapping[str, Publisher],
+        brokers: Mapping[str, OutputBroker],
         permitted: Sequence[str],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -414,7 +414,7 @@ class Output:
             else:
                 await self._attempt(actuator, actuator.rule, broker)
 
-    async def _attempt(self, actuator: _Actuator, rule: CommandRule, broker: Publisher) -> None:
+    async def _attempt(self, actuator: _Actuator, rule: CommandRule, broker: OutputBroker) -> None:
         """One message with the newest wanted state, and its record."""
         state, table = actuator.wanted, rule.table
         assert state is not None
