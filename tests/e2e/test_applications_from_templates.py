@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from tests.support.announcements import zigbee_house
 from tests.support.brokers import Mosquitto
 from tests.support.coap_peers import libcoap_server
 from tests.support.commands import command
+from tests.support.components import require_command
 from tests.support.gateway_process import GatewayProcess, wait_for
 
 DELAY_S = 5.0
@@ -52,8 +55,26 @@ def running(folder: Path, broker: Mosquitto, *arguments: str) -> Iterator[tuple[
     gateway = GatewayProcess(folder, "--all", mqtt=mqtt, coap={"networks": ["127.0.0.0/8"]})
     told = init(folder, *arguments)
     with gateway:
-        wait_for(lambda: any("Sending SUBACK" in line for line in broker.log), what="the subscription at the broker")
+        wait_for(lambda: any(f"{TOPIC} (QoS" in line for line in broker.log), what="the subscription at the broker")
         yield gateway, told
+
+
+@contextmanager
+def heard(broker: Mosquitto, topic: str) -> Iterator[list[str]]:
+    """The payloads on a topic, as mosquitto_sub prints them."""
+    program = require_command("mosquitto_sub")
+    line = [program, "-h", "127.0.0.1", "-p", str(broker.port), "-q", "1", "-t", topic]
+    payloads: list[str] = []
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        listener = threading.Thread(target=lambda: payloads.extend(map(str.strip, process.stdout or ())), daemon=True)
+        listener.start()
+        try:
+            wait_for(lambda: any(f"{topic} (QoS" in line for line in broker.log), what="the subscription of the test")
+            yield payloads
+        finally:
+            process.terminate()
+            listener.join(60)
 
 
 def state(gateway: GatewayProcess) -> str | None:
@@ -170,7 +191,7 @@ def test_a_zigbee_device_is_found_by_its_room(
         "default", "zigbee2mqtt/bridge/devices", zigbee_house(2)
     )
     here, there = (one for one in announced.devices if one.name.partition("/")[2] == name.partition("/")[2])
-    other = (*arguments, "--room", "Living room", "--topic", "home/unused")
+    other = (*arguments, "--room", "Living room", "--topic", TOPIC)
     with running(tmp_path / "gateway", broker, *other) as (gateway, _):
         topic = adopt(gateway, broker, here, "Living room")
         elsewhere = adopt(gateway, broker, there, "Hall")
@@ -178,3 +199,23 @@ def test_a_zigbee_device_is_found_by_its_room(
         wait_for(lambda: state(gateway) == "true", what="the state while it is detected")
         broker.publish((topic, gone))
         wait_for(lambda: state(gateway) == "false", what="the state after that")
+
+
+def test_motion_over_mqtt_switches_a_zigbee_lamp_across_kills(tmp_path: Path, broker: Mosquitto) -> None:
+    arguments = ("motion-light", "--light", "x", "--topic", TOPIC, "--member", "occupancy", "--off-after", "5s")
+    lamp = ("--command-topic", "zigbee2mqtt/lamp/set", "--command-payload", '{"state": "{value}"}')
+    values = ("--command-value", "true=ON", "--command-value", "false=OFF")
+    on, off = '{"state": "ON"}', '{"state": "OFF"}'
+    with (
+        heard(broker, "zigbee2mqtt/lamp/set") as payloads,
+        running(tmp_path / "gateway", broker, *arguments, *lamp, *values) as (gateway, _),
+    ):
+        publish(broker, '{"occupancy": true}')
+        wait_for(lambda: payloads == [on], what="the lamp on")
+        kill(gateway)
+        left = publish(broker, '{"occupancy": false}')
+        wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+        kill(gateway)
+        back = wait_for(lambda: off in payloads, what="the lamp off")
+        assert DELAY_S - 0.1 <= back - left <= DELAY_S + SOON_S
+        assert payloads == [on, off], "nothing is sent again after a restart"
