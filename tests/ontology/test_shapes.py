@@ -10,7 +10,7 @@ import pyshacl
 import pytest
 import rdflib
 
-from lamplighter.adapters.coap.mapping import Command, actuation_update, refusal_update
+from lamplighter.adapters.devices.desired import actuation_update, refusal_update, reported_update
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry
@@ -72,10 +72,10 @@ def streams(model: LatestModel | EventModel) -> Iterator[str]:
 def actuations() -> Iterator[str]:
     yield f"{NAMES} INSERT DATA {{ {LAMP} a sosa:Actuator ; gateway:coapResource <coap://lamp/a> }}"
     yield f"{NAMES} INSERT DATA {{ {LAMP} gateway:desiredState true }}"
-    on = Command(LAMP, "coap://lamp/a", literal("ON"))
-    yield actuation_update(on, NOON)
-    yield refusal_update(on)
-    yield refusal_update(Command(f"<{BASE}lamp/2>", "coap://other/a", literal("OFF")))
+    yield actuation_update(LAMP, literal("ON"), NOON)
+    yield reported_update(LAMP, literal("ON"))
+    yield refusal_update(LAMP, "its address is not permitted")
+    yield refusal_update(f"<{BASE}lamp/2>", "its address is not permitted")
 
 
 def devices() -> Iterator[str]:

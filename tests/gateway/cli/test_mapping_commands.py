@@ -96,6 +96,7 @@ topic = "a/b"
 property = "lighting:temperature"
 payload = "number"
 [[command]]
+actuator = "lamp/1"
 topic = "a/#"
 """
     code, out = run(tmp_path, capsys, RULES + more, "check")
