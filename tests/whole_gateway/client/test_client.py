@@ -23,7 +23,7 @@ from lamplighter.engine.errors import (
     RefusedError,
 )
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.runner import Runner
 from tests.support.brokers import free_port
 from tests.support.client_notifications import cut, following, subjects, subjects_of
 from tests.support.held_disk import HeldDisk
@@ -233,11 +233,11 @@ async def test_after_a_restart_subscriptions_begin_anew_and_requests_go_on(tmp_p
 async def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = HeldDisk(monkeypatch)
+    disk, close = HeldDisk(monkeypatch), Runner.close
 
-    def finish(log: LogWriter) -> None:
-        disk.release()
-        log.close()
+    def unfinished(runner: Runner, **_: bool) -> None:
+        disk.release()  # the closing waits for it
+        close(runner, orderly=False)
 
     where = ports()
     async with running_gateway(tmp_path, gateway={"durability": "fsync"}, **where) as at:
@@ -247,7 +247,7 @@ async def test_an_update_whose_answer_was_lost_with_the_gateway_has_one_effect(
         disk.hold()
         pending = asyncio.create_task(client.update(FRESH))
         assert await asyncio.to_thread(disk.asked.wait, 60)  # it is in the log, and will not be answered
-        monkeypatch.setattr("lamplighter.gateway.log.writer.LogWriter.finish", finish)
+        monkeypatch.setattr(Runner, "close", unfinished)
     async with running_gateway(tmp_path, **where) as again:
         assert await pending == UpdateAnswer(2, None)
         assert len(await rows(again, ALL)) == 2
