@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -36,7 +37,7 @@ class FleetPlan:
     states: int = 3
 
 
-class SimulatedMachine:
+class SimulatedMachine(ABC):
     """Plays events in order of time. A subclass schedules them by `_at`, and describes its streams after a boot."""
 
     def __init__(self, number: int, seed: int, plan: FleetPlan) -> None:
@@ -56,9 +57,9 @@ class SimulatedMachine:
         self._down_until = 0
         self.truth = Truth(gw=self.name, model=self.model)
 
+    @abstractmethod
     def _describe(self) -> Iterator[Record]:
         """The stream descriptions that the MQTT adapter sends when it starts."""
-        raise NotImplementedError
 
     def _at(self, at: int, act: Callable[[], Iterator[Record]]) -> None:
         self._order += 1
