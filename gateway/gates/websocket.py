@@ -177,6 +177,7 @@ class _Connection:
         )
         self._sinks: dict[str, _Sink] = {}
         self._sent = 0
+        self._under_way_bytes = 0
         self._under_way = 0
         self._answered = asyncio.Event()
         self._closed = False
@@ -200,7 +201,7 @@ class _Connection:
                 self._take(message)
                 self._socket.taken()
                 del message  # the next one may take long
-                while self._under_way > UNDER_WAY_BYTES_MAX:
+                while self._has_its_share:
                     self._answered.clear()
                     await self._answered.wait()
         except ConnectionClosed:
@@ -304,15 +305,23 @@ class _Connection:
                 self._refuse(bare(error), request, caller, answered)
                 continue
             size = len(message) // len(found)
-            self._under_way += size
+            self._under_way_bytes += size
+            self._under_way += 1
             answered.add_done_callback(partial(self._free, size))
 
     def _outbox_bytes_max(self) -> int:
         return self._runner.quotas().outbox_bytes_max
 
     def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
-        self._under_way -= size
+        self._under_way_bytes -= size
+        self._under_way -= 1
         self._answered.set()
+
+    @property
+    def _has_its_share(self) -> bool:
+        """Whether nothing more is read before one of its requests is answered. No connection holds more requests than
+        the queue has room for: one alone fills half of it, and each further one half of the rest."""
+        return self._under_way_bytes > UNDER_WAY_BYTES_MAX or self._under_way > self._runner.queue_free
 
     def _refuse(
         self,

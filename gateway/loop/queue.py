@@ -139,6 +139,11 @@ class Queue:
         return self._current.settings.gateway.queue_max
 
     @property
+    def free(self) -> int:
+        """How many more requests may wait."""
+        return max(0, self.room - self.waiting)  # the gateway's own steps wait beyond the room
+
+    @property
     def empty(self) -> bool:
         """Whether no step can be taken now."""
         return self._entries.empty()

@@ -347,6 +347,11 @@ class Runner:
         """Raises QueueFullError unless the queue has room for so many requests."""
         self._queue.check_room(count)
 
+    @property
+    def queue_free(self) -> int:
+        """How many more requests may wait."""
+        return self._queue.free
+
     # --- requests: see the part that each is handed on to ---
 
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:

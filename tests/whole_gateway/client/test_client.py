@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from lamplighter.gateway.loop.runner import Runner
 from tests.support.brokers import free_port
 from tests.support.client_notifications import cut, following, subjects, subjects_of
 from tests.support.held_disk import HeldDisk
-from tests.support.running_gateway import ask, health, http, rows, running_gateway, until
+from tests.support.running_gateway import ask, health, http, rows, running_gateway, until, update
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 FRESH = "INSERT { ?new <http://p> 1 } WHERE { BIND(UUID() AS ?new) }"
@@ -89,12 +89,45 @@ async def test_in_a_batch_an_error_stands_in_the_place_of_its_update(gateway: Ad
         assert await client.updates([]) == []
 
 
-async def test_many_requests_at_once_are_all_answered(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path, gateway={"queue_max": 50}) as at, EngineClient(at.subscribe) as client:
-        # More than the queue holds: what is refused for the moment is sent again.
-        answers = await asyncio.gather(*(client.update(insert(str(number))) for number in range(200)))
-        assert sorted(answer.sequence for answer in answers) == list(range(1, 201))
-        assert (await health(at))["counters"]["queue_full"] > 0
+async def test_many_requests_at_once_are_all_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = HeldDisk(monkeypatch)
+    limits = {"durability": "fsync", "queue_max": 50}
+    async with running_gateway(tmp_path, gateway=limits) as at, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(EngineClient(at.subscribe)) for _ in range(60)]
+
+        async def refused() -> bool:
+            return bool((await health(at))["counters"]["queue_full"] > 0)
+
+        disk.hold()
+        try:
+            # More than the queue holds, each by a client of its own: what is refused for the moment is sent again.
+            sent = asyncio.gather(*(client.update(insert(str(n))) for n, client in enumerate(clients)))
+            await until(refused)
+        finally:
+            disk.release()
+        assert sorted(answer.sequence for answer in await sent) == list(range(1, 61))
+
+
+async def test_one_client_leaves_room_in_the_queue_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = HeldDisk(monkeypatch)
+    limits = {"durability": "fsync", "queue_max": 50}
+    async with running_gateway(tmp_path, gateway=limits) as at, EngineClient(at.subscribe) as client:
+        disk.hold()
+        try:
+            flood = asyncio.gather(*(client.update(insert(str(number))) for number in range(300)))
+            assert await asyncio.to_thread(disk.asked.wait, 60)
+            async with connect(at.subscribe) as other:
+                for _ in range(3):  # the gate has received what was sent before
+                    await (await other.ping())
+            assert (await health(at))["queue"] <= 26
+            one = asyncio.create_task(update(at, insert("other")))
+        finally:
+            disk.release()
+        assert (await one).status == 200
+        assert len({answer.sequence for answer in await flood}) == 300
+        assert (await health(at))["counters"]["queue_full"] == 0
 
 
 async def test_queries_of_all_forms_and_of_some_graphs(gateway: Addresses) -> None:
