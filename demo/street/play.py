@@ -19,6 +19,8 @@ import msgspec
 import lamplighter
 from lamplighter.demo.street.story import Story
 from lamplighter.demo.street.street import (
+    MQTT_LAMP_RULES,
+    MQTT_POST,
     Lamp,
     Sensors,
     description,
@@ -43,9 +45,12 @@ PACKAGE = Path(lamplighter.__file__).parent
 OFF_AFTER_S = 4
 """The application's delay, shortened from 30 s."""
 
-_ACKNOWLEDGED = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
+_STATES = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
+PREFIX gateway: <http://lamplighter.example/ns/gateway#>
 SELECT ?lamp ?state ?time WHERE {
-  ?actuation a sosa:Actuation ; sosa:madeByActuator ?lamp ; sosa:hasSimpleResult ?state ; sosa:resultTime ?time }"""
+  { ?actuation a sosa:Actuation ; sosa:madeByActuator ?lamp ; sosa:hasSimpleResult ?state ; sosa:resultTime ?time }
+  UNION { ?lamp gateway:reportedState ?state } }"""
+"""Rows with a time are acknowledgements: of a CoAP lamp by itself, of the MQTT lamp by the broker."""
 
 
 async def run_demo(config: Path | None, data: Path | None, seconds: float | None) -> int:
@@ -61,7 +66,8 @@ async def run_demo(config: Path | None, data: Path | None, seconds: float | None
         settings_file = _demo_configuration(folder, config)
         configured = _with_lamps(Configuration.read(settings_file, data or folder / "data"))
         with _broker(configured) as (configuration, embedded):
-            async with lamps() as street:
+            mqtt = configuration.settings.mqtt
+            async with lamps(mqtt.host, mqtt.port) as street:
                 story = Story(street)
                 async with _gateway(configuration, stop) as addresses:
                     _introduce(story, configuration, addresses, embedded)
@@ -80,10 +86,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _demo_configuration(folder: Path, config: Path | None) -> Path:
-    """Writes the settings of the demo, the street's mapping and the smart-lighting application to the folder."""
+    """Writes the settings of the demo, its mapping rules and the smart-lighting application to the folder."""
     (folder / "mapping").mkdir()
     (folder / "apps").mkdir()
     shutil.copy(PACKAGE / "mapping" / "street.toml", folder / "mapping")
+    (folder / "mapping" / "lamp.toml").write_text(MQTT_LAMP_RULES)
     application = json.loads((PACKAGE / "apps" / "smart-lighting.jsap").read_text())
     application["updates"]["SWITCH_OFF"]["delay"] = f"PT{OFF_AFTER_S}S"
     (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
@@ -156,7 +163,8 @@ async def _gateway(configuration: Configuration, stop: asyncio.Event) -> AsyncIt
 def _introduce(story: Story, configuration: Configuration, addresses: Addresses, embedded: bool) -> None:
     mqtt = configuration.settings.mqtt
     story.note("\n  Lamplighter: a street of ten lamps\n")
-    story.note("  sensor --MQTT--> gateway: triples, subscriptions, application --CoAP--> lamp\n")
+    story.note("  sensor --MQTT--> gateway: triples, subscriptions, application --CoAP--> lamp")
+    story.note(f"  {'':<60} --MQTT--> lamp {MQTT_POST}\n")
     story.note(f"  broker     mqtt://{mqtt.host}:{mqtt.port}{' (embedded)' if embedded else ''}")
     story.note(addresses.table())
     story.note(f"  Presence switches a lamp on; {OFF_AFTER_S} s without presence switch it off. Ctrl-C stops.\n")
@@ -222,22 +230,24 @@ class _Scene:
             self._story.tell("timer", f"lamp {post} stays on", f"presence after {came_back:.1f} s")
 
     async def watch(self, client: EngineClient) -> None:
-        """Reports acknowledgements of lamps: the actuations that the CoAP adapter writes."""
-        async with contextlib.aclosing(client.subscribe(_ACKNOWLEDGED)) as notifications:
+        """Reports the states of lamps: the acknowledgement of a CoAP lamp, the report of the MQTT lamp."""
+        async with contextlib.aclosing(client.subscribe(_STATES)) as notifications:
             async for notification in notifications:
                 for row in notification.added.bindings():
                     number = re.search(r"lamp/(\d+)$", lexical(row["lamp"]))
-                    if number and notification.sequence:
-                        when = datetime.fromisoformat(lexical(row["time"])).timestamp()
-                        self._acknowledged(int(number[1]), lexical(row["state"]), when)
+                    if not number or not notification.sequence or ("time" in row) == (int(number[1]) == MQTT_POST):
+                        continue
+                    when = datetime.fromisoformat(lexical(row["time"])).timestamp() if "time" in row else now()
+                    self._switched(int(number[1]), lexical(row["state"]), when)
 
-    def _acknowledged(self, number: int, state: str, when: float) -> None:
-        if state == "ON":
+    def _switched(self, number: int, state: str, when: float) -> None:
+        text = f"lamp {number} reports {state} over MQTT" if number == MQTT_POST else f"lamp {number} is {state}"
+        if state == "ON" and number in self._came:
             milliseconds = (when - self._came[number]) * 1000
             self._story.lit_ms.append(milliseconds)
-            self._story.tell("lamp on", f"lamp {number} is ON", f"{milliseconds:.1f} ms after the reading")
-        elif number in self._left:
+            self._story.tell("lamp on", text, f"{milliseconds:.1f} ms after the reading")
+        elif state == "OFF" and number in self._left:
             self._put_out[number] = when
             seconds = when - self._left[number]
             self._story.put_out_s.append(seconds)
-            self._story.tell("lamp off", f"lamp {number} is OFF", f"{seconds:.3f} s after presence")
+            self._story.tell("lamp off", text, f"{seconds:.3f} s after presence")

@@ -1,13 +1,15 @@
-"""The simulated street: sensors that publish over MQTT, lamps as CoAP servers, and people who walk."""
+"""The simulated street: sensors that publish over MQTT, lamps on CoAP and one on MQTT, and people who walk."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Protocol
 
 import aiocoap
 import paho.mqtt.client as mqtt
@@ -15,12 +17,28 @@ from aiocoap import resource
 from paho.mqtt.enums import CallbackAPIVersion
 
 POSTS = 10
+MQTT_POST = 2
+"""The post whose lamp is on MQTT."""
+MQTT_LAMP_RULES = f"""[[command]]
+actuator = "lamp/{MQTT_POST}"
+topic = "street/{MQTT_POST}/lamp/set"
+state = {{topic = "street/{MQTT_POST}/lamp"}}
+"""
+"""The mapping file of that lamp."""
+SUBSCRIBE_S = 30.0
 STEP_S = 1.0
 """Walking time between posts."""
 TEMPERATURE_EVERY_S = 5.0
 
 
-class Lamp(resource.Resource):  # type: ignore[misc]  # the library ships no types
+class Lamp(Protocol):
+    """state: of the lamp itself, "ON" or "OFF"."""
+
+    number: int
+    state: str
+
+
+class CoapLamp(resource.Resource):  # type: ignore[misc]  # the library ships no types
     """A lamp: a CoAP server with one resource ``/lamp``, which accepts ON and OFF by PUT."""
 
     def __init__(self, number: int, port: int) -> None:
@@ -37,22 +55,73 @@ class Lamp(resource.Resource):  # type: ignore[misc]  # the library ships no typ
         return aiocoap.Message(payload=self.state.encode())
 
 
+class MqttLamp:
+    """A lamp with a connection of its own to the broker. It reports each state that it takes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.state = "OFF"
+        self.subscribed = threading.Event()
+        self._topic = f"street/{number}/lamp"
+        self._client = _client("lamp")
+        self._client.on_connect = lambda client, *_: client.subscribe(f"{self._topic}/set", qos=1)
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_message = self._on_message
+
+    def open(self, host: str, port: int) -> None:
+        """Returns when the lamp receives states. Raises OSError when the broker cannot be reached."""
+        self._client.connect(host, port)
+        self._client.loop_start()
+        if not self.subscribed.wait(SUBSCRIBE_S):
+            self.close()
+            raise TimeoutError(f"the broker at {host}:{port} does not answer the lamp")
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _on_subscribe(self, *_: Any) -> None:
+        self._report()
+        self.subscribed.set()
+
+    def _on_message(self, client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
+        if message.payload in (b"ON", b"OFF"):
+            self.state = message.payload.decode()
+            self._report()
+
+    def _report(self) -> None:
+        self._client.publish(self._topic, self.state, qos=1)
+
+
 @asynccontextmanager
-async def lamps() -> AsyncIterator[list[Lamp]]:
-    """Runs a CoAP server for each lamp, each on its own port."""
+async def lamps(host: str, port: int) -> AsyncIterator[list[Lamp]]:
+    """Runs the lamps: a CoAP server on a port of its own for each post, and one MQTT lamp at the broker.
+
+    Raises OSError when the broker cannot be reached.
+    """
     async with AsyncExitStack() as stack:
-        found = []
+        found: list[Lamp] = []
         for number in range(1, POSTS + 1):
-            port = free_port(socket.SOCK_DGRAM)
-            lamp = Lamp(number, port)
+            if number == MQTT_POST:
+                on_mqtt = MqttLamp(number)
+                await asyncio.to_thread(on_mqtt.open, host, port)
+                stack.push_async_callback(asyncio.to_thread, on_mqtt.close)
+                found.append(on_mqtt)
+                continue
+            own_port = free_port(socket.SOCK_DGRAM)
+            lamp = CoapLamp(number, own_port)
             site = resource.Site()
             site.add_resource(["lamp"], lamp)
             context = await aiocoap.Context.create_server_context(
-                site, bind=("127.0.0.1", port), transports=["simplesocketserver"]
+                site, bind=("127.0.0.1", own_port), transports=["simplesocketserver"]
             )
             stack.push_async_callback(context.shutdown)
             found.append(lamp)
         yield found
+
+
+def _client(name: str) -> mqtt.Client:
+    return mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"{name}-{random.getrandbits(32):08x}")
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
@@ -85,7 +154,7 @@ class Sensors:
 @contextmanager
 def sensors(host: str, port: int) -> Iterator[Sensors]:
     """Connects the sensors; paho's own thread sends. Raises OSError when the broker cannot be reached."""
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"street-{random.getrandbits(32):08x}")
+    client = _client("street")
     client.connect(host, port)
     client.loop_start()
     try:
@@ -100,11 +169,11 @@ def description(base_iri: str, street: Sequence[Lamp]) -> str:
     parts = []
     for lamp in street:
         post, road = f"<{base_iri}post/{lamp.number}>", f"<{base_iri}road/1>"
+        address = f"gateway:coapResource <{lamp.uri}> ; " if isinstance(lamp, CoapLamp) else ""
         parts.append(
             f"{road} a lighting:Road ; lighting:isConnectedTo {post} . {post} a lighting:Post ; "
             f"lighting:hasLamp <{base_iri}lamp/{lamp.number}> . "
-            f"<{base_iri}lamp/{lamp.number}> a lighting:Lamp ; gateway:coapResource <{lamp.uri}> ; "
-            f"lighting:hasStatus 'OFF' ."
+            f"<{base_iri}lamp/{lamp.number}> a lighting:Lamp ; {address}lighting:hasStatus 'OFF' ."
         )
     return (
         "PREFIX lighting: <http://lamplighter.example/ns/lighting#> "

@@ -30,10 +30,12 @@ def wording(line: str) -> str:
 
 
 def test_demo_lights_lamps_and_puts_them_out_as_readme_shows() -> None:
-    played = demo("14")  # the first lamp goes out after 5 s where nothing else is to do
+    played = demo("15")  # the second lamp goes out after 6 s where nothing else is to do
     assert played.returncode == 0, played.stdout + played.stderr
     assert "lamp 1 is ON" in played.stdout
     assert "lamp 1 is OFF" in played.stdout
+    assert "lamp 2 reports ON over MQTT" in played.stdout
+    assert "lamp 2 reports OFF over MQTT" in played.stdout
     told = {wording(line) for line in played.stdout.splitlines()}
     shown = re.findall(r"^ +[0-9.]+ s  (?:sensor|lamp) .*$", (ROOT / "README.md").read_text(), re.M)
     assert len(shown) >= 4
