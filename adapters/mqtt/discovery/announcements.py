@@ -28,7 +28,7 @@ PARTS_MAX = 100
 PARTS_PER_DEVICE_MEAN = 40
 """Parts of all devices are bounded by `devices_max` times this."""
 
-DEVICE_CHARS_MAX = 80_000
+DEVICE_CHARS_MAX = 120_000
 CHARS_MAX = 3_000_000
 """Of the records of one device, and of all, as JSON: the registry sends all of them in one message."""
 _NOT_OF_DEVICES = re.compile(

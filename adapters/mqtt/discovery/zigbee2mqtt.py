@@ -13,6 +13,7 @@ from typing import Any
 
 from lamplighter.adapters.devices.device import Problem, Table
 from lamplighter.adapters.devices.draft import Draft, member_path, own_kind, plain
+from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.mqtt.discovery.announced import (
     ANNOUNCEMENT_BYTES_MAX,
     Announced,
@@ -43,9 +44,10 @@ _STATES = {
 """What `state` is in a specific type."""
 
 _KINDS = {
+    "ac_frequency": "frequency",
     "action": "event",
-    "aqi": "airQuality",
     "air_quality": "airQuality",
+    "aqi": "airQuality",
     "battery": "battery",
     "battery_low": "batteryLow",
     "brightness": "brightness",
@@ -58,13 +60,19 @@ _KINDS = {
     "color_temp": "colorTemperature",
     "color_xy": "color",
     "contact": "contact",
+    "cpu_temperature": "deviceTemperature",
     "current": "current",
     "current_heating_setpoint": "targetTemperature",
+    "current_temperature": "temperature",
     "device_temperature": "deviceTemperature",
+    "dew_point": "dewPoint",
     "distance": "distance",
     "effect": "effect",
     "energy": "energy",
     "fan_mode": "fanMode",
+    "fan_speed": "fanSpeed",
+    "fault": "fault",
+    "flow": "volumeFlow",
     "formaldehyd": "formaldehyde",
     "formaldehyde": "formaldehyde",
     "gas": "gasAlarm",
@@ -72,9 +80,12 @@ _KINDS = {
     "humidity": "humidity",
     "illuminance": "illuminance",
     "illuminance_lux": "illuminance",
+    "input": "input",
+    "internalTemperature": "deviceTemperature",
     "linkquality": "linkQuality",
     "local_temperature": "temperature",
     "lock_state": "lockState",
+    "noise_detected": "soundDetected",
     "occupancy": "motion",
     "occupied_cooling_setpoint": "targetTemperature",
     "occupied_heating_setpoint": "targetTemperature",
@@ -92,21 +103,29 @@ _KINDS = {
     "pressure": "pressure",
     "produced_energy": "energyProduced",
     "rain": "rain",
+    "room_temperature": "temperature",
+    "running": "running",
     "running_state": "climateAction",
     "smoke": "smoke",
     "soil_moisture": "soilMoisture",
     "sound": "soundDetected",
     "system_mode": "climateMode",
     "tamper": "tamper",
+    "target_distance": "distance",
+    "target_temperature": "targetTemperature",
     "temperature": "temperature",
     "tilt": "tilt",
+    "valve_position": "valvePosition",
     "vibration": "vibration",
     "voc": "volatileCompounds",
     "voltage": "voltage",
+    "water_consumed": "waterVolume",
     "water_leak": "leak",
 }
 """By the name of what is exposed. An `occupancy` is what a motion sensor sees; `presence` also is of people who do not
 move."""
+_CHANNEL = re.compile(r"_(?:(?:phase_)?[abc]|l?[0-9]{1,2})$")
+"""At the end of a name: the phase or the channel that is measured."""
 
 
 def covers(topic: str) -> bool:
@@ -229,6 +248,8 @@ class _Reader:
         try:
             member_path(member)
             kind = self._kind(name, context, inner)
+            if not _fits(kind, exposed["type"]):
+                kind = own_kind(name)  # such as a gas meter's `gas`, which is a number
             read(exposed, ".".join(member), kind, member, access)
         except ValueError as error:
             self._draft.problem(f"{plain(name)}: {error}")
@@ -240,7 +261,8 @@ class _Reader:
             return _STATES[context]
         if name == "mode" and context == "fan":
             return "gateway:fanMode"
-        return f"gateway:{_KINDS[name]}" if name in _KINDS else own_kind(name)
+        base = name if name in _KINDS else _CHANNEL.sub("", name)
+        return f"gateway:{_KINDS[base]}" if base in _KINDS else own_kind(name)
 
     def _binary(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
         on, off = exposed.get("value_on", True), exposed.get("value_off", False)
@@ -273,11 +295,12 @@ class _Reader:
 
     def _color(self, name: str, inner: str) -> None:
         """Two numbers for reading, and a text such as #ff8800 for writing."""
+        light = inner.removeprefix("color")  # `_l1`, `_l2` of a device with several lights
         first, second = ("x", "y") if name == "color_xy" else ("hue", "saturation")
         for component in (first, second):
-            self._sensor(f"{name}.{component}", f"property/{name}_{component}", "number", (inner, component), 1)
+            self._sensor(f"{name}{light}.{component}", f"property/{name}_{component}", "number", (inner, component), 1)
         if name == "color_xy":
-            self._actuator("color", "gateway:color", (inner, "hex"), None, value="{json}")
+            self._actuator(f"color{light}", "gateway:color", (inner, "hex"), None, value="{json}")
 
     def _sensor(
         self, key: str, kind: str, payload: Any, member: tuple[str, ...], access: int, **more: Any
@@ -298,7 +321,14 @@ class _Reader:
         )
 
 
-_TYPES = {"binary", "numeric", "enum", "text"}
+_TYPES = {"binary": "boolean", "numeric": "number", "enum": "text", "text": "text"}
+"""Of exposed values, with what kinds call them."""
+
+
+def _fits(kind: str, exposed_type: str) -> bool:
+    """Whether a kind of the vocabulary has values of this type."""
+    found = KINDS.get(kind.removeprefix("gateway:"))
+    return found is None or found.value in ("any", _TYPES[exposed_type])
 
 
 def _json(value: object) -> str:

@@ -12,7 +12,7 @@ UNIT_CHARS_MAX = 64
 """Of a code that is not in the table."""
 
 _TABLE = """
-DEG_C         Cel °C ℃ degC C
+DEG_C         Cel °C ºC ℃ degC C
 DEG_F         [degF] °F ℉ degF F
 K             K
 PERCENT       % percent %EL
@@ -77,7 +77,7 @@ HZ            Hz /s 1/s
 KiloHZ        kHz
 MegaHZ        MHz
 GigaHZ        GHz
-M             m
+M             m meters
 CentiM        cm
 MilliM        mm
 MicroM        um µm μm
@@ -121,17 +121,17 @@ MilliGM-PER-M3  mg/m3 mg/m³
 MicroGM-PER-M3  ug/m3 µg/m³ μg/m³
 NUM-PER-M3    {#}/m3 p/m³
 MilliGM-PER-L mg/l mg/L
-LUX           lx lux
+LUX           lx Lx lux
 LM            lm
 CD            cd
 CD-PER-M2     cd/m2 cd/m²
 W-PER-M2      W/m2 W/m²
-SEC           s sec
+SEC           s sec Sec seconds
 MilliSEC      ms
 MicroSEC      us µs μs
-MIN           min
-HR            h hr hour
-DAY           d day
+MIN           min minute minutes
+HR            h hr Hr hour hours Hours
+DAY           d day days
 WK            wk week
 MO            mo
 YR            a yr year

@@ -158,3 +158,53 @@ def test_exposes_are_bounded_in_number_and_depth() -> None:
     entry = {"ieee_address": "0x00158d0001e82a4c", "friendly_name": "a", "definition": {"exposes": [deep, *many]}}
     (device,) = known().read("", LIST, json.dumps([entry]).encode()).devices
     assert len(device.sensors) == 100
+
+
+def exposing(*exposes: dict[str, Any]) -> Device:
+    """A device with these values, without a problem."""
+    (entry,) = json.loads(zigbee_house(1))[:1]
+    entry["definition"]["exposes"] = exposes
+    changes = known().read("", LIST, json.dumps([entry]).encode())
+    assert not changes.problems
+    (device,) = changes.devices
+    return device
+
+
+def light(endpoint: str) -> dict[str, Any]:
+    color = {"name": "color_xy", "property": f"color_{endpoint}", "type": "composite", "access": 7, "features": []}
+    state = {"name": "state", "property": f"state_{endpoint}", "type": "binary", "access": 7}
+    return {"type": "light", "endpoint": endpoint, "features": [state | {"value_on": "ON", "value_off": "OFF"}, color]}
+
+
+def test_each_light_of_a_device_has_its_colour() -> None:
+    device = exposing(light("l1"), light("l2"))
+    colors = {one.key: one.command["payload"] for one in device.actuators if one.kind == "gateway:color"}
+    assert colors == {"color_l1": '{"color_l1": {"hex": {json}}}', "color_l2": '{"color_l2": {"hex": {json}}}'}
+    assert {one.key for one in device.sensors} >= {"color_xy_l1.x", "color_xy_l2.y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("power_phase_b", "gateway:power"),
+        ("current_c", "gateway:current"),
+        ("energy_l2", "gateway:energy"),
+        ("temperature_1", "gateway:temperature"),
+        ("energy_tier_1", "property/energy_tier_1"),
+        ("gas", "property/gas"),
+    ],
+)
+def test_kind_of_a_number(name: str, kind: str) -> None:
+    """Channels and phases have the kind of what is measured; a number is no alarm."""
+    device = exposing({"name": name, "property": name, "type": "numeric", "access": 1})
+    assert [one.kind for one in device.sensors] == [kind]
+
+
+def test_the_longest_device_of_the_bounds_is_known() -> None:
+    number = {"type": "numeric", "access": 7, "value_max": 9}
+    exposes = [number | {"name": f"n{n}", "property": f"setting_of_the_device_{n}"} for n in range(60)]
+    number = {"type": "numeric", "access": 1}
+    read = [number | {"name": f"r{n}", "property": f"reading_of_the_device_{n}"} for n in range(40)]
+    device = exposing(*exposes, *read)
+    assert (len(device.sensors), len(device.actuators)) == (100, 60)
+    assert len(device.to_json()) > 80_000
