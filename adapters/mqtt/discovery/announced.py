@@ -14,6 +14,8 @@ ANNOUNCEMENT_BYTES_MAX = 4 * 1024 * 1024
 """Of one message: the list of a Zigbee network with 500 devices."""
 SMALL_BYTES_MAX = 65_536
 """Of a message about one device."""
+DECODED_BYTES_MAX = 32 * 1024 * 1024
+"""Memory that the values of a message may take. The list of 500 devices takes 20 MB."""
 
 Group = str
 """Names what belongs to one device in a format, before its identifier is known."""
@@ -62,6 +64,10 @@ def json_document(payload: bytes, bytes_max: int = SMALL_BYTES_MAX) -> Any:
     """The JSON value of a payload. Raises ValueError with a reason that does not quote the payload."""
     if len(payload) > bytes_max:
         raise ValueError(f"the payload has more than {bytes_max} bytes")
+    # Empty lists and objects take 30 times the memory of their text.
+    values = payload.count(b",") + payload.count(b":")
+    if 240 * payload.count(b"{") + 80 * payload.count(b"[") + 60 * values > DECODED_BYTES_MAX:
+        raise ValueError("the payload has too many values")
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,9 @@ PARTS_PER_DEVICE_MEAN = 40
 DEVICE_CHARS_MAX = 120_000
 CHARS_MAX = 3_000_000
 """Of the records of one device, and of all, as JSON: the registry sends all of them in one message."""
+PARTS_CHARS_MAX = 2 * DEVICE_CHARS_MAX
+PARTS_CHARS_ALL_MAX = 2 * CHARS_MAX
+"""Of what the announcements of one device say, and of all. A part that no device is made of yet counts too."""
 _NOT_OF_DEVICES = re.compile(
     r"^homeassistant/.*/config$|/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
     r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
@@ -52,15 +55,23 @@ class Changes:
     problems: Sequence[Problem] = ()
 
 
+class _Part(NamedTuple):
+    """topic: of its announcement; chars: of its content as JSON."""
+
+    topic: str
+    content: Any
+    chars: int
+
+
 @dataclass(slots=True)
 class _AnnouncedGroup:
     """A group.
 
-    parts: by name, with the topic of their announcement. refused_at: the number of releases at which something of the
+    parts: by name. refused_at: the number of releases at which something of the
     device was refused, None if nothing was; after a further release it may own more.
     """
 
-    parts: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    parts: dict[str, _Part] = field(default_factory=dict)
     device: Device | None = None
     refused_at: int | None = None
 
@@ -74,7 +85,7 @@ class Announcements:
         self._devices_max = devices_max
         self._groups: dict[_Key, _AnnouncedGroup] = {}
         self._announced: dict[_Origin, set[tuple[_Key, str]]] = {}
-        self._parts = 0
+        self._parts = self._parts_chars = 0
         self._owners: dict[str, _Key | None] = {}
         """Identity -> group; None: known from an earlier run, and not announced yet."""
         self._claims: dict[_Claim, str] = {}
@@ -127,35 +138,34 @@ class Announcements:
         changed: dict[_Key, None] = {}
         now = set(before) if said.adds else set()
         for key, part in sorted(before - parts.keys() - now):
-            del self._groups[key].parts[part]
+            self._parts_chars -= self._groups[key].parts.pop(part).chars
             self._parts -= 1
             changed[key] = None
         full = False
         for (key, part), content in parts.items():
             known = self._groups.get(key)
             held = known.parts.get(part) if known else None
-            if held is not None and held[0] != topic:
-                if held[1] != content:
-                    reason = f"{part}: the topic {held[0]} already announced it"
+            if held is not None and held.topic != topic:
+                if held.content != content:
+                    reason = f"{part}: the topic {held.topic} already announced it"
                     problems.append(Problem(format_.name, broker, topic, reason, f"{format_.name}/{key[2]}"))
                 continue
-            if held is None:
-                if known is None and len(self._groups) >= self._devices_max:
-                    full = True
-                    continue
-                if self._parts >= self._devices_max * PARTS_PER_DEVICE_MEAN or (
-                    known and len(known.parts) >= PARTS_MAX
-                ):
-                    full = True
-                    continue
-                self._parts += 1
+            same = held is not None and held.content == content
+            chars = held.chars if held is not None and same else _chars(content)
+            if not same and not self._has_room(key, held, chars):
+                full = True
+                if held is not None:
+                    now.add((key, part))  # what was announced before is kept
+                continue
             now.add((key, part))
             refused_at = known.refused_at if known else None
-            if held is None or held[1] != content or (refused_at is not None and refused_at < self._releases):
-                self._groups.setdefault(key, _AnnouncedGroup()).parts[part] = topic, content
+            if not same or (refused_at is not None and refused_at < self._releases):
+                self._parts += held is None
+                self._parts_chars += chars - (held.chars if held is not None else 0)
+                self._groups.setdefault(key, _AnnouncedGroup()).parts[part] = _Part(topic, content, chars)
                 changed[key] = None
         if full:
-            reason = f"there are more than {self._devices_max} devices (mqtt.devices_max), or too many parts of one"
+            reason = f"there are more than {self._devices_max} devices (mqtt.devices_max), or too many parts"
             problems.append(Problem(format_.name, broker, topic, reason))
         if now:
             self._announced[origin] = now
@@ -166,6 +176,21 @@ class Announcements:
             return Changes((), withdrawn, problems)
         devices, gone, further = self._joined(format_, list(changed))
         return Changes(devices, [*withdrawn, *gone], problems + further)
+
+    def _has_room(self, key: _Key, held: _Part | None, chars: int) -> bool:
+        """Whether a group may have a part of so many characters, instead of the held one. A device of an earlier run
+        has its place, however many others are announced before it."""
+        group = self._groups.get(key)
+        is_new = group is None and f"{key[0]}/{key[2]}" not in self._restored
+        if held is None and (
+            (is_new and len(self._groups) >= self._devices_max)
+            or self._parts >= self._devices_max * PARTS_PER_DEVICE_MEAN
+            or (group is not None and len(group.parts) >= PARTS_MAX)
+        ):
+            return False
+        more = chars - (0 if held is None else held.chars)
+        own = 0 if group is None else sum(part.chars for part in group.parts.values())
+        return own + more <= PARTS_CHARS_MAX and self._parts_chars + more <= PARTS_CHARS_ALL_MAX
 
     def _withdrawn(self, format_: Format, broker: str, said: Announced) -> list[str]:
         """Devices of an earlier run that a complete list does not have any more."""
@@ -195,11 +220,11 @@ class Announcements:
                 self._release(device)
         for key in changed:
             known = self._groups[key]
-            joined = format_.joined(key[1], key[2], {name: content for name, (_, content) in known.parts.items()})
+            joined = format_.joined(key[1], key[2], {name: part.content for name, part in known.parts.items()})
             device, was = joined.device if known.parts else None, before[key]
             problems += joined.problems
             if device is not None and was is not None and device.identity != was.identity:
-                topic = next(iter(known.parts.values()))[0]
+                topic = next(iter(known.parts.values())).topic
                 reason = f"it announces itself as another device than before; {was.identity} is kept"
                 problems.append(Problem(device.source, device.broker, topic, reason, device.identity))
                 device = was
@@ -220,7 +245,7 @@ class Announcements:
     def _owned(self, key: _Key, device: Device) -> tuple[Device | None, list[Problem]]:
         """The device with what it may own. None if its identity is another's, or if it has nothing."""
         identity = device.identity
-        topic = next(iter(self._groups[key].parts.values()))[0]
+        topic = next(iter(self._groups[key].parts.values())).topic
         owner, restored = self._owners.get(identity), self._restored.get(identity)
         if (owner is not None and owner != key) or (restored is not None and restored.broker != device.broker):
             reason = "another announcement is already of this device, and is kept"
@@ -292,6 +317,10 @@ class Announcements:
     def _count(self, device: Device, chars: int) -> None:
         self._chars_all += chars - self._chars.get(device.identity, 0)
         self._chars[device.identity] = chars
+
+
+def _chars(content: object) -> int:
+    return len(content) if isinstance(content, bytes) else len(msgspec.json.encode(content))
 
 
 _Claim = tuple[str, ...]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
+
+import pytest
 
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
@@ -90,8 +93,56 @@ def test_devices_are_bounded() -> None:
     changes = state.read("", "zigbee2mqtt/bridge/devices", zigbee_house(3))
     assert len(changes.devices) == 5
     assert [problem.reason for problem in changes.problems] == [
-        "there are more than 5 devices (mqtt.devices_max), or too many parts of one"
+        "there are more than 5 devices (mqtt.devices_max), or too many parts"
     ]
+
+
+def test_a_device_of_an_earlier_run_keeps_its_place() -> None:
+    (device,) = known().read("", topic("a"), switch("a")).devices
+    state = known(devices_max=5)
+    state.restore([device])
+    for number in range(10):
+        state.read("", topic(f"f{number}"), switch(f"f{number}"))
+    assert [one.name for one in state.read("", topic("a"), switch("a", name="Lamp")).devices] == ["Lamp"]
+
+
+@pytest.mark.parametrize("part", ["config", "sensors"])
+def test_what_waits_for_the_rest_of_a_device_takes_little_memory(part: str) -> None:
+    state = known()
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            members = {"mac": f"{number:012X}", "sn": [[]] * 5_000}
+            state.read("", f"tasmota/discovery/{number:012X}/{part}", json.dumps(members).encode())
+        assert tracemalloc.get_traced_memory()[0] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_held_of_all_announcements_is_bounded() -> None:
+    state = known(devices_max=1_000)
+    words = [f"{word:x}" for word in range(199)]
+    reasons = set()
+    for number in range(300):
+        entities = {f"k{e}": {"p": "select", "cmd_t": f"{number}/{e}", "ops": words} for e in range(12)}
+        payload = json.dumps({"dev": {"ids": f"{number}"}, "cmps": entities}).encode()
+        reasons |= {one.reason for one in state.read("", f"homeassistant/device/{number}/config", payload).problems}
+    assert reasons == {
+        "there are too many devices",
+        "there are more than 1000 devices (mqtt.devices_max), or too many parts",
+    }
+
+
+@pytest.mark.parametrize("value", [b"[]", b'{"":0}', b'""', b"0"])
+def test_a_list_that_takes_much_memory_is_refused(value: bytes) -> None:
+    payload = b"[" + b",".join([value] * (4_000_000 // (len(value) + 1))) + b"]"
+    tracemalloc.start()
+    try:
+        (problem,) = known().read("", "zigbee2mqtt/bridge/devices", payload).problems
+        assert tracemalloc.get_traced_memory()[1] < 48_000_000
+    finally:
+        tracemalloc.stop()
+    assert problem.reason == "the payload has too many values"
 
 
 def test_parts_of_one_device_are_bounded() -> None:
