@@ -23,7 +23,15 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.client_commands import add_client_commands
-from lamplighter.gateway.cli.commands import DEFAULT_CONFIG, add_commands, config_file, settings_and_data, table
+from lamplighter.gateway.cli.commands import (
+    DEFAULT_CONFIG,
+    add_commands,
+    config_file,
+    cut,
+    printable,
+    settings_and_data,
+    table,
+)
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
@@ -254,22 +262,16 @@ _TEXT_CHARACTERS_MAX = 60
 
 def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
     cause, in_s = timer["cause"], timer["in_s"]
-    first = next((line.strip() for line in timer["update"].splitlines() if line.strip()), "")
+    first = next((" ".join(line.split()) for line in timer["update"].splitlines() if line.strip()), "")
     return (
         timer["id"],
         f"{timer['due'][:19]}Z",
         "" if in_s is None else _span(in_s),
-        "" if cause is None else _printable(f"{cause['kind']} {cause['id']}"),
+        "" if cause is None else cut(printable(f"{cause['kind']} {cause['id']}"), _TEXT_CHARACTERS_MAX),
         timer["state"],
         timer["missed"],
-        _printable(first),
+        cut(printable(first), _TEXT_CHARACTERS_MAX),
     )
-
-
-def _printable(text: str) -> str:
-    """A text of a client, shortened and without escape sequences."""
-    text = "".join(character if character.isprintable() else " " for character in text)
-    return text if len(text) <= _TEXT_CHARACTERS_MAX else f"{text[: _TEXT_CHARACTERS_MAX - 1]}…"
 
 
 def _span(seconds: float) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lamplighter.adapters.devices.device import Actuator, Device, Table
+from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
@@ -167,7 +167,7 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
 
         What a sensor observed stays in the change log. A device that is still announced is proposed again.
         """
-        sensors = " ".join(self._below(sensor.table["sensor"]) for sensor in entry.device.sensors)
+        sensors = " ".join(self.sensor_iri(sensor) for sensor in entry.device.sensors)
         observed = f"""\
 DELETE {{ ?thing ?property ?value }} WHERE {{
   VALUES ?sensor {{ {sensors} }}
@@ -182,6 +182,9 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
 
     def device_iri(self, device: Device) -> Term:
         return self._below(f"device/{device.identity}")
+
+    def sensor_iri(self, sensor: Sensor) -> Term:
+        return self._below(sensor.table["sensor"])
 
     def actuator_iri(self, actuator: Actuator) -> Term:
         return self._below(actuator.command["actuator"])
@@ -247,7 +250,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         if entry.area:
             triples.add((subject, IN_AREA, self._area(entry.area)))
         for sensor in device.sensors:
-            node = self._below(sensor.table["sensor"])
+            node = self.sensor_iri(sensor)
             triples |= {
                 (subject, HOSTS, node),
                 (node, RDF_TYPE, iri(SENSOR)),

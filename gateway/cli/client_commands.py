@@ -24,7 +24,7 @@ from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, socket_paths
-from lamplighter.gateway.cli.commands import settings_and_data, table
+from lamplighter.gateway.cli.commands import printable, settings_and_data, table
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 
 if TYPE_CHECKING:
@@ -302,10 +302,6 @@ def cell(term: Term | None) -> str:
         if after.startswith("@"):
             text += after
     return printable(text)
-
-
-def printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
 
 
 # --- update --------------------------------------------------------------------------------------------------

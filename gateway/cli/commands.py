@@ -121,6 +121,16 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def cut(text: str, characters: int) -> str:
+    """The text, or its beginning with an ellipsis if it is longer."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+
+
+def printable(text: str) -> str:
+    """A text of a client or device without control sequences: each of their characters is shown as its code."""
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
+
+
 def _history(options: argparse.Namespace) -> tuple[History, Settings]:
     settings, data = settings_and_data(options)
     return History(data, MachineClock(settings.gateway.clock_trusted)), settings
@@ -292,16 +302,16 @@ class _Names:
 
     def _term(self, term: Term) -> str:
         if is_iri(term):
-            return _printable(self._iri(term[1:-1]))
+            return printable(self._iri(term[1:-1]))
         if not term.startswith('"'):
-            return _printable(term)
+            return printable(term)
         value, _, datatype = term.rpartition("^^")
         if not value or not datatype.endswith(">"):
-            return _printable(_cut(term, _LITERAL_CHARACTERS_MAX))
+            return printable(cut(term, _LITERAL_CHARACTERS_MAX))
         name = self._iri(datatype[1:-1])
         if name in ("xsd:integer", "xsd:decimal", "xsd:boolean"):
-            return _printable(lexical(term))
-        return _printable(f"{_cut(value, _LITERAL_CHARACTERS_MAX)}^^{name}")
+            return printable(lexical(term))
+        return printable(f"{cut(value, _LITERAL_CHARACTERS_MAX)}^^{name}")
 
     def _iri(self, iri: str) -> str:
         for prefix, name in self._prefixes:
@@ -310,18 +320,9 @@ class _Names:
         return f"<{iri}>"
 
 
-def _cut(text: str, characters: int) -> str:
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
-
-
 def _plain(text: str) -> str:
     """An untrusted text, on one line."""
-    return _printable(_cut(" ".join(text.split()), _TEXT_CHARACTERS_MAX))
-
-
-def _printable(text: str) -> str:
-    """The text without control sequences."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
+    return printable(cut(" ".join(text.split()), _TEXT_CHARACTERS_MAX))
 
 
 # --- log export, log restore ------------------------------------------------------------------------------

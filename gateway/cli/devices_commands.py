@@ -17,7 +17,7 @@ from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry, named
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.terms import Bag, Term, lexical
-from lamplighter.gateway.cli.commands import add_mode, settings_and_data, table
+from lamplighter.gateway.cli.commands import add_mode, cut, printable, settings_and_data, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.gates.local_call import call
 
@@ -173,13 +173,19 @@ def _show(options: argparse.Namespace) -> int:
     if device.availability is not None:
         topics = ", ".join(found["topic"] for found in device.availability.topics)
         facts.append(("availability", f"{device.availability.mode}: {topics}"))
-    print(table([(name, _printable(text)) for name, text in facts]), end="")
+    print(table([(name, printable(text)) for name, text in facts]), end="")
     if device.sensors:
         rows = [
-            (one.kind, _cell(one.label), one.table.get("unit", ""), one.table["topic"], one.table.get("member", ""))
+            (
+                one.kind,
+                lexical(gateway.registry.sensor_iri(one)),
+                one.table.get("unit", ""),
+                one.table["topic"],
+                one.table.get("member", ""),
+            )
             for one in device.sensors
         ]
-        print("\n" + table([("OBSERVES", "LABEL", "UNIT", "TOPIC", "MEMBER"), *_printables(rows)]), end="")
+        print("\n" + table([("OBSERVES", "SENSOR", "UNIT", "TOPIC", "MEMBER"), *_printables(rows)]), end="")
     if device.actuators:
         acts = [
             (
@@ -212,7 +218,7 @@ def _adopt(options: argparse.Namespace) -> int:
         entries = [gateway.named(options.device)]
     for entry in entries:
         gateway.update(gateway.registry.adoption(entry, area=options.area))
-        print(f"adopted {entry.identity}, {_printable(entry.name)}")
+        print(f"adopted {entry.identity}, {printable(entry.name)}")
     if not entries:
         print("no device is proposed")
     return 0
@@ -222,7 +228,7 @@ def _ignore(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
     gateway.update(gateway.registry.ignoring(entry))
-    print(f"ignored {entry.identity}, {_printable(entry.name)}")
+    print(f"ignored {entry.identity}, {printable(entry.name)}")
     return 0
 
 
@@ -233,14 +239,14 @@ def _rename(options: argparse.Namespace) -> int:
     entry = gateway.named(options.device)
     gateway.update(gateway.registry.naming(entry, name=options.name, area=options.area))
     now = gateway.named(entry.identity)
-    print(f"{now.identity} is called {_printable(now.name)}" + (f", in {_printable(now.area)}" if now.area else ""))
+    print(f"{now.identity} is called {printable(now.name)}" + (f", in {printable(now.area)}" if now.area else ""))
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
-    if not confirmed(f"Remove {entry.identity}, {_printable(entry.name)}, from the dataset?", yes=options.yes):
+    if not confirmed(f"Remove {entry.identity}, {printable(entry.name)}, from the dataset?", yes=options.yes):
         return 1
     gateway.update(gateway.registry.removal(entry))
     print(f"removed {entry.identity}; it is proposed again if it is still announced")
@@ -263,15 +269,9 @@ def _problems(options: argparse.Namespace) -> int:
     return 0
 
 
-def _printable(text: str) -> str:
-    """A text of a device without control sequences."""
-    return "".join(sign if sign.isprintable() else "�" for sign in text)
-
-
 def _printables(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    return [tuple(_printable(cell) for cell in row) for row in rows]
+    return [tuple(printable(cell) for cell in row) for row in rows]
 
 
 def _cell(text: str) -> str:
-    text = _printable(text)
-    return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[: _CELL_CHARACTERS_MAX - 1]}…"
+    return cut(printable(text), _CELL_CHARACTERS_MAX)

@@ -21,7 +21,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
-from lamplighter.gateway.cli.commands import add_mode, config_file, settings_and_data
+from lamplighter.gateway.cli.commands import add_mode, config_file, printable, settings_and_data
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import PREFIXES
 
@@ -105,7 +105,7 @@ def _term(term: str) -> str:
         local = address.removeprefix(namespace)
         if address != local and local.replace("-", "").replace("_", "").isalnum():
             return f"{prefix}:{local}" if is_iri(term) else f"{term.rpartition('^^<')[0]}^^{prefix}:{local}"
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in term)
+    return printable(term)
 
 
 def _check(options: argparse.Namespace) -> int:

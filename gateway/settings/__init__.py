@@ -218,7 +218,8 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; name another file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+        cure = "; write the keys of a table in one place" if "Cannot declare" in str(error) else ""
+        raise ConfigurationError(f"{path}: not TOML: {error}{cure}") from error
     try:
         read = document if tables is None else {name: document[name] for name in tables if name in document}
         settings = msgspec.convert(read, Settings)

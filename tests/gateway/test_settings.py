@@ -76,6 +76,7 @@ def test_every_documented_key_is_known_and_its_type_checked(tmp_path: Path, tabl
         ("[mqtt]\nport = 0", "mqtt.port"),
         ("http = 5", "http"),
         ("[http\nport = 1", "not TOML"),
+        ("[mqtt]\n[http]\n[mqtt]\nhost = 'broker'", "write the keys of a table in one place"),
         (b"[http]\nhost = '\xff'", "not TOML"),
     ],
 )

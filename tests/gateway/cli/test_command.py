@@ -222,4 +222,4 @@ def test_a_timers_cause_is_shown_without_escape_sequences() -> None:
     cause = {"kind": "mine", "id": "\x1b[2J" + "x" * 200, "seq": None}
     timer = {"id": "t", "due": "2030-01-01T00:00:00Z", "in_s": 1.0, "cause": cause, "state": "late", "missed": "run"}
     shown = _timer_row({**timer, "update": "CLEAR ALL"})[3]
-    assert shown.startswith("mine  [2Jxxx") and len(shown) == 60
+    assert shown.startswith("mine \\u001B[2Jxxx") and len(shown) == 60

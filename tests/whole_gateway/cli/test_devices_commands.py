@@ -48,6 +48,7 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
         )
         shown = await devices("show", "sink")
         assert "gateway:light" in shown and "false, true" in shown and "z/room1/lamp/set" in shown
+        assert "/sensor/zigbee2mqtt/" in await devices("show", "room1/motion"), "the IRIs of sensors are shown"
         await devices("ignore", "room1/window")
         assert "adopted" in await devices("adopt", "--all")
         states = {
