@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 
 TIMEOUT_S = 120.0
 DELAY_S = 3.0
-LATE_S_MAX = 10.0  # of a busy machine; who follows the wall clock is two weeks late, or early
+LATE_S_MAX = 60.0  # of a busy machine; who follows the wall clock is two weeks late, or early
 
 
 class Stepped:
