@@ -1,6 +1,7 @@
 """Adapters connect devices to the gateway: one package per protocol, one process per adapter.
 
-mqtt: sensors that publish over MQTT; coap: actuators that are CoAP servers; model: readings -> SPARQL updates;
-networks: the networks that an adapter may send to. An adapter uses the public protocol only (`engine.client`). It loads
-neither the store nor the gateway.
+mqtt: sensors that publish over MQTT; coap: actuators that are CoAP servers; model: readings -> SPARQL updates; devices:
+discovered devices, and desired states; networks: the networks that an adapter may send to; client: what adapters need
+of the client library. An adapter uses the public protocol only (`engine.client`). It loads neither the store nor the
+gateway.
 """

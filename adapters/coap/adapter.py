@@ -20,10 +20,11 @@ from weakref import WeakValueDictionary
 import aiocoap
 import aiocoap.error
 
+from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.mapping import Command
 from lamplighter.adapters.coap.settings import CoapSettings
-from lamplighter.adapters.devices.desired import actuation_update, refusal_update, retry_s
+from lamplighter.adapters.devices.desired import actuation_update, refusal_update
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import DeclaredCause, EngineClient, Notification
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
@@ -86,13 +85,8 @@ def same_state(one: Term, other: Term) -> bool:
     if texts[0] == texts[1]:
         return True
     if one.endswith(_BOOLEAN) and other.endswith(_BOOLEAN):
-        return _BOOLEANS.get(texts[0]) == _BOOLEANS.get(texts[1])
+        return _BOOLEANS.get(texts[0], texts[0]) == _BOOLEANS.get(texts[1], texts[1])
     try:
         return Decimal(texts[0]) == Decimal(texts[1])
     except InvalidOperation:
         return False
-
-
-def retry_s(failures: int, min_s: float, max_s: float) -> float:
-    """Seconds before the next attempt after ``failures`` failed ones: doubled each time, less up to half at random."""
-    return min(max_s, min_s * 2.0 ** min(failures - 1, 32)) * random.uniform(0.5, 1)

@@ -29,7 +29,7 @@ SENSORS_MAX = 100
 ACTUATORS_MAX = 60
 AVAILABILITY_TOPICS_MAX = 8
 PROBLEMS_MAX = 20
-"""Of one device; further ones are counted in the last one."""
+"""Of one device; further ones are dropped."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")

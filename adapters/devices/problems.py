@@ -31,6 +31,7 @@ KEPT_MAX = 500
 NEW_PER_MINUTE_MAX = 120
 AGAIN = timedelta(minutes=1)
 """The count of a problem is written at most this often."""
+_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
@@ -113,7 +114,7 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
         )
 
     def _may_add(self, now: datetime) -> bool:
-        if self._minute is None or not timedelta() <= now - self._minute[0] < AGAIN:
+        if self._minute is None or not timedelta() <= now - self._minute[0] < _MINUTE:
             self._minute = now, 0
         begun, count = self._minute
         self._minute = begun, count + 1

@@ -12,14 +12,13 @@ Across a restart of the adapter, a reading may be committed twice. None is lost.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
 
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, UpdatesClient, retry_s
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
@@ -28,13 +27,13 @@ from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
-from lamplighter.adapters.mqtt.inbox import BACKOFF_MAX_S, BACKOFF_MIN_S, Inbox, InboxCounters, Message
+from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
-from lamplighter.adapters.mqtt.output import Output, OutputClient, OutputCounters, ReportedState
+from lamplighter.adapters.mqtt.output import Output, ReportedState
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
-from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
+from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term
@@ -66,12 +65,6 @@ class MqttCounters(InboxCounters):
     refused: int = 0
     rejected: int = 0
     repeated: int = 0
-
-
-class UpdatesClient(Protocol):
-    """What the adapter needs of `engine.client.EngineClient`."""
-
-    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +103,8 @@ class MqttAdapter:
     mapping: rules of files; rules: those of the dataset. feed: follows these and the desired states of actuators; None:
     neither. counters: for metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect
     to it has failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
-    discovering: reads announcements of devices; None: they are not read. base_iri: where
-    the states of the brokers are kept as triples, empty: nowhere.
+    discovering: reads announcements of devices; None: they are not read. base_iri: where the states of the brokers are
+    kept as triples; empty: nowhere.
     """
 
     def __init__(
@@ -124,7 +117,7 @@ class MqttAdapter:
         trusted: Callable[[], bool] = lambda: True,
         former: Mapping = NO_RULES,
         rules: DatasetRules | None = None,
-        feed: OutputClient | None = None,
+        feed: AdapterClient | None = None,
         discovering: Discovering | None = None,
         base_iri: str = "",
         tried: asyncio.Event | None = None,
@@ -254,11 +247,6 @@ class MqttAdapter:
         output = "" if self._output is None else self._output.status()
         return f"{brokers}, {self.counters.committed:,} readings committed{output and f', {output}'}{devices}"
 
-    @property
-    def output_counters(self) -> OutputCounters:
-        """Of states that are sent to devices."""
-        return OutputCounters() if self._output is None else self._output.counters
-
     async def _commit_readings(self, broker: Broker) -> None:
         while True:
             batch: list[Message] = []
@@ -354,7 +342,7 @@ class MqttAdapter:
         A step that failed temporarily is sent again, together with the later steps of its stream, so that the last
         update of a stream has its newest reading.
         """
-        delay_s = BACKOFF_MIN_S
+        failures = 0
         said = False
         while steps:
             answers = await self._gateway.updates(
@@ -383,8 +371,8 @@ class MqttAdapter:
                     self.counters.committed += 1
             steps = again
             if steps:
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-                delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+                failures += 1
+                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
     def _warn(self, topic: str, reason: str, *, lost: bool = False) -> None:
         """Logs once per topic and reason, so that a faulty device does not fill the journal, and lists it as a

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lamplighter.adapters.mqtt.lasting_updates import UpdatingClient, write
+from lamplighter.adapters.client import UpdatesClient
+from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
@@ -57,7 +58,7 @@ class BrokerStates:
 
     def __init__(
         self,
-        client: UpdatingClient,
+        client: UpdatesClient,
         base_iri: str,
         brokers: Mapping[str, BrokerSettings],
         clock: Callable[[], datetime],

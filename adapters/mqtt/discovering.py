@@ -13,12 +13,12 @@ case: a device is settled when its entry is as announced.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
 from lamplighter.adapters.devices.availability import Availabilities, online_update
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.problems import Problems
@@ -27,7 +27,7 @@ from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
-from lamplighter.engine.client import DeclaredCause, EngineClient, Notification, UpdateRequest
+from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag
@@ -39,7 +39,6 @@ PORTION_MAX = 50
 UPDATE_CHARS_MAX = 256 * 1024
 """SPARQL in one message to the gateway. A longer update goes alone."""
 PROBLEMS_QUEUED_MAX = 1_000
-BACKOFF_MIN_S, BACKOFF_MAX_S = 0.2, 30.0
 
 logger = EventLogger(__name__)
 
@@ -53,7 +52,7 @@ class Discovering:
 
     def __init__(
         self,
-        client: EngineClient,
+        client: AdapterClient,
         *,
         base_iri: str,
         formats: Iterable[str],
@@ -204,7 +203,7 @@ class Discovering:
 
     async def _write(self) -> None:
         await self.ready.wait()
-        delay_s = BACKOFF_MIN_S
+        failures = 0
         while True:
             await self._work.wait()
             self._work.clear()
@@ -214,11 +213,11 @@ class Discovering:
                 if failed:
                     break
             if not failed:
-                delay_s = BACKOFF_MIN_S
+                failures = 0
                 continue
             self._work.set()
-            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+            failures += 1
+            await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
     def _portion(self) -> list[tuple[str | None, str]]:
         """The next updates, each with the identity that it settles."""

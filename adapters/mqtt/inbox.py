@@ -47,8 +47,8 @@ _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(slots=True)
 class InboxCounters:
-    """received: messages; redelivered: those of them that the inbox still held; attempts: to
-    connect; connections: accepted by the broker."""
+    """received: messages; redelivered: those of them that the inbox still held; attempts: to connect; connections:
+    accepted by the broker."""
 
     received: int = 0
     redelivered: int = 0
@@ -81,8 +81,8 @@ class Inbox:
     lamplighter.toml that describes the broker, for messages. queue_max: see `MqttSettings`. forget: filters that the
     broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
     tried: set once it has, or once an attempt has failed. bytes_max: how much of the payload of a topic is kept. asks:
-    messages, topic and payload, to publish on each connection once subscribed. on_state: called
-    with each change of the connection: whether there is one with its subscriptions, and why not.
+    messages, topic and payload, to publish on each connection once subscribed. on_state: called with each change of the
+    connection: whether there is one with its subscriptions, and why not.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,18 +24,18 @@ from typing import NamedTuple, Protocol
 
 from paho.mqtt.client import topic_matches_sub
 
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
 from lamplighter.adapters.devices.desired import (
     actuation_update,
     desired_pattern,
     refusal_update,
     reported_update,
-    retry_s,
     same_state,
 )
 from lamplighter.adapters.mqtt.connection import OWN_TOPICS
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, CommandRule
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
-from lamplighter.engine.client import DeclaredCause, Notification, UpdateAnswer, UpdateRequest
+from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import XSD, Bag, Term, iri, is_iri, is_literal, lexical
@@ -50,7 +50,6 @@ from lamplighter.ontology.vocabulary import (
     REPORTED_STATE,
 )
 
-RETRY_MIN_S, RETRY_MAX_S = 0.2, 30.0
 SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
 """The pause before a state is sent again; it doubles while the device goes on reporting another state."""
 STATE_CHARS_SAID = 50
@@ -70,14 +69,6 @@ _BARE = tuple(f"^^<{XSD}{name}>" for name in ("boolean", "integer", "decimal", "
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 logger = EventLogger(__name__)
-
-
-class OutputClient(Protocol):
-    """What the output needs of `engine.client.EngineClient`."""
-
-    def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]: ...
-
-    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
 
 
 class OutputBroker(Protocol):
@@ -222,7 +213,7 @@ class Output:
 
     def __init__(
         self,
-        client: OutputClient,
+        client: AdapterClient,
         brokers: Mapping[str, OutputBroker],
         permitted: Sequence[str],
         *,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
+from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
 from lamplighter.adapters.mqtt.lasting_updates import write
-from lamplighter.engine.client import DeclaredCause, Notification, UpdateAnswer, UpdateRequest
+from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag, Term
@@ -21,15 +21,7 @@ _CAUSE = DeclaredCause("mqtt", "rules")
 logger = EventLogger(__name__)
 
 
-class RulesClient(Protocol):
-    """What is needed of `engine.client.EngineClient`."""
-
-    def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]: ...
-
-    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
-
-
-async def follow_rules(client: RulesClient, rules: DatasetRules, apply: Callable[[], None]) -> None:
+async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callable[[], None]) -> None:
     """Keeps the rules as the dataset has them, and calls `apply` after each change.
 
     Runs until cancelled. Raises UpstreamError when the client is closed. If the gateway refuses the subscription, the
@@ -55,7 +47,9 @@ async def follow_rules(client: RulesClient, rules: DatasetRules, apply: Callable
             settling.cancel()
 
 
-async def _settle(client: RulesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event) -> None:
+async def _settle(
+    client: UpdatesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event
+) -> None:
     while True:
         await changed.wait()
         await asyncio.sleep(SETTLE_S)
@@ -64,7 +58,7 @@ async def _settle(client: RulesClient, rules: DatasetRules, apply: Callable[[], 
         await _write(client, rules.problem_updates())
 
 
-async def _write(client: RulesClient, updates: Sequence[str]) -> None:
+async def _write(client: UpdatesClient, updates: Sequence[str]) -> None:
     def refused(error: GatewayError) -> None:
         logger.warning("mqtt rule problem not written", reason=error)
 

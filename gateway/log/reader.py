@@ -24,8 +24,6 @@ from lamplighter.engine.change_log import Record, Seal, SegmentName, check, deco
 from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.errors import ChangeLogError
 
-SEGMENT_BYTES_MAX = 2 * 1024 * 1024 * 1024
-
 
 @dataclass(frozen=True)
 class Segment:

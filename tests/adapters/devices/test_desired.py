@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyoxigraph
 import pytest
 
-from lamplighter.adapters.devices.desired import reported_update, retry_s, same_state
+from lamplighter.adapters.client import retry_s
+from lamplighter.adapters.devices.desired import reported_update, same_state
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import REPORTED_STATE
 
@@ -21,6 +22,7 @@ def typed(text: str, name: str) -> Term:
     [
         (typed("true", "boolean"), typed("1", "boolean"), True),
         (typed("true", "boolean"), typed("false", "boolean"), False),
+        (typed("yes", "boolean"), typed("no", "boolean"), False),
         (typed("21", "integer"), typed("21.0", "decimal"), True),
         (typed("21", "integer"), typed("2.1e1", "double"), True),
         (typed("21", "integer"), typed("22", "integer"), False),

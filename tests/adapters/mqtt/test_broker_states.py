@@ -112,7 +112,7 @@ async def test_a_state_that_keeps_changing_is_written_ever_less_often() -> None:
 
 
 async def test_a_state_that_the_gateway_cannot_take_now_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting_updates, "BACKOFF_MIN_S", 0.001)
+    monkeypatch.setattr(lasting_updates, "RETRY_MIN_S", 0.001)
     gateway = Gateway(refuses=2)
     states = BrokerStates(gateway, BASE, BROKERS, Clock())
     running = asyncio.create_task(states.run())
