@@ -41,7 +41,7 @@ _CONSTANT = re.compile(
          )""",
     re.X,
 )
-# Absolute IRIs that resolution leaves unchanged, and literals in canonical form.
+# Absolute IRIs that resolution leaves unchanged, and literals whose canonical form is known.
 _PLAIN_IRI = re.compile(
     r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
     r"|urn:[a-z0-9]+:[A-Za-z0-9_:-]+)(?:\#[A-Za-z0-9_.-]*)?>"
@@ -49,9 +49,16 @@ _PLAIN_IRI = re.compile(
 _PLAIN_STRING = re.compile(r'"[ !#-\[\]-~]*"')
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,11})\.[0-9]{0,5}[1-9]")
+_PLAIN_NUMBER = re.compile(
+    r'"(?:'
+    rf'(?:0|-?[1-9][0-9]{{0,17}})"\^\^<{re.escape(XSD)}integer'
+    rf'|(?:0|-?[1-9][0-9]{{0,8}}|-?(?:0|[1-9][0-9]{{0,8}})\.[0-9]{{0,5}}[1-9])"\^\^<{re.escape(XSD)}(?:decimal|double)'
+    r")>"
+)  # a double of 15 digits is spelled as the shortest text that means it
+_INSTANT_END = f'Z"^^<{XSD}dateTime>'
 _INSTANT = re.compile(
-    r'"[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{0,8}[1-9])?Z"'
-    rf"\^\^<{re.escape(XSD)}dateTime>"
+    r'("[12][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)'
+    rf"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])(?:\.([0-9]{{1,9}}))?{re.escape(_INSTANT_END)}"
 )
 
 
@@ -141,16 +148,30 @@ _DIGITS = frozenset("0123456789")
 
 
 def _plain(raw: str) -> Term | None:
-    """The canonical term of a constant that is in canonical form, else None."""
+    """The canonical term of a constant whose form is usual, else None; the store knows all forms."""
     if raw[0] == "<":
         return raw if _PLAIN_IRI.fullmatch(raw) else None
     if raw[0] == '"':
-        return raw if _PLAIN_STRING.fullmatch(raw) or _INSTANT.fullmatch(raw) else None
+        if raw[-1] == '"':
+            return raw if _PLAIN_STRING.fullmatch(raw) else None
+        return raw if _PLAIN_NUMBER.fullmatch(raw) else _instant(raw)
     if _INTEGER.fullmatch(raw):
         return f'"{raw}"^^<{XSD}integer>'
     if _DECIMAL.fullmatch(raw):
         return f'"{raw}"^^<{XSD}decimal>'
     return None
+
+
+def _instant(raw: str) -> Term | None:
+    """The canonical term of a usual xsd:dateTime in UTC: its fraction does not end in 0."""
+    found = _INSTANT.fullmatch(raw)
+    if found is None:
+        return None
+    fraction = found[2]
+    if fraction is None or fraction[-1] != "0":
+        return raw
+    digits = fraction.rstrip("0")
+    return f"{found[1]}.{digits}{_INSTANT_END}" if digits else f"{found[1]}{_INSTANT_END}"
 
 
 def skeleton_of(text: str, start: int, found: Sequence[Token], spans: Sequence[tuple[int, int]]) -> str:
@@ -186,11 +207,8 @@ class Recogniser:
         found = self._match(text)
         if found is None:
             return None
-        known = self._known
-        try:
-            values = [known[raw][1] for raw in found.groups()]
-        except KeyError:
-            values = [self._term(raw) for raw in found.groups()]
+        known = self._known.get
+        values = [entry[1] if (entry := known(raw)) is not None else self._term(raw) for raw in found.groups()]
         return [values[source] if type(source) is int else source for source in self._sources]
 
 

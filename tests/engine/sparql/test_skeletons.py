@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from lamplighter.engine import Engine
@@ -51,7 +53,14 @@ def lifter() -> Lifter:
         (f'"a"^^<{XSD}string>', TYPED, '"a"'),
         (f'"2026-11-21T02:00:00.5Z"^^<{XSD}dateTime>', TYPED, f'"2026-11-21T02:00:00.5Z"^^<{XSD}dateTime>'),
         (f'"2026-11-21T02:00:00.50Z"^^<{XSD}dateTime>', TYPED, f'"2026-11-21T02:00:00.5Z"^^<{XSD}dateTime>'),
+        (f'"2026-11-21T02:00:00.0Z"^^<{XSD}dateTime>', TYPED, f'"2026-11-21T02:00:00Z"^^<{XSD}dateTime>'),
         (f'"2026-02-30T02:00:00Z"^^<{XSD}dateTime>', TYPED, f'"2026-02-30T02:00:00Z"^^<{XSD}dateTime>'),
+        (f'"2026-10-31T24:00:00Z"^^<{XSD}dateTime>', TYPED, f'"2026-11-01T00:00:00Z"^^<{XSD}dateTime>'),
+        (f'"-5"^^<{XSD}integer>', TYPED, f'"-5"^^<{XSD}integer>'),
+        (f'"-0"^^<{XSD}integer>', TYPED, f'"0"^^<{XSD}integer>'),
+        (f'"21.50"^^<{XSD}decimal>', TYPED, f'"21.5"^^<{XSD}decimal>'),
+        (f'"-0"^^<{XSD}double>', TYPED, f'"-0"^^<{XSD}double>'),
+        (f'"1e-7"^^<{XSD}double>', TYPED, f'"0.0000001"^^<{XSD}double>'),
         ("0", INTEGER, f'"0"^^<{XSD}integer>'),
         ("007", INTEGER, f'"7"^^<{XSD}integer>'),
         ("99999999999999999999", INTEGER, f'"99999999999999999999"^^<{XSD}integer>'),
@@ -67,6 +76,27 @@ def test_constant_is_the_term_that_the_store_makes_of_it(raw: str, kind: str, te
     assert lifted.terms == [term] == [canonical(prologue, raw)]
     assert lifted.skeleton == f"SELECT ?x {{ ?x ?k {kind} }}"
     assert kind_of(raw) == kind
+
+
+def test_usual_literals_are_read_as_the_store_reads_them() -> None:
+    chance = random.Random(17)
+    one = lifter()
+
+    def digits(most: int) -> str:
+        return "".join(chance.choices("0123456789", weights=(5, 1, 1, 1, 1, 1, 1, 1, 1, 2), k=chance.randint(1, most)))
+
+    for _ in range(2_000):
+        date = f"{chance.randint(1999, 2030)}-{chance.randint(1, 13):02}-{chance.randint(0, 31):02}"
+        time = f"{chance.randint(0, 24):02}:{chance.choice(('00', '59'))}:{chance.choice(('00', '59'))}"
+        values = {
+            "integer": chance.choice(("", "-", "+")) + digits(20),
+            "decimal": f"{chance.choice(('', '-'))}{digits(11)}.{digits(7)}",
+            "double": f"{chance.choice(('', '-'))}{digits(11)}.{digits(7)}",
+            "dateTime": f"{date}T{time}.{digits(9)}{chance.choice(('Z', '', '+01:00'))}",
+        }
+        for name, value in values.items():
+            raw = f'"{value}"^^<{XSD}{name}>'
+            assert one.lift(f"ASK {{ ?x ?k {raw} }}").terms == [canonical("", raw)]
 
 
 def test_texts_that_differ_in_constants_have_one_skeleton() -> None:
