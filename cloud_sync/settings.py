@@ -21,6 +21,9 @@ Trust = Literal["auto", "always", "never"]
 """Whether the wall clock is trusted. ``auto``: while it is synchronised."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_TIMEX = ctypes.create_string_buffer(512)
+"""For adjtimex(2). The structure has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes 0 everywhere, which
+only reads and leaves the modes as they are."""
 _TIME_ERROR = 5
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """Where systemd puts what a unit's `LoadCredential=` names."""
@@ -40,9 +43,7 @@ def clock_trusted(trust: Trust) -> bool:
     """Whether the wall clock is trusted; ``auto`` reads the kernel's state of synchronisation."""
     if trust != "auto":
         return trust == "always"
-    # adjtimex(2) with modes 0 only reads. The structure has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes
-    # 0 everywhere. TIME_ERROR: the clock is not synchronised.
-    state = _LIBC.adjtimex(ctypes.create_string_buffer(512))
+    state = _LIBC.adjtimex(_TIMEX)  # TIME_ERROR: the clock is not synchronised
     return bool(0 <= state != _TIME_ERROR)
 
 

@@ -39,7 +39,7 @@ class MachineClock:
         self._trust = trust
 
     def wall(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=time.time_ns() // 1000)
+        return datetime.fromtimestamp(time.time(), UTC)  # exact to the microsecond until the year 2242
 
     def boottime_us(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
@@ -51,7 +51,9 @@ class MachineClock:
 def iso(moment: datetime) -> str:
     """xsd:dateTime in UTC with microseconds, as the change log writes it."""
     # Not strftime, which writes the year 1 as "1" on Linux.
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def moment(text: str) -> datetime:

@@ -37,7 +37,7 @@ class Lane:
         self.waiting: deque[Step] = deque()
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Step:
     """One entry of the queue.
 

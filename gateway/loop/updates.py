@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from time import perf_counter
 
+import msgspec
+
 from lamplighter.engine.change_log import Cause, Missed
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
@@ -39,11 +41,12 @@ class Batch:
     refused: GatewayError | None = None
 
 
-@dataclass(frozen=True)
-class UpdateCall:
+class UpdateCall(msgspec.Struct, frozen=True, eq=False):
     """An update request as a gate hands it over.
 
     batch: shared by those that came in one message. caller: whose permissions count, and whose its request id is.
+
+    A Struct, because an instance is made for each update, and a frozen dataclass takes four times as long.
     """
 
     sparql: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from lamplighter.engine.change_log import Record
 
@@ -19,8 +20,7 @@ RequestKey = tuple[str, str]
 """The client of a request id, "" where clients have no names, and the id."""
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """An update that is durable: its sequence, and its id if it is delayed."""
 
     sequence: int
