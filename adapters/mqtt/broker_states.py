@@ -93,7 +93,7 @@ class BrokerStates:
                 self._work.clear()
             waited = loop.time()
             await self._work.wait()
-            pause_s = PAUSE_MIN_S if loop.time() - waited > pause_s else min(pause_s * 2, PAUSE_MAX_S)
+            pause_s = next_pause_s(pause_s, loop.time() - waited)
             names, self._changed = sorted(self._changed), set()
             await self._write(list(map(self.update, names)))
             await asyncio.sleep(pause_s)
@@ -128,6 +128,11 @@ class BrokerStates:
             logger.error("mqtt broker state not stored", reason=error)
 
         await write(self._client, texts, DeclaredCause("mqtt", "brokers"), refused)
+
+
+def next_pause_s(pause_s: float, quiet_s: float) -> float:
+    """The pause after the next update. pause_s: the last one; quiet_s: how long no state has changed since then."""
+    return PAUSE_MIN_S if quiet_s > pause_s else min(pause_s * 2, PAUSE_MAX_S)
 
 
 def _plain(reason: str) -> str:

@@ -49,6 +49,17 @@ def test_problems_are_bounded_in_rate_and_number() -> None:
     assert len(listed(store, problems)) == KEPT_MAX
 
 
+def test_the_problem_that_is_longest_not_seen_goes_first() -> None:
+    store, problems = Store(), Problems("http://e/")
+    for number in range(KEPT_MAX):
+        store.update(problems.update(problem(str(number)), NOW + number * HOUR) or "")
+    later = NOW + KEPT_MAX * HOUR
+    store.update(problems.update(problem("0"), later) or "")
+    store.update(problems.update(problem("new"), later + HOUR) or "")
+    reasons = {reason for _, _, _, reason, _, _ in listed(store, problems)}
+    assert {"0", "2", "new"} <= reasons and "1" not in reasons
+
+
 def test_a_problem_names_its_device_and_hostile_texts_stay_texts() -> None:
     store, problems = Store(), Problems("http://e/")
     reason = '" } } ; DROP ALL ; \u202e'

@@ -9,7 +9,7 @@ from pyoxigraph import Store
 
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.device import Device
-from lamplighter.adapters.devices.registry import Entry, Registry, named
+from lamplighter.adapters.devices.registry import READS_MAX, Entry, Registry, named
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.adapters.mqtt.mapping import CommandTable, StreamRule, StreamTable, command_rule
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -106,6 +106,10 @@ def test_a_given_name_stays_when_the_device_is_announced_again() -> None:
     entry = data.entries()[lamp.name]
     assert (entry.name, entry.area, entry.device.model) == ("Reading lamp", "Study", "new")
     assert data.values("?d a gateway:Device ; rdfs:label ?x") == ["Reading lamp"]
+    data.update(REGISTRY.ignoring(entry))
+    data.update(REGISTRY.adoption(data.entries()[lamp.name]))
+    entry = data.entries()[lamp.name]
+    assert (entry.adoption, entry.name, entry.area) == ("adopted", "Reading lamp", "Study")
     data.update(REGISTRY.naming(entry, name=""))
     assert data.entries()[lamp.name].name == "room1/lamp"
 
@@ -169,6 +173,11 @@ def test_an_update_for_an_older_state_changes_nothing() -> None:
     data.update(REGISTRY.adoption(seen))
     data.announced(lamp)
     assert set(data.store) == before
+    seen = data.entries()[lamp.name]
+    data.update(REGISTRY.ignoring(seen))
+    before = set(data.store)
+    data.update(REGISTRY.adoption(seen))
+    assert set(data.store) == before
 
 
 def test_texts_of_devices_stay_texts() -> None:
@@ -213,3 +222,14 @@ def test_the_rules_of_devices_are_rules_of_the_mapping(device: Device) -> None:
             command_rule(found, prefixes=PREFIXES, base_iri=BASE, place=path)
             if found.state is not None:
                 StreamRule(found.state, prefixes=PREFIXES, base_iri=BASE, place=path)
+
+
+def test_many_values_of_one_topic_have_several_rules() -> None:
+    motion = house()["room1/motion"]
+    sensor = motion.sensors[0]
+    many = [
+        msgspec.structs.replace(sensor, key=str(number), table=sensor.table | {"member": f"m{number}"})
+        for number in range(READS_MAX + 1)
+    ]
+    rules = REGISTRY.rules(msgspec.structs.replace(motion, sensors=tuple(many)))
+    assert sorted(len(rule["stream"]["read"]) for rule in rules.values()) == [1, READS_MAX]

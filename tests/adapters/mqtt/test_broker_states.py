@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from lamplighter.adapters.mqtt import broker_states, lasting_updates
-from lamplighter.adapters.mqtt.broker_states import BrokerStates
+from lamplighter.adapters.mqtt.broker_states import PAUSE_MAX_S, PAUSE_MIN_S, BrokerStates, next_pause_s
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError, QueueFullError
+from lamplighter.engine.terms import lexical
 
 BASE = "http://gateway.example/"
 BROKERS = {"default": BrokerSettings(host="broker.local"), "hall": BrokerSettings(host="10.0.0.2", port=8883)}
@@ -76,6 +77,9 @@ async def test_states_are_written_at_the_start_and_when_they_change(monkeypatch:
             ("10.0.0.2:8883", "false", begun, "the adapter starts"),
             ("broker.local:1883", "false", begun, "the adapter starts"),
         ]
+        ours = gateway.engine.query("SELECT ?b { ?b a <http://lamplighter.example/ns/gateway#Broker> }")
+        names = sorted(lexical(row["b"]) for row in ours)
+        assert names == [f"{BASE}broker/default", f"{BASE}broker/hall", "http://mine"]
         clock.now += timedelta(minutes=1)
         states.changed("default", connected=False, reason="[Errno 111] Connection refused")
         states.changed("hall", connected=True, reason="")
@@ -109,6 +113,12 @@ async def test_a_state_that_keeps_changing_is_written_ever_less_often() -> None:
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+def test_the_pause_doubles_while_states_keep_changing() -> None:
+    assert next_pause_s(PAUSE_MIN_S, 0.0) == 2 * PAUSE_MIN_S
+    assert next_pause_s(PAUSE_MAX_S, 0.0) == PAUSE_MAX_S
+    assert next_pause_s(PAUSE_MAX_S, PAUSE_MAX_S + 1) == PAUSE_MIN_S
 
 
 async def test_a_state_that_the_gateway_cannot_take_now_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.adapters.mqtt import rule_feed
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
 from lamplighter.adapters.mqtt.mapping import Mapping
@@ -145,9 +146,10 @@ async def test_changed_rule_describes_its_streams_again() -> None:
             assert gateway.count("other") == 1
 
 
-async def test_filters_that_change_without_a_connection_are_those_of_the_next_one() -> None:
+@pytest.mark.parametrize("session", ["false", "true"])
+async def test_filters_that_change_without_a_connection_are_those_of_the_next_one(session: str) -> None:
     gateway = Gateway()
-    with mosquitto() as broker:
+    with mosquitto(settings=("allow_anonymous true", f"persistence {session}")) as broker:
         async with running(
             broker, gateway, rules('[[stream]]\ntopic = "a"\npayload = "number"\nproperty = "ex:p"')
         ) as adapter:
@@ -195,13 +197,20 @@ async def test_problem_is_written_even_if_the_gateway_is_busy() -> None:
     await asyncio.wait([task])
 
 
-async def test_many_changes_are_applied_together() -> None:
+async def test_many_changes_are_applied_together(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway, changes = Gateway(), list[int]()
     task = await follow(gateway, changes)
     for number in range(50):
         gateway.notify(number + 1, {str(number): A})
     await until(lambda: changes[-1] == 50)
-    assert len(changes) < 10
+    applied = len(changes)
+    assert applied < 10
+    monkeypatch.setattr(rule_feed, "SETTLE_S", 1_000.0)
+    for number in range(50):
+        gateway.notify(number + 51, {f"later{number}": A})
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert gateway.queue.empty() and len(changes) == applied
     task.cancel()
     await asyncio.wait([task])
 

@@ -135,6 +135,14 @@ async def test_the_state_of_a_lamp_of_the_street_is_its_status() -> None:
     assert broker.messages == [("zigbee2mqtt/lamp/set", "ON", 0, True)]
 
 
+async def test_qos_2_is_published_as_1() -> None:
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule(qos=2)):
+        gateway.desire("true")
+        await settled()
+    assert broker.messages == [("zigbee2mqtt/lamp/set", '{"state": "ON"}', 1, False)]
+
+
 @pytest.mark.parametrize("known", ["gateway:reportedState", "recorded", None])
 async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(known: str | None) -> None:
     gateway, broker = Gateway(), Broker()
@@ -192,6 +200,22 @@ async def test_a_failed_message_is_repeated(monkeypatch: pytest.MonkeyPatch) -> 
     assert (one.counters.published, one.counters.failed) == (3, 2)
 
 
+async def test_a_failed_message_waits_and_another_state_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "RETRY_MIN_S", 1_000.0)
+    monkeypatch.setattr(output, "RETRY_MAX_S", 1_000.0)
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule()):
+        gateway.desire("true")
+        await settled()
+        broker.failures = 1
+        gateway.desire("false")
+        await settled()
+        assert broker.payloads() == ['{"state": "ON"}', '{"state": "OFF"}']
+        gateway.desire("true")  # the device may have got the message without its acknowledgement
+        await settled()
+        assert broker.payloads() == ['{"state": "ON"}', '{"state": "OFF"}', '{"state": "ON"}']
+
+
 async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,9 +235,31 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
         await one.take([ReportedState(rule(), TRUE, retained=False)])
         await settled()
         assert one.counters.reasserted == 1
+        assert one.counters.reported == 2, "equal reports are stored once"
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["true"]
         [actuator] = one._actuators.values()
         assert actuator.due() is None
+
+
+async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateway, broker = Gateway(), Broker()
+    async with running(gateway, broker, rule()) as one:
+        gateway.desire("true")
+        await settled()
+        [actuator] = one._actuators.values()
+        for longest in (2.0, 4.0, 8.0):
+            await one.take([ReportedState(rule(), FALSE, retained=False)])
+            assert actuator.due() == actuator.sent_at + longest
+            with monkeypatch.context() as at_once:
+                at_once.setattr(output, "SETTLE_S", 0.0)
+                actuator.wake.set()
+                await settled()
+        assert len(broker.messages) == 4
+        actuator.repeats = 1_000
+        await one.take([ReportedState(rule(), FALSE, retained=False)])
+        assert actuator.due() == actuator.sent_at + output.REASSERT_MAX_S
 
 
 async def test_reassert_s_0_leaves_the_device_alone() -> None:
@@ -267,13 +313,18 @@ async def test_refused_states_and_topics_are_recorded() -> None:
         gateway.desire("true")
         await settled()
         assert gateway.found(refused) == []
+        gateway.desire("'dim'")
+        await settled()
+        assert len(gateway.found(refused)) == 1
+        gateway.desire("true")
+        await settled()
         for topic, permitted in (("zigbee2mqtt/bridge/request/restart", False), ("lamplighter/x/set", False)):
             one.change_rules((), [rule(topic=topic)])
             gateway.desire("false" if broker.messages[-1][1].endswith('"ON"}') else "true")
             await settled()
             assert len(gateway.found(refused)) == 1, (topic, permitted)
         assert len(broker.messages) == 1
-        assert one.counters.refused == 3
+        assert one.counters.refused == 4
         one.change_rules([rule(topic="bridge/restart")], [])
         await settled()
         assert broker.messages[-1][0] == "bridge/restart"  # the operator's own rule
@@ -319,6 +370,7 @@ async def test_an_actuator_without_rule_is_left_to_others() -> None:
         ({"payload": "{value}", "values": {}}, literal("{json}"), "{json}"),
         ({"payload": "{json}", "values": {}}, literal('a"b'), '"a\\"b"'),
         ({"payload": '{"brightness": {value}}', "values": {}}, literal("7", datatype=XSD + "integer"), "{...7}"),
+        ({"payload": "{json}", "values": {"true": "1", "false": "0"}}, TRUE, '"1"'),
         ({"payload": "{json}", "values": {}}, literal("07", datatype=XSD + "integer"), '"07"'),
     ],
 )
@@ -332,6 +384,7 @@ def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
         ({}, literal("dim"), "not one of"),
         ({"values": {}, "minimum": 0, "maximum": 254}, literal("255", datatype=XSD + "integer"), "between 0 and 254"),
         ({"values": {}, "minimum": 0}, literal("nan"), "not between"),
+        ({"values": {}, "minimum": 0}, literal("-1", datatype=XSD + "integer"), "between 0 and inf"),
         ({"values": {}, "maximum": 1}, literal("bright"), "not a number"),
         ({"values": {}}, literal("x" * 2_000_000), "bytes"),
     ],

@@ -71,6 +71,7 @@ def test_topics_with_the_same_stream_are_reported(
     ("one", "other"),
     [
         ({"topic": "a/{x}"}, {"topic": "b/{x}"}),
+        ({"topic": "a/{x}", "broker": "barn"}, {"topic": "a/{x}", "broker": "attic"}),
         ({"topic": "a/{x}"}, {"topic": "a/{x}/{y}"}),
         ({"topic": "+/b"}, {"topic": "$SYS/b"}),
         ({"topic": "a//{x}"}, {"topic": "a/{y}/b"}),
