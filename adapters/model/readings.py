@@ -42,6 +42,13 @@ class Stream:
     result: Term | None = None
     keep: Keep | None = None
 
+    @property
+    def chars(self) -> int:
+        """Of all its members, a measure of the memory that it takes."""
+        terms = self.iri, self.observation, self.sensor, self.property, self.feature, self.platform
+        others = self.unit or "", self.topic, self.label or "", self.result or ""
+        return sum(map(len, (*terms, *others)))
+
 
 class Reading(NamedTuple):
     """value: a typed literal, spelled as in the payload, or an IRI; time: the result time, xsd:dateTime; retained: an

@@ -43,6 +43,8 @@ UPDATE_CHARS_MAX = 256 * 1024
 WARNINGS_MAX = 1_000
 """Pairs of topic and reason in the log; further ones are only counted."""
 TOPIC_CHARS_SAID = 200
+STREAM_CHARS_MEAN = 2_000
+"""Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams."""
 HELD_CHECK_S = 0.5
 """How often readings that `throttle_s` holds back are looked at."""
 NO_RULES = Mapping([])
@@ -147,6 +149,7 @@ class MqttAdapter:
             self._model = EventModel(settings.events_kept, settings.streams_max)
         self._repeats = Repeats(settings.streams_max)
         self._owners: dict[Term, tuple[str, Stream]] = {}
+        self._owned_chars = 0
         self._described: set[Term] = set()
         self._warned: set[tuple[str, str]] = set()
 
@@ -233,6 +236,7 @@ class MqttAdapter:
         for iri, (_, stream) in list(self._owners.items()):
             if stream.rule in changed:
                 del self._owners[iri]
+                self._owned_chars -= stream.chars
                 self._described.discard(iri)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
@@ -324,10 +328,12 @@ class MqttAdapter:
         """Whether the reading is of the broker, topic and rule that its stream was first read from; they own it."""
         stream = reading.stream
         owner = self._owners.get(stream.iri)
-        if owner is None and len(self._owners) < self._settings.streams_max:
+        most = self._settings.streams_max
+        if owner is None and len(self._owners) < most and self._owned_chars < STREAM_CHARS_MEAN * most:
             self._owners[stream.iri] = owner = broker.name, stream
+            self._owned_chars += stream.chars
         if owner is None:
-            self._warn("*", f"more than {self._settings.streams_max} streams (mqtt.streams_max)")
+            self._warn("*", f"more than {most} streams (mqtt.streams_max)")
             return False
         name, owning = owner
         if owning != stream:

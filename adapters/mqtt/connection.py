@@ -28,6 +28,8 @@ from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 
 CONNECT_TIMEOUT_S = 5.0
+PACKET_BYTES_MAX = 5 * 1024 * 1024
+"""Of a packet that an MQTT 5 broker sends; it drops longer messages. MQTT 3.1.1 has no such limit."""
 PACKETS_PER_WAKEUP = 50  # one packet per wake-up halves the speed
 OWN_TOPICS = "lamplighter"
 PUBLISHES_MAX = 20
@@ -151,6 +153,7 @@ class BrokerConnection:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = settings.session_s
         properties.ReceiveMaximum = self._receive_max
+        properties.MaximumPacketSize = PACKET_BYTES_MAX
         self._client.connect(
             settings.host, settings.port, settings.keepalive_s, clean_start=False, properties=properties
         )

@@ -40,8 +40,13 @@ STABLE_AFTER_S = 10.0
 
 logger = EventLogger(__name__)
 
+WAITING_BYTES_MAX = 16 * 1024 * 1024
+"""Of the payloads of waiting messages; above it the socket is not read, as with a full queue."""
 LARGE_BYTES_MAX = 16 * 1024 * 1024
 """Of waiting messages that are longer than the mapping reads: lists of devices."""
+PROPERTIES_MAX = 100
+PROPERTY_CHARS_MAX = 1_024
+"""User properties of a message that are kept, and the length of each."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -116,6 +121,7 @@ class Inbox:
         self._password = ""
         self._tls: ssl.SSLContext | None = None
         self._queue: deque[Message] = deque()
+        self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._space = asyncio.Event()
         self._space.set()
@@ -137,9 +143,11 @@ class Inbox:
         """The next messages. Waits for one; never ends. Cancelling it loses none."""
         await self._arrived.wait()
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
+        self._waiting_bytes -= sum(len(message.payload) for message in batch)
         if not self._queue:
             self._arrived.clear()
-        if not self._space.is_set() and len(self._queue) <= self._queue_max // 2:
+        half_empty = len(self._queue) <= self._queue_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
+        if not self._space.is_set() and half_empty:
             self._space.set()
             if self._connection:
                 self._connection.resume()
@@ -313,8 +321,9 @@ class Inbox:
                 return
             self._unacknowledged[message.mid] = arrived
         self._queue.append(arrived)
+        self._waiting_bytes += len(arrived.payload)
         self._arrived.set()
-        if len(self._queue) >= self._queue_max:
+        if len(self._queue) >= self._queue_max or self._waiting_bytes >= WAITING_BYTES_MAX:
             self._space.clear()
             connection.pause()
 
@@ -338,4 +347,6 @@ class Inbox:
 def _user_properties(message: mqtt.MQTTMessage) -> Mapping[str, str]:
     """Those of MQTT 5 (its section 3.3.2.3.7); of two with one name the last."""
     found = getattr(message.properties, "UserProperty", None)
-    return dict(found) if found else _NO_PROPERTIES
+    if not found:
+        return _NO_PROPERTIES
+    return {name: value for name, value in found[-PROPERTIES_MAX:] if len(name) + len(value) <= PROPERTY_CHARS_MAX}

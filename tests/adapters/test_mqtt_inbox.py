@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.inbox import WAITING_BYTES_MAX, Inbox, InboxCounters
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.event_loops import beside
@@ -86,6 +86,26 @@ async def test_waiting_that_is_cancelled_loses_nothing() -> None:
             await publish(broker, "1")
             await received(inbox, 1)
             assert [message.payload for message in await anext(inbox)] == [b"1"]
+
+
+async def test_an_inbox_holds_so_many_bytes_and_reads_on_once_half_is_taken() -> None:
+    count, size = 600, 60_000
+    messages = [("t/1", f"{number:04}".ljust(size)) for number in range(count)]
+    with mosquitto() as broker:
+        async with opened(broker) as inbox:
+            await asyncio.to_thread(partial(broker.publish, *messages, qos=0))
+            full = WAITING_BYTES_MAX // size + 1
+            await received(inbox, full)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(inbox) == full
+            numbers: list[int] = []
+            async for batch in inbox:
+                numbers += [int(message.payload) for message in batch]
+                inbox.acknowledge(batch)
+                if len(numbers) == count:
+                    break
+            assert numbers == list(range(count))
 
 
 async def test_a_full_inbox_reads_on_once_half_is_taken() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,8 +22,11 @@ from lamplighter.ontology.vocabulary import REPORTED_STATE
 
 READS_MAX = 256
 """Items of a rule."""
-TOPICS_CACHED = 10_000
-"""Topics, and records of them, whose streams are kept."""
+CACHED_CHARS_MAX = 16_000_000
+"""Of the streams of topics that are kept, and of those of records. 10,000 streams of usual names take 10,000,000."""
+_STREAM_CHARS = 500
+"""What a stream takes besides its texts, and a topic."""
+Key, Value = TypeVar("Key"), TypeVar("Value")
 _ITEM_KEYS = ReadTable.__struct_fields__
 _KINDS = {
     **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
@@ -148,6 +150,22 @@ class _Sources(NamedTuple):
     errors: tuple[PayloadError, ...]
 
 
+class _Cache(dict[Key, Value]):
+    """What was made of keys. It begins again when it holds `CACHED_CHARS_MAX`: whoever may publish chooses the
+    topics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chars = 0
+
+    def keep(self, key: Key, value: Value, chars: int) -> None:
+        self._chars += chars
+        if self._chars > CACHED_CHARS_MAX:
+            self.clear()
+            self._chars = chars
+        self[key] = value
+
+
 class Mapping:
     """All rules of a gateway, or of one of its brokers.
 
@@ -158,8 +176,6 @@ class Mapping:
         self,
         rules: Sequence[StreamRule],
         commands: Sequence[CommandRule] = (),
-        *,
-        topics_cached: int = TOPICS_CACHED,
     ) -> None:
         self.rules = tuple(rules)
         self.commands = tuple(commands)
@@ -167,11 +183,11 @@ class Mapping:
         self._states: Mapping | None = None
         states = [command.state for command in commands if command.state is not None]
         if states:
-            self._states = Mapping(states, topics_cached=topics_cached)
+            self._states = Mapping(states)
         self.filters = tuple(uncovered(rule.filter for rule in [*rules, *states]))
         self._index = TopicIndex((rule.pattern, rule) for rule in rules)
-        self._sources = lru_cache(maxsize=topics_cached)(self._sources_of)
-        self._record_stream = lru_cache(maxsize=topics_cached)(self._record_stream_of)
+        self._sources: _Cache[str, _Sources] = _Cache()
+        self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
 
     def of_broker(self, name: str) -> Mapping:
         """The rules for one broker: streams and states that it sends, with their commands."""
@@ -214,7 +230,7 @@ class Mapping:
         as long as a connection; trusted: whether the gateway's clock is synchronised.
         """
         try:
-            sources, errors = self._sources(topic)
+            sources, errors = self._sources.get(topic) or self._sources_of(topic)
         except PayloadError as error:
             return [error]
         readings: list[Reading | PayloadError] = list(errors)
@@ -254,7 +270,7 @@ class Mapping:
                 readings.append(_named(read, found))
                 continue
             try:
-                stream = self._record_stream(read, context.topic, tuple(record.captures.items()), record.unit)
+                stream = self._record_stream(read, context.topic, record)
             except PayloadError as error:
                 readings.append(_named(read, error))
                 continue
@@ -287,14 +303,20 @@ class Mapping:
                     sources.append(_Source(read, captures, stream))
                 except PayloadError as error:
                     errors.append(error)
-        return _Sources(tuple(sources), tuple(errors))
+        found = _Sources(tuple(sources), tuple(errors))
+        chars = sum(_STREAM_CHARS + (0 if source.stream is None else source.stream.chars) for source in sources)
+        self._sources.keep(topic, found, _STREAM_CHARS + len(topic) + chars)
+        return found
 
-    def _record_stream_of(
-        self, read: Read, topic: str, captured: tuple[tuple[str, str], ...], unit: str | None
-    ) -> Stream:
-        captures = read.pattern.captures(topic)
-        assert captures is not None
-        return read.stream(topic, captures, PayloadRecord(dict(captured), "", unit))
+    def _record_stream(self, read: Read, topic: str, record: PayloadRecord) -> Stream:
+        key = read, topic, tuple(record.captures.items()), record.unit
+        stream = self._record_streams.get(key)
+        if stream is None:
+            captures = read.pattern.captures(topic)
+            assert captures is not None
+            stream = read.stream(topic, captures, record)
+            self._record_streams.keep(key, stream, _STREAM_CHARS + stream.chars)
+        return stream
 
 
 def _named(read: Read, error: PayloadError) -> PayloadError:

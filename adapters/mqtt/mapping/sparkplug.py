@@ -22,7 +22,9 @@ NAMESPACE = "spBv1.0"
 METRICS_MAX = 4_096
 """In a message, and remembered of a node or device."""
 NODES_MAX = 1_024
-"""Nodes and devices whose births are remembered."""
+METRICS_ALL_MAX = 65_536
+"""Nodes and devices whose births are remembered, and metrics of all of them, which take 16 MB. The oldest births go
+first."""
 NAME_CHARS_MAX = 256
 
 _SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
@@ -56,6 +58,8 @@ class Births:
     def __init__(self) -> None:
         self.unborn: set[tuple[str, str]] = set()
         self._births: OrderedDict[tuple[str, ...], dict[int | str, _Birth]] = OrderedDict()
+        self._names = 0
+        """Names and aliases of all births."""
 
     def records(self, topic: str, data: bytes) -> list[tuple[str, str, Found, str | None, datetime | None]]:
         """Name, name again, value, unit and time of each metric with a value; none for deaths and commands.
@@ -69,7 +73,7 @@ class Births:
         group, kind, *edge = levels[1:]
         key = (group, *edge)
         if kind in ("NDEATH", "DDEATH"):
-            self._births.pop(key, None)
+            self._forget(key)
         if kind not in _WITH_METRICS:
             return []
         timestamp, metrics = _payload(memoryview(data))
@@ -106,11 +110,15 @@ class Births:
                 birth = births[metric.name] = _Birth(metric.name, metric.type, metric.unit)
                 if metric.alias is not None:
                     births[metric.alias] = birth
+        self._forget(key)
         self._births[key] = births
-        self._births.move_to_end(key)
+        self._names += len(births)
         self.unborn.discard((key[0], key[1]))
-        if len(self._births) > NODES_MAX:
-            self._births.popitem(last=False)
+        while len(self._births) > NODES_MAX or self._names > 2 * METRICS_ALL_MAX:
+            self._forget(next(iter(self._births)))
+
+    def _forget(self, key: tuple[str, ...]) -> None:
+        self._names -= len(self._births.pop(key, ()))
 
 
 def data_topic(topic: str) -> str:
