@@ -26,7 +26,8 @@ CACHED_CHARS_MAX = 16_000_000
 """Of the streams of topics that are kept, and of those of records. 10,000 streams of usual names take 10,000,000."""
 _STREAM_CHARS = 500
 """What a stream takes besides its texts, and a topic."""
-Key, Value = TypeVar("Key"), TypeVar("Value")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 _ITEM_KEYS = ReadTable.__struct_fields__
 _KINDS = {
     **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
