@@ -47,7 +47,7 @@ class Stream:
         """Of all its members, a measure of the memory that it takes."""
         terms = self.iri, self.observation, self.sensor, self.property, self.feature, self.platform
         others = self.unit or "", self.topic, self.label or "", self.result or ""
-        return sum(map(len, (*terms, *others)))
+        return sum(len(text) for text in (*terms, *others))
 
 
 class Reading(NamedTuple):
