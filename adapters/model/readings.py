@@ -42,7 +42,6 @@ class Stream:
     result: Term | None = None
     keep: Keep | None = None
 
-    @property
     def chars(self) -> int:
         """Of all its members, a measure of the memory that it takes."""
         terms = self.iri, self.observation, self.sensor, self.property, self.feature, self.platform

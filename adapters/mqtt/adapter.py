@@ -236,7 +236,7 @@ class MqttAdapter:
         for iri, (_, stream) in list(self._owners.items()):
             if stream.rule in changed:
                 del self._owners[iri]
-                self._owned_chars -= stream.chars
+                self._owned_chars -= stream.chars()
                 self._described.discard(iri)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
@@ -331,7 +331,7 @@ class MqttAdapter:
         most = self._settings.streams_max
         if owner is None and len(self._owners) < most and self._owned_chars < STREAM_CHARS_MEAN * most:
             self._owners[stream.iri] = owner = broker.name, stream
-            self._owned_chars += stream.chars
+            self._owned_chars += stream.chars()
         if owner is None:
             self._warn("*", f"more than {most} streams (mqtt.streams_max)")
             return False

@@ -305,7 +305,7 @@ class Mapping:
                 except PayloadError as error:
                     errors.append(error)
         found = _Sources(tuple(sources), tuple(errors))
-        chars = sum(_STREAM_CHARS + (0 if source.stream is None else source.stream.chars) for source in sources)
+        chars = sum(_STREAM_CHARS + (0 if source.stream is None else source.stream.chars()) for source in sources)
         self._sources.keep(topic, found, _STREAM_CHARS + len(topic) + chars)
         return found
 
@@ -316,7 +316,7 @@ class Mapping:
             captures = read.pattern.captures(topic)
             assert captures is not None
             stream = read.stream(topic, captures, record)
-            self._record_streams.keep(key, stream, _STREAM_CHARS + stream.chars)
+            self._record_streams.keep(key, stream, _STREAM_CHARS + stream.chars())
         return stream
 
 
