@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.mqtt.overlaps import overlaps
+from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.settings import clock_trusted
@@ -35,7 +35,7 @@ from lamplighter.gateway.cli.commands import (
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
-from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
+from lamplighter.gateway.cli.mapping_commands import add_mapping_commands, query_faults
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.log.writer import Recovery
@@ -197,6 +197,7 @@ def _check(options: argparse.Namespace) -> int:
         configuration = _configuration(options)
     except ConfigurationError as error:
         raise ConfigurationError("\n".join([str(error), *stopping])) from error
+    stopping += query_faults(configuration.mapping.publishes)
     if stopping:
         raise ConfigurationError("\n".join(stopping))
     settings = configuration.settings
@@ -208,8 +209,11 @@ def _check(options: argparse.Namespace) -> int:
     print(f"  security      {f'TLS and tokens, registration {security.registration}' if security.enabled else 'plain'}")
     for application in configuration.applications:
         print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
-    for overlap in overlaps(configuration.rules):
+    rules = configuration.mapping
+    for overlap in overlaps(rules.rules):
         print(f"  overlap       {overlap}")
+    for loop in loops(rules.publishes, rules.rules, rules.commands):
+        print(f"  loop          {loop}")
     if configuration.unread:
         print(f"not checked, only the gateway's user may read it: {configuration.unread}")
     return 0

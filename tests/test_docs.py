@@ -228,8 +228,10 @@ def test_commented_rule_of_the_street_is_good(tmp_path: Path) -> None:
     (tmp_path / "commented.toml").write_text(
         "\n".join(line[6:] for line in lines if line.startswith("#     ") and "  " not in line[6:])
     )
-    [rule] = load_mapping(tmp_path, "http://lamplighter.local/").rules
+    mapping = load_mapping(tmp_path, "http://lamplighter.local/")
+    [rule] = mapping.rules
     assert [read.name for read in rule.reads] == ["temperature", "occupancy"]
+    assert [publish.table.topic for publish in mapping.publishes] == ["temperatures/{post}"]
 
 
 def test_every_key_of_a_rule_is_explained() -> None:

@@ -1,4 +1,5 @@
-"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `output` sends states.
+"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `output` sends
+states, `publishing` rows of queries.
 
 For each broker::
 
@@ -31,6 +32,7 @@ from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
 from lamplighter.adapters.mqtt.output import Output, ReportedState
+from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
@@ -131,6 +133,7 @@ class MqttAdapter:
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering
+        self._warnings = _Warnings(discovering)
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
@@ -139,10 +142,13 @@ class MqttAdapter:
             for name, broker in settings.all_brokers().items()
         }
         self._output: Output | None = None
+        self._publisher: RowPublisher | None = None
         if feed is not None:
             inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
             self._output = Output(feed, inboxes, settings.commands, now=clock)
             self._output.change_rules(mapping.commands)
+            self._publisher = RowPublisher(feed, inboxes, self._warnings.row)
+            self._publisher.change_rules(mapping.publishes)
         self._clock, self._trusted = clock, trusted
         self._model: LatestModel | EventModel = LatestModel()
         if settings.model == "event":
@@ -151,7 +157,6 @@ class MqttAdapter:
         self._owners: dict[Term, tuple[str, Stream]] = {}
         self._owned_chars = 0
         self._described: set[Term] = set()
-        self._warned: set[tuple[str, str]] = set()
 
     def _broker(
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
@@ -208,6 +213,8 @@ class MqttAdapter:
                 tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
             if self._output is not None:
                 tasks.create_task(self._output.run(), name="mqtt output")
+            if self._publisher is not None:
+                tasks.create_task(self._publisher.run(), name="mqtt publish")
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
@@ -227,7 +234,11 @@ class MqttAdapter:
         before, found = self._mapping, self._rules
         after = self._files
         if found is not None:
-            after = Mapping([*after.rules, *found.streams()], [*after.commands, *found.commands()])
+            after = Mapping(
+                [*after.rules, *found.streams()],
+                [*after.commands, *found.commands()],
+                [*after.publishes, *found.publishes()],
+            )
         self._mapping = after
         kept = {rule.place: rule for rule in after.rules}
         changed = {
@@ -243,13 +254,16 @@ class MqttAdapter:
         self._subscribe()
         if self._output is not None:
             self._output.change_rules(self._files.commands, () if found is None else found.commands())
+        if self._publisher is not None:
+            self._publisher.change_rules(after.publishes)
 
     def status(self) -> str:
         """The adapter's health in one line."""
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.status() if self._discovering else ""
-        output = "" if self._output is None else self._output.status()
-        return f"{brokers}, {self.counters.committed:,} readings committed{output and f', {output}'}{devices}"
+        outward = [part.status() for part in (self._output, self._publisher) if part is not None]
+        said = "".join(f", {text}" for text in outward if text)
+        return f"{brokers}, {self.counters.committed:,} readings committed{said}{devices}"
 
     async def _commit_readings(self, broker: Broker) -> None:
         while True:
@@ -295,7 +309,7 @@ class MqttAdapter:
         for one in found or ():
             if isinstance(one, PayloadError):
                 self.counters.dropped_payload += 1
-                self._warn(message.topic, str(one))
+                self._warnings.reading(message.topic, str(one))
             else:
                 yield ReportedState(*one, retained=message.retained)
 
@@ -312,12 +326,12 @@ class MqttAdapter:
         announces = self._discovering is not None and self._discovering.covers(broker.name, message.topic)
         if not found and not announces and not broker.mapping.covers(message.topic):
             self.counters.dropped_unmapped += 1
-            self._warn(message.topic, "no mapping rule covers the topic")
+            self._warnings.reading(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []
         for reading in found:
             if isinstance(reading, PayloadError):
                 self.counters.dropped_payload += 1
-                self._warn(message.topic, str(reading))
+                self._warnings.reading(message.topic, str(reading))
             elif self._may_write(broker, reading):
                 readings.append(reading)
             else:
@@ -333,13 +347,17 @@ class MqttAdapter:
             self._owners[stream.iri] = owner = broker.name, stream
             self._owned_chars += stream.chars()
         if owner is None:
-            self._warn("*", f"more than {most} streams (mqtt.streams_max)")
+            self._warnings.reading("*", f"more than {most} streams (mqtt.streams_max)")
             return False
         name, owning = owner
         if owning != stream:
-            self._warn(stream.topic, f"its stream {stream.iri} belongs to topic {owning.topic} by {owning.rule}")
+            self._warnings.reading(
+                stream.topic, f"its stream {stream.iri} belongs to topic {owning.topic} by {owning.rule}"
+            )
         elif name != broker.name:
-            self._warn(stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker.name!r}")
+            self._warnings.reading(
+                stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker.name!r}"
+            )
         return owning == stream and name == broker.name
 
     async def _commit(self, steps: list[_Step]) -> None:
@@ -370,7 +388,7 @@ class MqttAdapter:
                         logger.warning("mqtt readings wait for the gateway", reason=error)
                 elif error:
                     self.counters.rejected += not step.prepares
-                    self._warn(stream.topic, f"the gateway refused it: {error}", lost=True)
+                    self._warnings.reading(stream.topic, f"the gateway refused it: {error}", lost=True)
                 elif step.describes:
                     self._described.add(stream.iri)
                 elif not step.prepares:
@@ -380,9 +398,22 @@ class MqttAdapter:
                 failures += 1
                 await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
-    def _warn(self, topic: str, reason: str, *, lost: bool = False) -> None:
-        """Logs once per topic and reason, so that a faulty device does not fill the journal, and lists it as a
-        problem."""
+
+class _Warnings:
+    """What is dropped: logged once per topic and reason, so that a faulty device does not fill the journal, and listed
+    as a problem."""
+
+    def __init__(self, discovering: Discovering | None) -> None:
+        self._discovering = discovering
+        self._warned: set[tuple[str, str]] = set()
+
+    def reading(self, topic: str, reason: str, *, lost: bool = False) -> None:
+        self._add("mqtt reading dropped", topic, reason, lost=lost)
+
+    def row(self, topic: str, reason: str) -> None:
+        self._add("mqtt row not published", topic, reason)
+
+    def _add(self, event: str, topic: str, reason: str, *, lost: bool = False) -> None:
         if len(topic) > TOPIC_CHARS_SAID:
             topic = f"{topic[:TOPIC_CHARS_SAID]}…"
         if self._discovering is not None:
@@ -395,7 +426,7 @@ class MqttAdapter:
             logger.warning("mqtt warnings suppressed", kinds=WARNINGS_MAX)
         else:
             report = logger.error if lost else logger.warning
-            report("mqtt reading dropped", topic=topic, reason=reason)
+            report(event, topic=topic, reason=reason)
 
 
 def _portions(steps: list[_Step]) -> Iterator[list[_Step]]:

@@ -24,6 +24,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from lamplighter.adapters.mqtt.canary import Canary
+from lamplighter.adapters.mqtt.mapping.patterns import OWN_TOPICS
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 
@@ -31,7 +32,6 @@ CONNECT_TIMEOUT_S = 5.0
 PACKET_BYTES_MAX = 5 * 1024 * 1024
 """Of a packet that an MQTT 5 broker sends; it drops longer messages. MQTT 3.1.1 has no such limit."""
 PACKETS_PER_WAKEUP = 50  # one packet per wake-up halves the speed
-OWN_TOPICS = "lamplighter"
 PUBLISHES_MAX = 20
 """Messages that wait for the broker's acknowledgement; paho would queue further ones without a bound."""
 ACKNOWLEDGEMENT_S = 30.0

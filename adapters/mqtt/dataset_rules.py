@@ -4,7 +4,8 @@ A rule is a node of the default graph::
 
     <http://gateway.example/mapping/attic> a gateway:Mapping ; gateway:rule '{"stream": {"topic": "attic/t", ...}}' .
 
-Its JSON is an object with one member: ``stream`` or ``command``, the table of mapping/*.toml with the same keys. Other
+Its JSON is an object with one member: ``stream``, ``command`` or ``publish``, the table of mapping/*.toml with the same
+keys. Other
 members (``availability``) belong to other parts of the adapter. A node may have several rules. A faulty rule is not
 applied, and the node gets the reason as `gateway:problem`, until the fault is gone.
 
@@ -18,12 +19,21 @@ finds value, unit, place and time at the observation as it does there (with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.mqtt.mapping import CommandRule, CommandTable, StreamRule, StreamTable, command_rule
+from lamplighter.adapters.mqtt.mapping import (
+    CommandRule,
+    CommandTable,
+    PublishRule,
+    PublishTable,
+    StreamRule,
+    StreamTable,
+    command_rule,
+    publish_rule,
+)
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Term, is_iri, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE
@@ -41,14 +51,19 @@ FORGET_PROBLEMS = (
 """What former processes said. It is the first update of a process."""
 
 _Row = tuple[Term, Term]
+_Rule = StreamRule | CommandRule | PublishRule
 
 
 class DatasetRules:
-    """The rules of the dataset. Pure: rows in, rules and updates out."""
+    """The rules of the dataset. Pure: rows in, rules and updates out.
 
-    def __init__(self, base_iri: str) -> None:
+    publish: filters of topics that rows may be published to.
+    """
+
+    def __init__(self, base_iri: str, publish: Sequence[str] = ()) -> None:
         self._base_iri = base_iri
-        self._rows: dict[_Row, StreamRule | CommandRule | str | None] = {}
+        self._publish = tuple(publish)
+        self._rows: dict[_Row, _Rule | str | None] = {}
         """None: a rule for others; a text: why the rule is faulty."""
         self._said: dict[Term, str] = {}
 
@@ -79,6 +94,9 @@ class DatasetRules:
     def commands(self) -> list[CommandRule]:
         return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, CommandRule)]
 
+    def publishes(self) -> list[PublishRule]:
+        return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, PublishRule)]
+
     def problems(self) -> dict[Term, str]:
         """Why rules are not applied, by node; several faults of a node in one text."""
         found: dict[Term, list[str]] = {}
@@ -103,14 +121,14 @@ class DatasetRules:
         self._said = problems
         return updates
 
-    def _made(self, row: _Row) -> StreamRule | CommandRule | str | None:
+    def _made(self, row: _Row) -> _Rule | str | None:
         mapping, text = row
         if len(self._rows) >= RULES_MAX:
             return f"there are more than {RULES_MAX} rules"
         if len(text) > RULE_CHARS_MAX:
             return f"the rule has more than {RULE_CHARS_MAX} characters"
         try:
-            return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>")
+            return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>", self._publish)
         except ConfigurationError as error:
             return str(error)
 
@@ -119,9 +137,9 @@ def _order(item: tuple[_Row, Any]) -> _Row:
     return item[0]
 
 
-def _rule(text: str, base_iri: str, place: str) -> StreamRule | CommandRule | None:
+def _rule(text: str, base_iri: str, place: str, publish: Sequence[str]) -> _Rule | None:
     """Raises ConfigurationError."""
-    cure = 'write {"stream": {...}} or {"command": {...}} with the keys of mapping/*.toml'
+    cure = 'write {"stream": {...}}, {"command": {...}} or {"publish": {...}} with the keys of mapping/*.toml'
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -135,6 +153,9 @@ def _rule(text: str, base_iri: str, place: str) -> StreamRule | CommandRule | No
             return StreamRule(msgspec.json.decode(text, type=dict[str, StreamTable])[kind], **context)
         if kind == "command":
             return command_rule(msgspec.json.decode(text, type=dict[str, CommandTable])[kind], **context)
+        if kind == "publish":
+            rows = msgspec.json.decode(text, type=dict[str, PublishTable])[kind]
+            return publish_rule(rows, **context, permitted=publish)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{place}: {error}; {cure}") from error
     if not isinstance(table, dict):

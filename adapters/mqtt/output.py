@@ -32,13 +32,14 @@ from lamplighter.adapters.devices.desired import (
     reported_update,
     same_state,
 )
-from lamplighter.adapters.mqtt.connection import OWN_TOPICS
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, CommandRule
+from lamplighter.adapters.mqtt.mapping.patterns import OWN_TOPICS
+from lamplighter.adapters.mqtt.mapping.publishes import json_value
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.terms import XSD, Bag, Term, iri, is_iri, is_literal, lexical
+from lamplighter.engine.terms import Bag, Term, iri, is_iri, is_literal, lexical
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
     COMMAND,
@@ -65,8 +66,6 @@ QUERY = (
 """Each row has an actuator and one value. A first result has all of one moment."""
 _KEYS = ("desired", "reported", "recorded", "online", "command")
 _SLOT = re.compile(r"\{(value|json)\}")
-_BARE = tuple(f"^^<{XSD}{name}>" for name in ("boolean", "integer", "decimal", "double"))
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 logger = EventLogger(__name__)
 
@@ -109,16 +108,15 @@ class ReportedState(NamedTuple):
 
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
-    table, text = rule.table, lexical(state)
-    bare = state.endswith(_BARE)
+    table, text, as_json = rule.table, lexical(state), json_value(state)
     if table.values:
         if text not in table.values:
-            said = json.dumps(text[:STATE_CHARS_SAID], ensure_ascii=False)
+            said = _json_text(text[:STATE_CHARS_SAID])
             raise PayloadError(f"the state {said} is not one of the rule's values: {', '.join(table.values)}")
-        text, bare = table.values[text], False
+        text = table.values[text]
+        as_json = _json_text(text)
     if table.minimum is not None or table.maximum is not None:
         _check_bounds(text, table.minimum, table.maximum)
-    as_json = text if bare and (text in ("true", "false") or _NUMBER.fullmatch(text)) else _json_text(text)
     try:
         payload = _SLOT.sub(lambda slot: as_json if slot[1] == "json" else text, table.payload).encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Pairs of mapping rules that read one value twice, or that give one stream to two topics."""
+"""Pairs of mapping rules that read one value twice, that give one stream to two topics, or that feed themselves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from itertools import combinations
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from lamplighter.adapters.mqtt.mapping import StreamRule
+from lamplighter.adapters.mqtt.mapping import CommandRule, PublishRule, StreamRule
+from lamplighter.adapters.mqtt.mapping.patterns import meet
 from lamplighter.adapters.mqtt.mapping.reads import Read
+from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import PayloadError
 
 _EXAMPLE = "x"
@@ -37,6 +39,20 @@ def overlaps(rules: Sequence[StreamRule]) -> list[str]:
         for group in groups.values()
         for one, other in combinations(group, 2)
         if (text := _overlap(one, other)) is not None
+    ]
+
+
+def loops(
+    publishes: Sequence[PublishRule], streams: Sequence[StreamRule], commands: Sequence[CommandRule]
+) -> list[str]:
+    """One line for each rule that publishes to topics that another one reads, with the places of both."""
+    states = [one.state for one in commands if one.state is not None]
+    return [
+        f"{rule.place} and {reader.place}: the first publishes to {rule.table.topic}, and the second reads it; "
+        "a message that changes the result of the query causes another one"
+        for rule in publishes
+        for reader in [*streams, *states]
+        if reader.broker in (None, rule.table.broker or FIRST_BROKER) and meet(rule.filter, reader.filter)
     ]
 
 

@@ -90,6 +90,8 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     commands: topic filters. Rules in the dataset may publish to topics that one of them covers. Clients that may write
         the graph choose these topics, so this list is the limit. Rules of mapping/*.toml may publish to all topics but
         those that begin with ``$``.
+    publish: topic filters. `[[publish]]` rules in the dataset may publish to topics that one of them covers. Such a
+        rule reads all graphs, so the default is none. Rules of mapping/*.toml may publish to all topics, as above.
     streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
     model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
     events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
@@ -103,6 +105,7 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     queue_max: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1024
     streams_max: PositiveInt = 10_000
     commands: tuple[str, ...] = COMMANDS
+    publish: tuple[str, ...] = ()
     model: Literal["latest", "event"] = "latest"
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
     discovery: tuple[DiscoveryFormat, ...] = ("homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug")
@@ -111,10 +114,10 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for one in self.commands:
+        for key, one in [("commands", one) for one in self.commands] + [("publish", one) for one in self.publish]:
             if not _FILTER.fullmatch(one):
                 raise ValueError(
-                    f"commands: {one!r} is no topic filter; write levels with / between them, + for any level, and # "
+                    f"{key}: {one!r} is no topic filter; write levels with / between them, + for any level, and # "
                     "as the last one for the rest"
                 )
         if self.brokers and not self.host:

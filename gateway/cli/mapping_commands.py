@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,16 +13,18 @@ from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.dataset_rules import QUERY, DatasetRules
-from lamplighter.adapters.mqtt.mapping import Mapping, StreamRule, checked_mapping
-from lamplighter.adapters.mqtt.overlaps import overlaps
+from lamplighter.adapters.mqtt.mapping import Mapping, PublishRule, StreamRule, checked_mapping
+from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine import Engine
 from lamplighter.engine.client import EngineClient
-from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, RequestError
+from lamplighter.engine.sparql.requests import subscribable
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.commands import add_mode, config_file, printable, settings_and_data
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import near
 from lamplighter.ontology.vocabulary import PREFIXES
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -47,8 +49,8 @@ def add_mapping_commands(command: Adder) -> None:
 def _test(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
     files, faults = _files(options, settings)
-    rules, note = asyncio.run(_dataset_rules(settings, data))
-    mapping = Mapping([*files.rules, *rules])
+    found, note = asyncio.run(_dataset_rules(settings, data))
+    mapping = Mapping([*files.rules, *found.streams()])
     if options.broker:
         mapping = mapping.of_broker(options.broker)
     covering = mapping.covering(options.topic)
@@ -111,17 +113,22 @@ def _term(term: str) -> str:
 def _check(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
     mapping, faults = _files(options, settings)
-    rules, note = asyncio.run(_dataset_rules(settings, data))
-    every = [*mapping.rules, *rules]
+    found, note = asyncio.run(_dataset_rules(settings, data))
+    every = [*mapping.rules, *found.streams()]
+    publishes = [*mapping.publishes, *found.publishes()]
     brokers = settings.mqtt.all_brokers()
-    for fault in faults:
+    problems = [*map(str, faults), *query_faults(publishes)]
+    for fault in problems:
         print(f"fault: {fault}")
-    for rule in every:
-        if rule.broker is not None and rule.broker not in brokers:
+    named = [(rule.place, rule.broker) for rule in every] + [(rule.place, rule.table.broker) for rule in publishes]
+    for place, broker in named:
+        if broker is not None and broker not in brokers:
             known = ", ".join(brokers) or "none"
-            print(f"unknown broker: {rule.place}: broker = {rule.broker!r}; the brokers are: {known}")
+            print(f"unknown broker: {place}: broker = {broker!r}; the brokers are: {known}")
     for line in overlaps(every):
         print(f"overlap: {line}")
+    for line in loops(publishes, every, [*mapping.commands, *found.commands()]):
+        print(f"loop: {line}")
     for rule in every:
         for read in rule.reads:
             if read.unit is not None and not is_iri(read.unit):
@@ -129,8 +136,25 @@ def _check(options: argparse.Namespace) -> int:
     for line in note:
         print(f"not checked: {line}")
     commands = counted(len(mapping.commands), "command")
-    print(f"{counted(len(mapping.rules), 'rule')} in files, {len(rules)} in the dataset, {commands}")
-    return 1 if faults else 0
+    queries = f", {counted(len(publishes), 'publish rule')}" if publishes else ""
+    print(f"{counted(len(mapping.rules), 'rule')} in files, {len(found.streams())} in the dataset, {commands}{queries}")
+    return 1 if problems else 0
+
+
+def query_faults(rules: Sequence[PublishRule]) -> list[str]:
+    """What is wrong with the queries of `[[publish]]` rules, with their places."""
+    faults = []
+    for rule in rules:
+        try:
+            columns = subscribable(rule.select).columns
+        except RequestError as error:
+            faults.append(f"{rule.place}: query: {near(error, rule.select, rule.declarations)}")
+            continue
+        faults += [
+            f"{rule.place}: topic = {rule.table.topic!r}: the query does not select ?{name}"
+            for name in sorted(rule.variables - set(columns))
+        ]
+    return faults
 
 
 def _files(options: argparse.Namespace, settings: Settings) -> tuple[Mapping, list[ConfigurationError]]:
@@ -138,19 +162,19 @@ def _files(options: argparse.Namespace, settings: Settings) -> tuple[Mapping, li
     return checked_mapping((config.parent if config else Path()) / "mapping", settings.gateway.base_iri)
 
 
-async def _dataset_rules(settings: Settings, data: Path) -> tuple[list[StreamRule], list[str]]:
+async def _dataset_rules(settings: Settings, data: Path) -> tuple[DatasetRules, list[str]]:
     """The rules in the dataset of a running gateway, and why there are none, or what is wrong with some."""
-    rules = DatasetRules(settings.gateway.base_iri)
+    rules = DatasetRules(settings.gateway.base_iri, settings.mqtt.publish)
     try:
         async with EngineClient(local_url(settings, data), name="mapping") as client:
             async with asyncio.timeout(GATEWAY_S):
                 found = await client.query(QUERY)
     except TimeoutError:
-        return [], ["the rules in the dataset; the gateway does not answer"]
+        return rules, ["the rules in the dataset; the gateway does not answer"]
     except GatewayError as error:
-        return [], [f"the rules in the dataset; {error}"]
+        return rules, [f"the rules in the dataset; {error}"]
     rules.change([(row["mapping"], row["rule"]) for row in found.bindings()], ())
-    return rules.streams(), [f"{mapping}: {text}" for mapping, text in rules.problems().items()]
+    return rules, [f"{mapping}: {text}" for mapping, text in rules.problems().items()]
 
 
 def _payload(options: argparse.Namespace) -> bytes:

@@ -34,7 +34,9 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
-    from lamplighter.adapters.mqtt.mapping import CommandRule, StreamRule
+    from lamplighter.adapters.mqtt.mapping import CommandRule, PublishRule, StreamRule
+
+    _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
 
 logger = EventLogger(__name__)
 
@@ -137,11 +139,11 @@ async def run_mqtt(
     from lamplighter.adapters.mqtt.discovering import Discovering
     from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 
-    def part(now: AdapterConfiguration) -> tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule]]:
+    def part(now: AdapterConfiguration) -> _MqttPart:
         if not now.mqtt.host:
             raise _NotWantedError("mqtt.host is empty; set it to the broker's name to start the adapter")
         mapping = load_mapping(now.folder / "mapping", now.base_iri)
-        return with_password(now.mqtt, service), now.base_iri, mapping.rules, mapping.commands
+        return with_password(now.mqtt, service), now.base_iri, mapping.rules, mapping.commands, mapping.publishes
 
     async with EngineClient(configuration.url, name="mqtt") as client:
 
@@ -161,7 +163,7 @@ async def run_mqtt(
                 client,
                 former=Mapping(()) if before is None else Mapping(*before[2:]),
                 trusted=lambda: clock_trusted(trust),
-                rules=DatasetRules(base_iri),
+                rules=DatasetRules(base_iri, settings.publish),
                 feed=client,
                 discovering=discovering if settings.discovery else None,
                 base_iri=base_iri,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.mqtt.mapping import StreamRule, load_mapping
+from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
@@ -74,7 +74,7 @@ class Configuration:
     """Everything that is read before anything starts.
 
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
-    there is none; rules: of mapping/.
+    there is none; mapping: the rules of mapping/.
     """
 
     settings: Settings
@@ -82,7 +82,7 @@ class Configuration:
     data: Path
     applications: list[Application]
     unread: str = ""
-    rules: tuple[StreamRule, ...] = ()
+    mapping: Mapping = field(default_factory=lambda: Mapping([]))
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
@@ -93,7 +93,7 @@ class Configuration:
         folder = config.parent if config else Path()
         faults: list[str] = []
         applications: list[Application] = []
-        rules: tuple[StreamRule, ...] = ()
+        mapping = Mapping([])
         unread = ""
         try:
             applications = load_applications(folder / "apps")
@@ -105,7 +105,7 @@ class Configuration:
             raise ConfigurationError("\n".join([str(error), *faults])) from error
         data = data or folder / settings.gateway.data
         try:
-            rules = load_mapping(folder / "mapping", settings.gateway.base_iri).rules
+            mapping = load_mapping(folder / "mapping", settings.gateway.base_iri)
         except ConfigurationError as error:
             faults.insert(0, str(error))
         try:
@@ -114,7 +114,7 @@ class Configuration:
             faults.insert(0, str(error))
         if faults:
             raise ConfigurationError("\n".join(faults))
-        return cls(settings, folder, data, applications, unread, rules)
+        return cls(settings, folder, data, applications, unread, mapping)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""

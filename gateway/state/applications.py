@@ -166,7 +166,7 @@ def _sparql_faults(application: Application) -> Iterator[str]:
         try:
             columns[name] = subscribable(text).columns
         except RequestError as error:
-            yield f"queries.{query}.sparql: {_near(error, text, profile.declarations)}"
+            yield f"queries.{query}.sparql: {near(error, text, profile.declarations)}"
     named = [
         (name, member, update)
         for name, one in profile.aggregators.items()
@@ -178,7 +178,7 @@ def _sparql_faults(application: Application) -> Iterator[str]:
         try:
             parse_update(text)
         except RequestError as error:
-            yield f"updates.{update}.sparql: {_near(error, text, profile.declarations)}"
+            yield f"updates.{update}.sparql: {near(error, text, profile.declarations)}"
     for name, member, update in named:
         required = [key for key, one in profile.updates[update].forced_bindings.items() if one.value == ""]
         for variable in required:
@@ -196,7 +196,7 @@ def _sample(profile: Jsap, update: str) -> str:
     return profile.update_text(update, {name: samples[one.type] for name, one in declared})
 
 
-def _near(error: RequestError, text: str, declarations: str) -> str:
+def near(error: RequestError, text: str, declarations: str) -> str:
     """The message with the text around the fault. Its line and column would count the declarations, too."""
     if not isinstance(error, RequestSyntaxError) or error.lineno is None or error.offset is None:
         return str(error)

@@ -1,16 +1,18 @@
 """Topic and payload -> readings. Pure: no network, no clock.
 
 tables: the rule tables; files: rules of mapping/*.toml; rules: one rule, and all together; reads: one value of its
-messages; patterns: topics; expressions: regular expressions; templates: IRIs; payloads: decoding; values: literals;
-units: UCUM -> QUDT; times: result times; senml, cbor, sparkplug, protobuf: formats.
+messages; publishes: rows of queries -> topics and payloads; constructs: CONSTRUCT queries; patterns: topics;
+expressions: regular expressions; templates: IRIs; payloads: decoding; values: literals; units: UCUM -> QUDT; times:
+result times; senml, cbor, sparkplug, protobuf: formats.
 """
 
 from lamplighter.adapters.mqtt.mapping.files import checked_mapping, load_mapping
 from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX
 from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mqtt.mapping.publishes import PublishRule, publish_rule
 from lamplighter.adapters.mqtt.mapping.rules import CommandRule, Mapping, StreamRule, command_rule
 from lamplighter.adapters.mqtt.mapping.sparkplug import Births
-from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, StreamTable, table_json
+from lamplighter.adapters.mqtt.mapping.tables import CommandTable, PublishTable, ReadTable, StreamTable, table_json
 from lamplighter.adapters.mqtt.mapping.values import TEXT_CHARS_MAX
 
 __all__ = [
@@ -21,11 +23,14 @@ __all__ = [
     "CommandRule",
     "CommandTable",
     "Mapping",
+    "PublishRule",
+    "PublishTable",
     "ReadTable",
     "StreamRule",
     "StreamTable",
     "checked_mapping",
     "command_rule",
     "load_mapping",
+    "publish_rule",
     "table_json",
 ]

@@ -1,4 +1,4 @@
-"""Rules of mapping files: `*.toml` with the tables [prefixes], [[stream]] and [[command]]."""
+"""Rules of mapping files: `*.toml` with the tables [prefixes], [[stream]], [[command]] and [[publish]]."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from typing import Any, TypeVar
 import msgspec
 
 from lamplighter.adapters.mqtt.mapping import rules
+from lamplighter.adapters.mqtt.mapping.publishes import PublishRule, publish_rule
 from lamplighter.adapters.mqtt.mapping.rules import CommandRule, StreamRule, command_rule
-from lamplighter.adapters.mqtt.mapping.tables import CommandTable, StreamTable
+from lamplighter.adapters.mqtt.mapping.tables import CommandTable, PublishTable, StreamTable
 from lamplighter.adapters.mqtt.mapping.templates import ABSOLUTE
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES
 
 _HEADER = r"\s*\[\[\s*([\"']?){kind}\1\s*\]\]"
 
-Table = TypeVar("Table", StreamTable, CommandTable)
+Table = TypeVar("Table", StreamTable, CommandTable, PublishTable)
 
 
 class _FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     prefixes: dict[str, str] = {}
     stream: list[dict[str, Any]] = []
     command: list[dict[str, Any]] = []
+    publish: list[dict[str, Any]] = []
 
 
 def load_mapping(folder: Path, base_iri: str) -> rules.Mapping:
@@ -46,6 +48,7 @@ def checked_mapping(folder: Path, base_iri: str) -> tuple[rules.Mapping, list[Co
     check_base_iri(base_iri)
     streams: list[StreamRule] = []
     commands: list[CommandRule] = []
+    publishes: list[PublishRule] = []
     faults: list[ConfigurationError] = []
     for path in sorted(folder.glob("*.toml")):
         for found in _file_rules(path, base_iri):
@@ -53,9 +56,11 @@ def checked_mapping(folder: Path, base_iri: str) -> tuple[rules.Mapping, list[Co
                 faults.append(found)
             elif isinstance(found, StreamRule):
                 streams.append(found)
-            else:
+            elif isinstance(found, CommandRule):
                 commands.append(found)
-    return rules.Mapping(streams, commands), faults
+            else:
+                publishes.append(found)
+    return rules.Mapping(streams, commands, publishes), faults
 
 
 def check_base_iri(base_iri: str) -> None:
@@ -64,7 +69,7 @@ def check_base_iri(base_iri: str) -> None:
         raise ConfigurationError(f"base IRI {base_iri!r}: write an http(s) or urn IRI that ends in '/', ':' or '#'")
 
 
-def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule | CommandRule | ConfigurationError]:
+def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule | CommandRule | PublishRule | ConfigurationError]:
     """The rules of a file, and errors in the places of faulty ones."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -73,7 +78,9 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule | CommandRule 
         yield ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it")
         return
     except msgspec.ValidationError as error:
-        yield ConfigurationError(f"{path}: {error}; a file has [prefixes], [[stream]] and [[command]] tables")
+        yield ConfigurationError(
+            f"{path}: {error}; a file has [prefixes], [[stream]], [[command]] and [[publish]] tables"
+        )
         return
     for prefix, address in table.prefixes.items():
         if not ABSOLUTE.fullmatch(address):
@@ -98,6 +105,7 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule | CommandRule 
 
     yield from read(table.stream, "stream", StreamTable, StreamRule)
     yield from read(table.command, "command", CommandTable, _with_actuator)
+    yield from read(table.publish, "publish", PublishTable, publish_rule)
 
 
 def _with_actuator(table: CommandTable, *, place: str, **context: Any) -> CommandRule:

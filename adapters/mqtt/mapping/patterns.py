@@ -11,6 +11,8 @@ from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_
 TOPIC_BYTES_MAX = 1_024
 LEVELS_MAX = 64
 """Levels of a pattern."""
+OWN_TOPICS = "lamplighter"
+"""The first level of the topics that the adapter keeps for itself."""
 
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _CAPTURE = re.compile(rf"\{{({NAME})(?:(?P<rest>\#)|:(?P<expression>.+))?\}}")
@@ -135,6 +137,21 @@ def covers(wide: str, narrow: str) -> bool:
     return len(wide_levels) == len(narrow_levels) and all(
         w == n or (w == "+" and n != "#") for w, n in zip(wide_levels, narrow_levels, strict=True)
     )
+
+
+def meet(one: str, other: str) -> bool:
+    """Whether a topic has both filters."""
+    mine, theirs = one.split("/"), other.split("/")
+    if {mine[0], theirs[0]} & {"+", "#"} and "$" in {mine[0][:1], theirs[0][:1]}:
+        return False
+    for at in range(max(len(mine), len(theirs))):
+        if "#" in (mine[at : at + 1] + theirs[at : at + 1]):
+            return True
+        if at >= len(mine) or at >= len(theirs):
+            return (mine + theirs)[-1] == "#" and abs(len(mine) - len(theirs)) == 1
+        if mine[at] != theirs[at] and "+" not in (mine[at], theirs[at]):
+            return False
+    return True
 
 
 def uncovered(filters: Iterable[str]) -> list[str]:

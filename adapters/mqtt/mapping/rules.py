@@ -13,6 +13,7 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.mapping import sparkplug, times
 from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
 from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
+from lamplighter.adapters.mqtt.mapping.publishes import PublishRule
 from lamplighter.adapters.mqtt.mapping.reads import PayloadRecord, Read, ReadContext, usual_payload
 from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, StreamTable
 from lamplighter.adapters.mqtt.mapping.templates import address
@@ -177,9 +178,11 @@ class Mapping:
         self,
         rules: Sequence[StreamRule],
         commands: Sequence[CommandRule] = (),
+        publishes: Sequence[PublishRule] = (),
     ) -> None:
         self.rules = tuple(rules)
         self.commands = tuple(commands)
+        self.publishes = tuple(publishes)
         self._commands = {command.state.place: command for command in commands if command.state is not None}
         self._states: Mapping | None = None
         states = [command.state for command in commands if command.state is not None]

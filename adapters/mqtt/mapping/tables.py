@@ -1,4 +1,4 @@
-"""The rule tables: `[[stream]]` reads messages, `[[command]]` writes them.
+"""The rule tables: `[[stream]]` reads messages, `[[command]]` and `[[publish]]` write them.
 
 A table has one meaning wherever it comes from: a file in mapping/, a `gateway:Mapping` in the dataset (JSON), or a
 discovered device. `mapping/street.toml` explains each key with an example.
@@ -101,6 +101,27 @@ class CommandTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     maximum: float | None = None
     state: StreamTable | None = None
     reassert_s: Seconds | None = None
+
+
+class PublishTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A `[[publish]]` table: how rows that enter a query's result become messages.
+
+    query: SELECT, or CONSTRUCT for messages with triples. The prefixes of the file need no declaration.
+    topic: without wildcards; ``{name}`` is the value of a variable, as a level or a part of one. broker: as in
+    `CommandTable`. payload: template; ``{name}`` is the text of a variable, ``{json:name}`` its value as JSON,
+    ``{json}`` the row as a JSON object (the default), ``{triples}`` the triples in N-Triples (the default for
+    CONSTRUCT). removed: the template for rows that leave; None: they give no message.
+    qos: as in `CommandTable`. retain: the broker keeps the newest message of a topic. At a start, the messages of all
+    rows are published again; otherwise only changes are published.
+    """
+
+    query: str
+    topic: str
+    broker: str | None = None
+    payload: str | None = None
+    removed: str | None = None
+    qos: Literal[0, 1, 2] = 1
+    retain: bool = False
 
 
 def table_json(table: StreamTable | CommandTable) -> str:

@@ -42,6 +42,16 @@ def test_check_names_overlapping_mapping_rules_with_file_and_line(tmp_path: Path
     assert f"{rules} line 1: stream 1 and {rules} line 6: stream 2: both rules give topic home/kitchen/" in line
 
 
+def test_check_names_rules_that_feed_themselves(tmp_path: Path) -> None:
+    (tmp_path / "mapping").mkdir()
+    rule = "[[stream]]\ntopic = 'home/#'\nproperty = 'lighting:temperature'\npayload = 'number'\n"
+    publish = "[[publish]]\ntopic = 'home/x'\nquery = 'SELECT ?x { ?x a lighting:Lamp }'\n"
+    (tmp_path / "mapping" / "home.toml").write_text(rule + publish)
+    done = command("check", "--config", config(tmp_path, ""))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  loop          " in done.stdout
+
+
 def test_check_takes_the_data_folder_from_the_command_line(tmp_path: Path) -> None:
     done = command("check", "--config", config(tmp_path, ""), "--data", tmp_path / "elsewhere")
     assert done.returncode == 0

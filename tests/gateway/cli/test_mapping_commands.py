@@ -113,3 +113,47 @@ def test_check_of_good_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     code, out = run(tmp_path, capsys, RULES, "check")
     assert code == 0
     assert "fault" not in out and "overlap" not in out
+
+
+PUBLISH = """\
+[[publish]]
+query = "SELECT ?room { ?room lighting:temperature ?value }"
+topic = "z/{room}"
+"""
+
+
+def test_check_reports_rules_that_feed_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES + PUBLISH, "check")
+    assert code == 0
+    assert (
+        "loop: mapping/home.toml line 12: publish 1 and mapping/home.toml line 1: stream 1: "
+        "the first publishes to z/{room}, and the second reads it;" in out
+    )
+    assert out.splitlines()[-1] == "1 rule in files, 0 in the dataset, 0 commands, 1 publish rule"
+    for other in ('topic = "y/{room}"', 'topic = "z/{room}/set"', 'topic = "z/{room}"\nbroker = "attic"'):
+        rules = RULES.replace('payload = "number"', 'payload = "number"\nbroker = "default"', 1)
+        _, out = run(tmp_path, capsys, rules + PUBLISH.replace('topic = "z/{room}"', other), "check")
+        assert "loop: " not in out
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        (
+            "SELECT ?room { ?room lighting:temperature }",
+            "query: syntax error at ▶ in '{ ?room lighting:temperature ▶ }'",
+        ),
+        ("SELECT ?value { ?room lighting:temperature ?value }", "topic = 'z/{room}': the query does not select ?room"),
+        ("SELECT ?room { SERVICE <http://e/> { ?room ?p ?o } }", "query: "),
+        ("DESCRIBE ?room { ?room ?p ?o }", "query: write a SELECT or a CONSTRUCT query"),
+    ],
+)
+def test_check_names_faults_of_queries_with_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], query: str, fault: str
+) -> None:
+    rules = PUBLISH.replace("SELECT ?room { ?room lighting:temperature ?value }", query)
+    code, out = run(tmp_path, capsys, rules, "check")
+    assert code == 1
+    assert f"fault: mapping/home.toml line 1: publish 1: {fault}" in out
+    assert main(["check", "--config", str(tmp_path / "lamplighter.toml")]) == 2
+    assert f"mapping/home.toml line 1: publish 1: {fault}" in capsys.readouterr().err.replace(f"{tmp_path}/", "")
