@@ -312,7 +312,8 @@ class CoapAdapter:
                 # Connected here, where it can be cancelled; the library uses a separate task.
                 await context.find_remote_and_interface(message)
                 request = context.request(message, handle_blockwise=len(command.payload) > _BLOCK_BYTES)
-                return (await request.response).code
+                # Not cancelled itself: the library fails if it reads an answer before it has noticed that.
+                return (await asyncio.shield(request.response)).code
         except GatewayError:
             raise
         except (aiocoap.error.TimeoutError, TimeoutError) as error:

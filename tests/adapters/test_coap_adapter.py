@@ -193,11 +193,12 @@ def said(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
 
 
 class SilentDevice(asyncio.DatagramProtocol):
-    """Receives requests and does not answer, or as often as the test says."""
+    """Receives requests and does not answer, or as often as the test says. answered: called after each answer."""
 
     def __init__(self) -> None:
         self.payloads: list[str] = []
         self.answers = 0
+        self.answered: Callable[[], object] = lambda: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -208,6 +209,7 @@ class SilentDevice(asyncio.DatagramProtocol):
         acknowledgement = bytes([0x60 | len(token), int(aiocoap.CHANGED)]) + data[2:4] + token
         for _ in range(self.answers):
             self._transport.sendto(acknowledgement, address)
+            self.answered()
 
 
 @asynccontextmanager
@@ -678,6 +680,30 @@ async def test_a_cancelled_run_leaves_nothing_behind(moment: str, caplog: pytest
     assert [record for record in caplog.records if record.levelno >= logging.WARNING and record.name != "asyncio"] == [
         record for record in caplog.records if "device unreachable" in record.getMessage()
     ]
+
+
+async def test_an_answer_that_is_read_in_the_turn_of_the_cancellation_does_no_harm() -> None:
+    raised: list[Any] = []
+    loop = asyncio.get_running_loop()
+    port = free_udp_port()
+    gateway = Gateway()
+    async with silent_device(port) as device, adapter_running(gateway):
+        device.answers = 1
+
+        def cancel() -> None:
+            [worker] = [task for task in asyncio.all_tasks() if task.get_name().startswith("coap coap://")]
+            # The loop cancels first, and reads the answer in the same turn.
+            loop.call_soon(worker.cancel)
+
+        device.answered = cancel
+        handler = loop.get_exception_handler()
+        loop.set_exception_handler(lambda _, context: raised.append(context))
+        try:
+            gateway.whole(lamp_row(port, "1", "ON"))
+            await until(lambda: not workers() and device.payloads == ["ON"])
+        finally:
+            loop.set_exception_handler(handler)
+    assert raised == []
 
 
 async def test_the_adapter_can_run_again() -> None:
