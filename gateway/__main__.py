@@ -36,6 +36,7 @@ from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands, query_faults
+from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.log.writer import Recovery
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(command)
     add_client_commands(command)
     add_devices_commands(command)
+    add_readings_command(command)
     add_security_commands(command)
     add_mapping_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)

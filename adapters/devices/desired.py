@@ -38,6 +38,14 @@ def desired_pattern(variable: str) -> str:
     return f"{{ ?actuator <{DESIRED_STATE}> ?{variable} }} UNION {{ ?actuator <{HAS_STATUS}> ?{variable} }}"
 
 
+def desired_update(actuator: Term, state: Term) -> str:
+    """SPARQL text that makes ``state`` the desired state of the actuator."""
+    return (
+        f"DELETE {{ {actuator} <{DESIRED_STATE}> ?before }} INSERT {{ {actuator} <{DESIRED_STATE}> {state} }} "
+        f"WHERE {{ OPTIONAL {{ {actuator} <{DESIRED_STATE}> ?before }} }}"
+    )
+
+
 def actuation_update(actuator: Term, state: Term, at: datetime) -> str:
     """SPARQL text that makes ``state`` the result of the actuator's one live sosa:Actuation.
 

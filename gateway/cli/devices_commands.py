@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lamplighter.adapters.devices.device import Device
+import msgspec
+from paho.mqtt.client import topic_matches_sub
+
+from lamplighter.adapters.devices.desired import desired_update
+from lamplighter.adapters.devices.device import Actuator, Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry, named
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
-from lamplighter.engine.terms import Bag, Term, lexical
-from lamplighter.gateway.cli.commands import add_mode, cut, printable, settings_and_data, table
+from lamplighter.adapters.mqtt.mapping.rules import CommandRule
+from lamplighter.adapters.mqtt.mapping.tables import CommandTable
+from lamplighter.adapters.mqtt.output import command_payload
+from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.gateway.cli.commands import add_mode, cut, printable, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.gates.local_call import call
+from lamplighter.gateway.cli.running_dataset import RunningDataset
 
 _CELL_CHARACTERS_MAX = 60
 _STATES = ("proposed", "adopted", "retired", "ignored")
@@ -48,6 +56,14 @@ def add_devices_commands(command: Adder) -> None:
     _add_device(rename)
     rename.add_argument("name", nargs="?", metavar="NAME", help='the new name; "" gives back the announced one')
     rename.add_argument("--area", help='the new area; "" gives back the announced one')
+    setting = add_mode(modes, "set", "switch an adopted device, or set another state of it", _set)
+    setting.add_argument(
+        "device", metavar="ID", help="identity or name, or the actuator of a [[command]] rule, such as actuator/kitchen"
+    )
+    setting.add_argument(
+        "actuator", nargs="?", metavar="ACTUATOR", help="what to set, such as brightness, if the device has several"
+    )
+    setting.add_argument("state", metavar="STATE", help="on, off, or a state that `devices show ID` lists")
     remove = add_mode(modes, "remove", "remove a device with its description, rules and live observations", _remove)
     _add_device(remove)
     add_confirmation(remove)
@@ -58,24 +74,13 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", metavar="ID", help="identity or name, or a part that only one device has")
 
 
-class _Gateway:
-    """The dataset of the running gateway."""
+class _Gateway(RunningDataset):
+    """The devices of the running gateway."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._settings, self._data = settings_and_data(options)
-        self.registry = Registry(self._settings.gateway.base_iri)
-        self.problems = Problems(self._settings.gateway.base_iri)
-
-    def rows(self, query: str) -> list[tuple[Term | None, ...]]:
-        """Raises UpstreamError, RefusedError."""
-        headers = {"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"}
-        path = self._settings.http.query_path
-        with call(self._settings, self._data, "POST", path, query.encode(), headers) as answer:
-            text = answer.read()
-        try:
-            return list(Bag.from_json(json.loads(text)))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UpstreamError(f"the gateway's answer is not a table: {error!r}") from error
+        super().__init__(options)
+        self.registry = Registry(self.settings.gateway.base_iri)
+        self.problems = Problems(self.settings.gateway.base_iri)
 
     def entries(self) -> list[Entry]:
         """The devices, by state and name."""
@@ -93,13 +98,6 @@ class _Gateway:
             return named(self.entries(), text)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-
-    def update(self, text: str) -> None:
-        headers = {"Content-Type": "application/sparql-update"}
-        with call(
-            self._settings, self._data, "POST", self._settings.http.update_path, text.encode(), headers
-        ) as answer:
-            answer.read()
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -139,8 +137,11 @@ def _kinds(device: Device) -> Iterator[str]:
     counted = Counter([actuator.kind for actuator in device.actuators])
     counted += Counter([sensor.kind for sensor in device.sensors if sensor.kind not in acts])
     for kind, count in counted.items():
-        word = kind.partition(":")[2] or kind.removeprefix("property/")
-        yield word if count == 1 else f"{count} {word}"
+        yield _word(kind) if count == 1 else f"{count} {_word(kind)}"
+
+
+def _word(kind: str) -> str:
+    return kind.partition(":")[2] or kind.removeprefix("property/")
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
@@ -241,6 +242,83 @@ def _rename(options: argparse.Namespace) -> int:
     now = gateway.named(entry.identity)
     print(f"{now.identity} is called {printable(now.name)}" + (f", in {printable(now.area)}" if now.area else ""))
     return 0
+
+
+def _set(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    try:
+        if options.device.startswith("actuator/"):  # of a rule: its adapter knows the states
+            actuator, state = iri(gateway.registry.base_iri + options.device), state_term(options.state)
+            name = options.device
+        else:
+            entry = gateway.named(options.device)
+            if entry.adoption != "adopted":
+                raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
+            found = named_actuator(entry.device, options.actuator)
+            check_permitted(found.command["topic"], gateway.settings.mqtt.commands)
+            actuator, state = gateway.registry.actuator_iri(found), wanted_state(found, options.state)
+            name = f"{entry.name}, {_word(found.kind)}"
+    except ValueError as error:
+        raise ConfigurationError(f"{options.device}: {error}") from error
+    gateway.update(desired_update(actuator, state))
+    print(f"{printable(name)}: the desired state is {printable(lexical(state))}")
+    return 0
+
+
+def named_actuator(device: Device, text: str | None) -> Actuator:
+    """The actuator that a person means: by what it controls, its key or its label; None: the only one, or the one that
+    is switched. Raises ValueError, which says what to write."""
+    found = [
+        one
+        for one in device.actuators
+        if (_word(one.kind) in _SWITCHED if text is None else text.casefold() in _names(one))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if text is None and len(device.actuators) == 1:
+        return device.actuators[0]
+    if not device.actuators:
+        raise ValueError("it has no actuators")
+    words = Counter(_word(one.kind) for one in device.actuators)
+    names = (_word(one.kind) if words[_word(one.kind)] == 1 else one.key for one in found or device.actuators)
+    raise ValueError(f"write one of {', '.join(names)} as ACTUATOR")
+
+
+_SWITCHED = {"cover", "fan", "light", "lock", "siren", "switch", "valve"}
+
+
+def _names(actuator: Actuator) -> set[str]:
+    return {text.casefold() for text in (_word(actuator.kind), actuator.key, actuator.label)}
+
+
+def check_permitted(topic: str, permitted: Sequence[str]) -> None:
+    """Raises ValueError if the setting `mqtt.commands` does not permit messages to the topic."""
+    if not any(topic_matches_sub(one, topic) for one in permitted):
+        raise ValueError(f"mqtt.commands in lamplighter.toml does not permit the topic {topic}; add it, and restart")
+
+
+def wanted_state(actuator: Actuator, text: str) -> Term:
+    """The desired state that a person means. Raises ValueError if the actuator does not take it."""
+    words = {word.casefold(): word for word in actuator.command.get("values", ())}
+    text = words.get(text.casefold(), text)
+    state = literal(text) if text in words.values() and text not in _ON_OFF.values() else state_term(text)
+    try:
+        rule = CommandRule(msgspec.convert(actuator.command, CommandTable), actuator.key, None, {})
+        command_payload(rule, state)
+    except PayloadError as error:
+        raise ValueError(str(error)) from error
+    return state
+
+
+def state_term(text: str) -> Term:
+    """A state as a person writes it: a boolean, a number or a text."""
+    text = _ON_OFF.get(text.casefold(), text)
+    datatype = XSD + "boolean" if text in _ON_OFF.values() else XSD + "decimal" if _NUMBER.fullmatch(text) else None
+    return literal(text, datatype=datatype)
+
+
+_ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 
 def _remove(options: argparse.Namespace) -> int:

@@ -1,0 +1,93 @@
+"""The command ``lamplighter readings``: the newest reading of each sensor, whatever rule or device it comes from."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from lamplighter.engine.terms import lexical
+from lamplighter.gateway.cli.commands import cut, printable, table
+from lamplighter.gateway.cli.running_dataset import RunningDataset
+from lamplighter.ontology.vocabulary import (
+    GATEWAY,
+    HAS_FEATURE_OF_INTEREST,
+    HAS_SIMPLE_RESULT,
+    HAS_UNIT,
+    LIVE_OBSERVATION,
+    MADE_BY_SENSOR,
+    OBSERVED_PROPERTY,
+    PREFIXES,
+    RDFS_LABEL,
+    RESULT_TIME,
+    TIME_PROBLEM,
+    UNKNOWN_UNIT,
+)
+
+Adder = Callable[..., argparse.ArgumentParser]
+
+# With the model "event" the readings are in named graphs, and the stream has what all of them share.
+_READ = f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} "
+_QUERY = f"""\
+SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem WHERE {{
+  {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} BIND(?reading AS ?about)
+     OPTIONAL {{ ?reading <{TIME_PROBLEM}> ?problem }} }}
+  UNION {{ GRAPH ?graph {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} }} BIND(?stream AS ?about) }}
+  ?about <{MADE_BY_SENSOR}> ?sensor ; <{HAS_FEATURE_OF_INTEREST}> ?feature ; <{OBSERVED_PROPERTY}> ?property .
+  OPTIONAL {{ ?feature <{RDFS_LABEL}> ?name }}
+  OPTIONAL {{ ?stream <{HAS_UNIT}> ?unit }} OPTIONAL {{ ?stream <{UNKNOWN_UNIT}> ?code }}
+}}"""
+_CELL_CHARACTERS_MAX = 60
+
+
+def add_readings_command(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    readings = command("readings", "show the newest reading of each sensor of a running gateway", _readings)
+    readings.add_argument("name", nargs="?", default="", metavar="NAME", help="of a device or feature, or a part of it")
+
+
+def _readings(options: argparse.Namespace) -> int:
+    dataset = RunningDataset(options)
+    rows = list(_newest(dataset, options.name))
+    if not rows:
+        print(
+            f"no readings{f' of {options.name!r}' if options.name else ''}; `lamplighter devices problems` may say why"
+        )
+        return 0
+    print(table([("NAME", "OBSERVES", "VALUE", "UNIT", "TIME"), *rows]), end="")
+    return 0
+
+
+def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
+    """The cells of each sensor, by name and property. Two alike are told apart by the end of the sensor's IRI."""
+    base = dataset.settings.gateway.base_iri
+    newest: dict[str, tuple[str, str, str, str, str]] = {}
+    for row in dataset.rows(_QUERY):
+        sensor, feature, given, property_, value, unit, code, time, problem = (
+            "" if term is None else lexical(term) for term in row
+        )
+        feature = feature.removeprefix(base)
+        if name.casefold() not in feature.casefold() and name.casefold() not in given.casefold():
+            continue
+        observes = _short(property_.removeprefix(f"{base}property/"))
+        cells = (given or feature, observes, value, code or _short(unit), time[:19] or problem)
+        if sensor not in newest or newest[sensor][-1] < cells[-1]:
+            newest[sensor] = cells
+    alike = Counter(cells[:2] for cells in newest.values())
+    for sensor, cells in sorted(newest.items(), key=lambda one: (one[1][:2], one[0])):
+        which = f" {sensor.rpartition('/')[2]}" if alike[cells[:2]] > 1 else ""
+        yield tuple(_cell(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
+
+
+def _short(iri: str) -> str:
+    """An IRI with a known prefix; without one if it is of the gateway's vocabulary."""
+    if iri.startswith(GATEWAY):
+        return iri.removeprefix(GATEWAY)
+    for prefix, namespace in PREFIXES.items():
+        if iri.startswith(namespace) and iri != namespace:
+            return f"{prefix}:{iri.removeprefix(namespace)}"
+    return iri
+
+
+def _cell(text: str) -> str:
+    return cut(printable(text), _CELL_CHARACTERS_MAX)

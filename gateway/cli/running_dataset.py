@@ -1,0 +1,36 @@
+"""The dataset of the running gateway, for commands that ask and update it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.terms import Bag, Term
+from lamplighter.gateway.cli.commands import settings_and_data
+from lamplighter.gateway.gates.local_call import call
+
+
+class RunningDataset:
+    """The dataset of the gateway with the configuration that a command was given."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.settings, self._data = settings_and_data(options)
+
+    def rows(self, query: str) -> list[tuple[Term | None, ...]]:
+        """The result of a SELECT query. Raises UpstreamError, RefusedError."""
+        headers = {"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"}
+        path = self.settings.http.query_path
+        with call(self.settings, self._data, "POST", path, query.encode(), headers) as answer:
+            text = answer.read()
+        try:
+            return list(Bag.from_json(json.loads(text)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UpstreamError(f"the gateway's answer is not a table: {error!r}") from error
+
+    def update(self, text: str) -> None:
+        """Raises UpstreamError, RefusedError."""
+        headers = {"Content-Type": "application/sparql-update"}
+        path = self.settings.http.update_path
+        with call(self.settings, self._data, "POST", path, text.encode(), headers) as answer:
+            answer.read()

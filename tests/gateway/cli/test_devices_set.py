@@ -1,0 +1,74 @@
+"""What a person means by an actuator and a state."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine.terms import XSD, literal
+from lamplighter.gateway.cli.devices_commands import check_permitted, named_actuator, wanted_state
+from tests.support.announcements import announcements, zigbee_house
+
+
+def device(name: str, payload: bytes) -> Device:
+    found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", payload).devices
+    return next(one for one in found if one.name == name)
+
+
+LAMP, MOTION = (device(f"room1/{name}", zigbee_house(1)) for name in ("lamp", "motion"))
+((_, _payload),) = announcements("zigbee2mqtt")
+PLUGS, RADIATOR = device("two plugs", _payload), device("radiator", _payload)
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "key"),
+    [
+        (LAMP, None, "state"),
+        (LAMP, "light", "state"),
+        (LAMP, "Brightness", "brightness"),
+        (PLUGS, "state_l1", "state_l1"),
+        (RADIATOR, "targetTemperature", "current_heating_setpoint"),
+    ],
+)
+def test_actuator_by_what_it_controls_or_its_key(of: Device, text: str | None, key: str) -> None:
+    assert named_actuator(of, text).key.endswith(key)
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "reason"),
+    [
+        (LAMP, "colour", "write one of brightness, light as ACTUATOR"),
+        (PLUGS, None, "write one of state_l1, state_l2 as ACTUATOR"),
+        (MOTION, None, "it has no actuators"),
+    ],
+)
+def test_unclear_actuator_is_refused_with_what_to_write(of: Device, text: str | None, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        named_actuator(of, text)
+
+
+@pytest.mark.parametrize(
+    ("actuator", "text", "value", "datatype"),
+    [
+        ("light", "ON", "true", "boolean"),
+        ("light", "false", "false", "boolean"),
+        ("brightness", "100", "100", "decimal"),
+        ("climateMode", "AUTO", "auto", None),
+    ],
+)
+def test_state_has_the_type_that_applications_write(actuator: str, text: str, value: str, datatype: str | None) -> None:
+    found = named_actuator(RADIATOR if actuator == "climateMode" else LAMP, actuator)
+    assert wanted_state(found, text) == literal(value, datatype=datatype and XSD + datatype)
+
+
+def test_state_that_the_device_does_not_take_is_refused() -> None:
+    with pytest.raises(ValueError, match="true, false"):
+        wanted_state(named_actuator(LAMP, "light"), "blue")
+
+
+def test_topic_that_the_settings_do_not_permit_is_refused() -> None:
+    check_permitted("zigbee2mqtt/lamp/set", MqttSettings().commands)
+    with pytest.raises(ValueError, match=r"does not permit the topic shelly-1/rpc; add it"):
+        check_permitted("shelly-1/rpc", MqttSettings().commands)
