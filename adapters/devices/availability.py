@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
 
 from lamplighter.adapters.devices.device import Availability, Device, Table
 from lamplighter.engine.terms import XSD, Term, literal
-from lamplighter.ontology.vocabulary import DEVICE, ONLINE, RDF_TYPE
+from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, PLATFORM, RDF_TYPE
 
 _TRUE, _FALSE = literal("true", datatype=XSD + "boolean"), literal("false", datatype=XSD + "boolean")
 
@@ -53,6 +54,10 @@ class Availabilities:
     def covers(self, broker: str, topic: str) -> bool:
         return (broker, topic) in self._topics
 
+    def heard(self, identity: str) -> bool:
+        """Whether a topic of a device has said whether it is online."""
+        return identity in self._known and self._known[identity].online is not None
+
     def read(self, broker: str, topic: str, payload: bytes) -> dict[str, bool]:
         """The devices that a message makes online or offline, by identity."""
         changed: dict[str, bool] = {}
@@ -69,11 +74,17 @@ class Availabilities:
         return changed
 
 
-def online_update(device: Term, online: bool) -> str:
-    """Says in the default graph whether an adopted device is online."""
+def online_update(device: Term, online: bool | None, last_seen: datetime | None = None) -> str:
+    """Says in the default graph whether a platform is online; None: that it is not known. last_seen: of one that is
+    offline, an aware datetime."""
+    said = "" if online is None else f"{device} <{ONLINE}> {_TRUE if online else _FALSE} . "
+    if last_seen is not None:
+        time = last_seen.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+        said += f"{device} <{LAST_SEEN}> {literal(time, datatype=XSD + 'dateTime')} "
     return (
-        f"DELETE {{ {device} <{ONLINE}> ?before }} INSERT {{ {device} <{ONLINE}> {_TRUE if online else _FALSE} }} "
-        f"WHERE {{ {device} <{RDF_TYPE}> <{DEVICE}> OPTIONAL {{ {device} <{ONLINE}> ?before }} }}"
+        f"DELETE {{ {device} <{ONLINE}> ?before ; <{LAST_SEEN}> ?seen }} INSERT {{ {said}}} "
+        f"WHERE {{ {device} <{RDF_TYPE}> <{PLATFORM}> OPTIONAL {{ {device} <{ONLINE}> ?before }} "
+        f"OPTIONAL {{ {device} <{LAST_SEEN}> ?seen }} }}"
     )
 
 

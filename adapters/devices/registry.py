@@ -37,6 +37,7 @@ from lamplighter.ontology.vocabulary import (
     GIVEN_NAME,
     HOSTS,
     IN_AREA,
+    LAST_SEEN,
     LIVE_OBSERVATION,
     MADE_BY_SENSOR,
     MANUFACTURER,
@@ -321,8 +322,12 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         subject = self.device_iri(old.device)
         # Nobody follows the topics of a device that is not adopted.
         silent = new is None or new.adoption != "adopted"
-        deleted = f"    {subject} <{ONLINE}> ?online .\n" if silent else ""
-        unless = f" OPTIONAL {{ {subject} <{ONLINE}> ?online }}" if silent else ""
+        deleted = f"    {subject} <{ONLINE}> ?online ; <{LAST_SEEN}> ?seen .\n" if silent else ""
+        unless = (
+            f" OPTIONAL {{ {subject} <{ONLINE}> ?online }} OPTIONAL {{ {subject} <{LAST_SEEN}> ?seen }}"
+            if silent
+            else ""
+        )
         guard = f'{subject} <{ADOPTION}> "{old.adoption}" ; <{REVISION}> "{revision(old.device)}"'
         return (
             f"DELETE {{\n{deleted}{_lines(was - becomes)}  GRAPH {self.graph} {{\n{_lines(before - after)}  }}\n}}\n"

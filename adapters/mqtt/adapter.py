@@ -13,35 +13,33 @@ Across a restart of the adapter, a reading may be committed twice. None is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, UpdatesClient, retry_s
+from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.devices.device import Problem
-from lamplighter.adapters.model.event import EventModel
-from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
+from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
-from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters, Message
+from lamplighter.adapters.mqtt.inbox import Inbox, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
 from lamplighter.adapters.mqtt.output import Output, ReportedState
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
-from lamplighter.engine.client import DeclaredCause, UpdateRequest
-from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
+from lamplighter.adapters.mqtt.silence import Silence
+from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term
 
-UPDATE_CHARS_MAX = 256 * 1024
-"""SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone."""
 WARNINGS_MAX = 1_000
 """Pairs of topic and reason in the log; further ones are only counted."""
 TOPIC_CHARS_SAID = 200
@@ -52,34 +50,6 @@ HELD_CHECK_S = 0.5
 NO_RULES = Mapping([])
 
 logger = EventLogger(__name__)
-
-
-@dataclass(slots=True)
-class MqttCounters(InboxCounters):
-    """Since the adapter was made, also those of its inbox. They count readings, except dropped_unmapped.
-
-    committed: the update is durable; dropped_payload: payload or topic is broken; dropped_unmapped: messages whose
-    topic no rule covers; refused: the stream belongs to another topic, or is one too many; rejected: the gateway
-    refused it permanently; repeated: dropped or replaced by a newer one, as on_repeat, dead_band and throttle_s say.
-    """
-
-    committed: int = 0
-    dropped_payload: int = 0
-    dropped_unmapped: int = 0
-    refused: int = 0
-    rejected: int = 0
-    repeated: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One update of a batch. reading: what it is for; prepares: it describes the stream, or makes room for the value;
-    describes: it describes the stream."""
-
-    sparql: str
-    reading: Reading
-    prepares: bool = False
-    describes: bool = False
 
 
 @dataclass(slots=True)
@@ -105,10 +75,10 @@ class MqttAdapter:
     """Reads brokers for as long as `run` runs.
 
     mapping: rules of files; rules: those of the dataset. feed: follows these and the desired states of actuators; None:
-    neither. counters: for metrics. tried: set once each broker has granted the subscriptions, or an attempt to connect
-    to it has failed. former: rules that were in force before; the sessions of the brokers may still have their filters.
-    discovering: reads announcements of devices; None: they are not read. base_iri: where the states of the brokers are
-    kept as triples; empty: nowhere.
+    neither. elapsed: seconds of a monotonic clock. counters: for metrics. tried: set once each broker has granted the
+    subscriptions, or an attempt to connect to it has failed. former: rules that were in force before; the sessions of
+    the brokers may still have their filters. discovering: reads announcements of devices; None: they are not read.
+    base_iri: where the states of the brokers are kept as triples; empty: nowhere.
     """
 
     def __init__(
@@ -118,6 +88,7 @@ class MqttAdapter:
         client: UpdatesClient,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        elapsed: Callable[[], float] = time.monotonic,
         trusted: Callable[[], bool] = lambda: True,
         former: Mapping = NO_RULES,
         rules: DatasetRules | None = None,
@@ -129,7 +100,6 @@ class MqttAdapter:
         self.counters = MqttCounters()
         self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
-        self._gateway = client
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering
@@ -137,10 +107,21 @@ class MqttAdapter:
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
+        self._silence = Silence(
+            client,
+            feed,
+            factor=settings.offline_intervals,
+            topics_max=settings.streams_max,
+            clock=clock,
+            elapsed=elapsed,
+            says_online=discovering.says_online if discovering else lambda device: False,
+            covers=lambda name, topic: self.brokers[name].mapping.covers(topic),
+        )
         self.brokers = {
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
         }
+        self._silence.brokers = {name: broker.inbox for name, broker in self.brokers.items()}
         self._output: Output | None = None
         self._publisher: RowPublisher | None = None
         if feed is not None:
@@ -150,13 +131,10 @@ class MqttAdapter:
             self._publisher = RowPublisher(feed, inboxes, self._warnings.row)
             self._publisher.change_rules(mapping.publishes)
         self._clock, self._trusted = clock, trusted
-        self._model: LatestModel | EventModel = LatestModel()
-        if settings.model == "event":
-            self._model = EventModel(settings.events_kept, settings.streams_max)
         self._repeats = Repeats(settings.streams_max)
         self._owners: dict[Term, tuple[str, Stream]] = {}
         self._owned_chars = 0
-        self._described: set[Term] = set()
+        self._commits = ReadingCommits(client, settings, self.counters, self._warnings.reading)
 
     def _broker(
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
@@ -189,6 +167,7 @@ class MqttAdapter:
     def _on_state(self, name: str, connected: bool, reason: str) -> None:
         if self._states is not None:
             self._states.changed(name, connected=connected, reason=reason)
+        self._silence.connected(name, connected=connected)
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left.
@@ -208,6 +187,7 @@ class MqttAdapter:
                 tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.run(), name="mqtt discovery")
+            tasks.create_task(self._silence.run(), name="mqtt silence")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
@@ -244,13 +224,14 @@ class MqttAdapter:
         changed = {
             read.place for rule in before.rules if kept.get(rule.place) != rule for read in rule.reads
         }  # their streams may be described in another way now, or belong to another rule
-        for iri, (_, stream) in list(self._owners.items()):
-            if stream.rule in changed:
-                del self._owners[iri]
-                self._owned_chars -= stream.chars()
-                self._described.discard(iri)
+        redescribed = {iri for iri, (_, stream) in self._owners.items() if stream.rule in changed}
+        for iri in redescribed:
+            _, stream = self._owners.pop(iri)
+            self._owned_chars -= stream.chars()
+        self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
+        self._silence.change_rules(redescribed)
         self._subscribe()
         if self._output is not None:
             self._output.change_rules(self._files.commands, () if found is None else found.commands())
@@ -266,40 +247,33 @@ class MqttAdapter:
         return f"{brokers}, {self.counters.committed:,} readings committed{said}{devices}"
 
     async def _commit_readings(self, broker: Broker) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
                 batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._repeats.holds else None)
-            if self._discovering is not None:
-                await self._discovering.take_all(broker.name, batch)
-            trusted = self._trusted()
-            readings = [reading for message in batch for reading in self._readings(broker, message, trusted)]
-            written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
-            self.counters.repeated += len(readings) - len(written)
-            if self._repeats.holds:
-                due = self._repeats.due(self._clock())
-                self.counters.repeated -= len(due)
-                written += due
-            for steps in _portions(self._steps(written)):
-                await self._commit(steps)
-            if self._output is not None:
-                await self._output.take([report for message in batch for report in self._reports(broker, message)])
-            broker.inbox.acknowledge(batch)
+            began = loop.time()
+            self._silence.committing(broker.name)
+            await self._take(broker, batch)
+            self._silence.committed(broker.name, loop.time() - began)
 
-    def _steps(self, readings: Sequence[Reading]) -> list[_Step]:
-        """The updates of readings, in order; a stream's description comes before its first reading."""
-        steps: list[_Step] = []
-        described: set[Term] = set()
-        for reading in readings:
-            stream = reading.stream.iri
-            if stream not in self._described and stream not in described:
-                described.add(stream)
-                description = self._model.description(reading.stream)
-                steps.append(_Step(description, reading, prepares=True, describes=True))
-            *first, last = self._model.updates(reading)
-            steps += [_Step(text, reading, prepares=True) for text in first]
-            steps.append(_Step(last, reading))
-        return steps
+    async def _take(self, broker: Broker, batch: list[Message]) -> None:
+        """Returns when what follows from a batch is durable, and the batch is acknowledged."""
+        if self._discovering is not None:
+            await self._discovering.take_all(broker.name, batch)
+        trusted = self._trusted()
+        readings = [reading for message in batch for reading in self._readings(broker, message, trusted)]
+        self._silence.take(broker.name, readings)
+        written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
+        self.counters.repeated += len(readings) - len(written)
+        if self._repeats.holds:
+            due = self._repeats.due(self._clock())
+            self.counters.repeated -= len(due)
+            written += due
+        await self._commits.write(written)
+        if self._output is not None:
+            await self._output.take([report for message in batch for report in self._reports(broker, message)])
+        broker.inbox.acknowledge(batch)
 
     def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState]:
         """What a message says of the states of actuators."""
@@ -360,44 +334,6 @@ class MqttAdapter:
             )
         return owning == stream and name == broker.name
 
-    async def _commit(self, steps: list[_Step]) -> None:
-        """Returns when each step has a final answer.
-
-        A step that failed temporarily is sent again, together with the later steps of its stream, so that the last
-        update of a stream has its newest reading.
-        """
-        failures = 0
-        said = False
-        while steps:
-            answers = await self._gateway.updates(
-                [
-                    UpdateRequest(sparql=step.sparql, cause=DeclaredCause("mqtt", step.reading.stream.topic))
-                    for step in steps
-                ]
-            )
-            again: list[_Step] = []
-            streams: set[Term] = set()
-            for step, answer in zip(steps, answers, strict=True):
-                stream = step.reading.stream
-                error = answer if isinstance(answer, GatewayError) else None
-                if stream.iri in streams or (error and error.retriable):
-                    streams.add(stream.iri)
-                    again.append(step)
-                    if error and not said:
-                        said = True
-                        logger.warning("mqtt readings wait for the gateway", reason=error)
-                elif error:
-                    self.counters.rejected += not step.prepares
-                    self._warnings.reading(stream.topic, f"the gateway refused it: {error}", lost=True)
-                elif step.describes:
-                    self._described.add(stream.iri)
-                elif not step.prepares:
-                    self.counters.committed += 1
-            steps = again
-            if steps:
-                failures += 1
-                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
-
 
 class _Warnings:
     """What is dropped: logged once per topic and reason, so that a faulty device does not fill the journal, and listed
@@ -427,17 +363,3 @@ class _Warnings:
         else:
             report = logger.error if lost else logger.warning
             report(event, topic=topic, reason=reason)
-
-
-def _portions(steps: list[_Step]) -> Iterator[list[_Step]]:
-    """The steps in order, in lists of at most `UPDATE_CHARS_MAX` characters, or of one step."""
-    portion: list[_Step] = []
-    chars = 0
-    for step in steps:
-        if portion and chars + len(step.sparql) > UPDATE_CHARS_MAX:
-            yield portion
-            portion, chars = [], 0
-        portion.append(step)
-        chars += len(step.sparql)
-    if portion:
-        yield portion

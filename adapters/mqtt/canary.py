@@ -26,6 +26,9 @@ class Canary:
         self._interval_s = interval_s
         self._returned = False
         self._in_vain = 0
+        self.arrivals = 0
+        """Messages and canaries that came."""
+        self._heard_at: float | None = None
         self.connected()
 
     @property
@@ -33,9 +36,19 @@ class Canary:
         """None ever came back, over several connections: the broker does not permit its topic."""
         return self._in_vain >= IN_VAIN_MAX
 
+    @property
+    def used(self) -> bool:
+        """Whether canaries are sent."""
+        return bool(self._interval_s) and not self.given_up
+
+    def demand(self, now: float) -> None:
+        """The next canary is due now, unless one is on its way."""
+        if self._heard_at is not None and self._sent_at is None:
+            self._heard_at = min(self._heard_at, now - self._interval_s)
+
     def connected(self) -> None:
         """On a new connection; its subscriptions do not stand yet."""
-        self._heard_at: float | None = None
+        self._heard_at = None
         self._sent_at: float | None = None
         self._asked_again = False
 
@@ -51,6 +64,7 @@ class Canary:
 
     def heard(self, now: float) -> None:
         """A message came."""
+        self.arrivals += 1
         self._heard_at = now
         self._sent_at = None
         self._asked_again = False
@@ -62,7 +76,7 @@ class Canary:
     def verdict(self, now: float) -> Verdict:
         """What to do now: wait; send a canary; subscribe again, as the broker seems to have lost the subscriptions; or
         end the connection, which is deaf."""
-        if not self._interval_s or self._heard_at is None or self.given_up:
+        if self._heard_at is None or not self.used:
             return "wait"
         if self._sent_at is None:
             if now - self._heard_at < self._interval_s:

@@ -30,7 +30,7 @@ from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.terms import Bag
+from lamplighter.engine.terms import Bag, Term
 
 ALL_FILTERS = tuple(one for found in FORMATS.values() for one in found.filters)
 """Of all formats: a session of a broker may still have those of formats that were in the settings before."""
@@ -71,6 +71,8 @@ class Discovering:
         self._announcements = Announcements(formats, devices_max=devices_max)
         self._availabilities = Availabilities()
         self._entries: dict[str, Entry] = {}
+        self._adopted: dict[Term, str] = {}
+        """Identities of the adopted devices by their IRIs."""
         self._announced: dict[str, Device] = {}
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
@@ -93,6 +95,10 @@ class Discovering:
     def covers(self, broker: str, topic: str) -> bool:
         """Whether `take_all` takes messages of the topic."""
         return self._announcements.covers(topic) or self._availabilities.covers(broker, topic)
+
+    def says_online(self, device: Term) -> bool:
+        """Whether an availability topic has said whether a device is online. device: its IRI."""
+        return self._availabilities.heard(self._adopted.get(device, ""))
 
     def bytes_max(self, topic: str) -> int:
         """The longest payload that is read of a topic."""
@@ -172,7 +178,9 @@ class Discovering:
         for identity in before.keys() - self._entries.keys():
             self._unsettle(identity)
         filters = {broker: self._availabilities.filters(broker) for broker in self._brokers()}
-        self._availabilities.replace(one.device for one in self._entries.values() if one.adoption == "adopted")
+        adopted = [one.device for one in self._entries.values() if one.adoption == "adopted"]
+        self._adopted = {self._registry.device_iri(device): device.identity for device in adopted}
+        self._availabilities.replace(adopted)
         if filters != {broker: self._availabilities.filters(broker) for broker in self._brokers()}:
             self.filters_changed()
         if not self.ready.is_set():

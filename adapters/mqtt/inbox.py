@@ -180,6 +180,15 @@ class Inbox:
             raise UpstreamError("the broker is not connected")
         await self._connection.publish(topic, payload, qos, retain=retain)
 
+    @property
+    def arrivals(self) -> int | None:
+        """Messages that came, canaries too; None if the adapter sends itself none."""
+        return self._canary.arrivals if self._canary.used else None
+
+    def demand_canary(self) -> None:
+        """Sends the next canary at once, so that `arrivals` grows if messages still arrive."""
+        self._canary.demand(asyncio.get_running_loop().time())
+
     def read_secrets(self) -> None:
         """Reads password and certificates. Raises ConfigurationError."""
         settings = self._settings
@@ -247,6 +256,7 @@ class Inbox:
         try:
             await connection.open()
             self._connection = connection
+            connection.change_filters(self._filters, new=(), gone=())  # they may have changed meanwhile
             return await connection.ended()
         except ssl.SSLError as error:
             return End("refused", str(error))

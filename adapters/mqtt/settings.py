@@ -25,6 +25,7 @@ COMMANDS = (
     ),
 )
 """Zigbee2MQTT, ESPHome, Shelly (first generation) and Tasmota, without the topics that manage devices or bridges."""
+OFFLINE_INTERVALS_MIN = 2.0
 _FILTER = re.compile(r"(?!\$)(?:(?:\+|[^+#/\x00]*)/)*(?:\+|#|[^+#/\x00]+)")
 _SHARED_GROUP = re.compile(r"[^/+#\x00]{1,64}")
 
@@ -98,6 +99,8 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     discovery: formats of announcements that are read at every broker; empty: none.
     adopt: "ask", people decide about devices that announce themselves; "all", each is adopted at once.
     devices_max: devices that announce themselves; further ones are not read.
+    offline_intervals: a device that reports regularly is offline after so many of its learned intervals without a
+        report. 0: never. Availability topics take precedence.
     """
 
     brokers: dict[str, BrokerSettings] = {}
@@ -111,9 +114,14 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     discovery: tuple[DiscoveryFormat, ...] = ("homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug")
     adopt: Literal["ask", "all"] = "ask"
     devices_max: Annotated[int, msgspec.Meta(ge=1, le=5_000)] = 500
+    offline_intervals: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if 0 < self.offline_intervals < OFFLINE_INTERVALS_MIN:
+            raise ValueError(
+                f"offline_intervals: write at least {OFFLINE_INTERVALS_MIN:g}, since reports come late; 0 turns it off"
+            )
         for key, one in [("commands", one) for one in self.commands] + [("publish", one) for one in self.publish]:
             if not _FILTER.fullmatch(one):
                 raise ValueError(

@@ -23,7 +23,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.adapters.mqtt import canary
-from lamplighter.adapters.mqtt.adapter import UPDATE_CHARS_MAX, MqttAdapter
+from lamplighter.adapters.mqtt.adapter import MqttAdapter
+from lamplighter.adapters.mqtt.commits import UPDATE_CHARS_MAX
 from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.inbox import WAITING_BYTES_MAX, Inbox, InboxCounters
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
@@ -122,3 +123,24 @@ async def test_a_full_inbox_reads_on_once_half_is_taken() -> None:
             await received(inbox, 6)
             payloads = [int(message.payload) for _ in range(18) for message in await anext(inbox)]
             assert payloads == list(range(2, 20))
+
+
+async def test_filters_that_change_while_a_connection_is_made_are_subscribed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mosquitto() as broker:
+        settings = BrokerSettings(host="127.0.0.1", port=broker.port)
+        inbox = Inbox(settings, ["other"], clock=lambda: NOON, counters=InboxCounters())
+        connect = BrokerConnection.open
+
+        async def open_slowly(connection: BrokerConnection) -> None:
+            await connect(connection)
+            inbox.change_filters(["t/#"])
+
+        monkeypatch.setattr(BrokerConnection, "open", open_slowly)
+        async with beside(inbox.run()):
+            async with asyncio.timeout(TIMEOUT_S):
+                await inbox.subscribed.wait()
+            await publish(broker, "1")
+            await received(inbox, 1)
+            assert [message.payload for message in await anext(inbox)] == [b"1"]

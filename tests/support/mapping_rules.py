@@ -27,7 +27,8 @@ def rules(text: str) -> Mapping:
 
 
 def rule(table: dict[str, Any]) -> StreamRule:
-    return StreamRule(msgspec.convert(table, StreamTable), prefixes=PREFIXES | {"ex": EX}, base_iri=BASE, place="rule")
+    made_of = msgspec.convert(table, StreamTable)
+    return StreamRule(made_of, prefixes=PREFIXES | {"ex": EX}, base_iri=BASE, place=f"rule of {made_of.topic}")
 
 
 def values(
