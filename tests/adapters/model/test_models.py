@@ -9,6 +9,7 @@ from pyoxigraph import NamedNode, Store
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.engine.terms import literal
 from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDF_TYPE, SOSA
 from tests.support.mapping_rules import NOON, readings, rules
 
@@ -57,6 +58,10 @@ def test_mark_of_a_corrected_time_goes_with_the_next_good_one() -> None:
     write(store, model, good, future, good)
     assert rows(store, marks) == []
     assert len(store) == 2
+    write(store, model, good._replace(value=literal("7"), retained=True, time_problem="retained"))
+    assert rows(store, marks) == [("retained",)]
+    write(store, model, good)
+    assert rows(store, marks) == []
 
 
 def test_text_of_readings_without_a_mark_stays_the_same_shape() -> None:

@@ -74,6 +74,9 @@ def test_clock_that_goes_back_ends_a_throttle() -> None:
     repeats = Repeats(1)
     [first], [second] = (readings(mapping, "t", "1", received=NOON - timedelta(days=days)) for days in (0, 1))
     assert repeats.written(first) and repeats.written(second)
+    [held] = readings(mapping, "t", "2", received=NOON - timedelta(days=1))
+    assert repeats.written(held) is None
+    assert [lexical(one.value) for one in repeats.due(NOON - timedelta(days=2))] == ["2"]
 
 
 def test_streams_are_bounded() -> None:

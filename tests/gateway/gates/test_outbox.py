@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
+from lamplighter.gateway.state.shares import Shares
 
 
 async def test_messages_come_out_in_the_order_in_which_they_went_in() -> None:
@@ -298,6 +299,16 @@ async def test_what_waits_for_all_clients_is_bounded_and_the_slowest_is_closed()
     box(unsent).put(b"x" * 2000)
     assert [one.overflowed.is_set() for one in (slow, fast, small)] == [True, False, False]
     assert slow.exceeded == "websocket.unsent_bytes_max"
+
+
+async def test_a_message_alone_may_exceed_the_share_of_its_client() -> None:
+    shares, one, other = Shares(), Outbox(1_000_000), Outbox(1_000_000)
+    for outbox in (one, other):
+        shares.join("client", outbox, lambda: 3000)
+    one.put(b"x" * 20_000)
+    assert not one.overflowed.is_set()
+    other.put(b"x" * 10_000)
+    assert [one.overflowed.is_set(), other.overflowed.is_set()] == [True, False]
 
 
 async def test_a_message_alone_may_exceed_what_waits_for_all() -> None:

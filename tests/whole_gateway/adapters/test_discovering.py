@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lamplighter.adapters.devices.registry import Adopt, Registry
 from lamplighter.adapters.mqtt.discovering import Discovering
+from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.announcements import zigbee_house
@@ -101,6 +103,33 @@ async def test_a_new_process_changes_nothing_of_what_is_settled(tmp_path: Path) 
             assert await count(addresses, "GRAPH ?g { ?s ?p ?o }")() == before
             part.take("shed", LIST, zigbee_house(1))
             await until(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 4)
+
+
+async def test_what_a_device_of_an_earlier_process_owns_is_not_given_to_another(tmp_path: Path) -> None:
+    thief = json.dumps({"cmd_t": "zigbee2mqtt/room1/lamp/set", "uniq_id": "x", "dev": {"ids": "x", "name": "thief"}})
+    async with running_gateway(tmp_path) as addresses:
+        async with discovering(addresses, "all") as part:
+            part.take("default", LIST, zigbee_house(1))
+            await until(states(addresses), dict.fromkeys(NAMES, "adopted"))
+        async with discovering(addresses, "all") as part:
+            part.take("default", "homeassistant/switch/x/config", thief.encode())
+            await until(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 1)
+            assert await states(addresses)() == dict.fromkeys(NAMES, "adopted")
+
+
+async def test_announcements_wait_for_the_devices_of_the_dataset(tmp_path: Path) -> None:
+    message = Message(LIST, zigbee_house(1), True, datetime.now(UTC), {}, 1, 1, 1)
+    async with running_gateway(tmp_path) as addresses, EngineClient(addresses.subscribe, name="mqtt") as client:
+        part = Discovering(client, base_iri=BASE, formats=["zigbee2mqtt"], adopt="ask", devices_max=100)
+        async with asyncio.TaskGroup() as tasks:
+            taking = tasks.create_task(part.take_all("default", [message]))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not taking.done() and not part._announced
+            running = tasks.create_task(part.run())
+            await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+            assert taking.done()
+            running.cancel()
 
 
 async def test_a_device_that_a_person_removed_is_proposed_again(tmp_path: Path) -> None:

@@ -133,6 +133,17 @@ def test_what_is_held_of_all_announcements_is_bounded() -> None:
     }
 
 
+def test_what_is_held_of_one_device_is_bounded() -> None:
+    state = known()
+    words = [f"{word:0100}" for word in range(199)]
+    reasons = set()
+    for number in range(20):
+        config = {"cmd_t": f"x/{number}", "ops": words, "uniq_id": f"u{number}", "dev": {"ids": "one"}}
+        changes = state.read("", f"homeassistant/select/{number}/config", json.dumps(config).encode())
+        reasons |= {problem.reason for problem in changes.problems}
+    assert any("too many parts" in reason for reason in reasons), reasons
+
+
 @pytest.mark.parametrize("value", [b"[]", b'{"":0}', b'""', b"0"])
 def test_a_list_that_takes_much_memory_is_refused(value: bytes) -> None:
     payload = b"[" + b",".join([value] * (4_000_000 // (len(value) + 1))) + b"]"

@@ -90,8 +90,13 @@ def test_newer_devices_that_answer_like_old_ones_and_events_are_passed_over() ->
     known = Announcements(["shelly"], devices_max=10)
     newer = {"id": "shellyplus1-a8032abe54dc", "mac": "A8032ABE54DC", "gen": 2}
     event = {"src": "shellyplus1-a8032abe54dc", "method": "NotifyEvent", "params": {"events": []}}
-    for topic, document in (("shellies/announce", newer), ("shellyplus1-a8032abe54dc/events/rpc", event)):
-        changes = known.read("", topic, json.dumps(document).encode())
+    relay = "shellies/shellyplus1-a8032abe54dc/relay/0"
+    for topic, payload in (
+        ("shellies/announce", json.dumps(newer)),
+        ("shellyplus1-a8032abe54dc/events/rpc", json.dumps(event)),
+        (relay, "on"),
+    ):
+        changes = known.read("", topic, payload.encode())
         assert not changes.devices and not changes.problems
 
 
@@ -101,4 +106,5 @@ def test_messages_that_are_no_notifications_are_problems() -> None:
     message = {"src": "#", "method": "NotifyStatus", "params": {"switch:0": {"output": True}}}
     assert known.read("", "a/events/rpc", json.dumps(message).encode()).problems
     assert known.read("", "shellies/announce", b'{"id": "+", "mac": "98F4ABB929CC"}').problems
+    assert known.read("", "shellies/b/announce", b'{"id": "a", "mac": "98F4ABB929CC"}').problems
     assert known.read("", "shellies/announce", b'{"id": "a", "mac": "#"}').problems

@@ -62,3 +62,15 @@ def test_other_topics_and_payloads_are_problems() -> None:
     topic, payload = message("birth")
     changes = known.read("", topic.replace("/n/", "/#/"), payload)
     assert not changes.devices and all("wildcard" in problem.reason for problem in changes.problems)
+
+
+def test_a_metric_whose_name_has_control_characters_is_left_out() -> None:
+    topic, payload = message("birth")
+    assert payload.count(b"Temp/Inner") == 1
+    payload = payload.replace(b"Temp/Inner", b"Temp\nInner")
+    changes = Announcements(["sparkplug"], devices_max=10).read("", topic, payload)
+    (device,) = changes.devices
+    assert not any("Temp" in sensor.label for sensor in device.sensors)
+    assert [problem.reason for problem in changes.problems] == [
+        "Temp Inner: the name of the metric is too long, or has control characters"
+    ]

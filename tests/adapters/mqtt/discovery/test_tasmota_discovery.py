@@ -59,6 +59,13 @@ def test_two_relays_of_a_shutter_are_one_position() -> None:
     assert (position.kind, position.command["topic"]) == ("gateway:position", "cmnd/blinds/ShutterPosition1")
 
 
+def test_several_relays_are_numbered() -> None:
+    topic, payload = next(announcements("tasmota"))
+    config = json.loads(payload) | {"rl": [1, 1, 0]}
+    (device,) = Announcements(["tasmota"], devices_max=10).read("", topic, json.dumps(config).encode()).devices
+    assert [one.command["topic"].rpartition("/")[2] for one in device.actuators] == ["POWER1", "POWER2"]
+
+
 def test_telemetry_may_come_before_the_configuration() -> None:
     known = Announcements(["tasmota"], devices_max=10)
     config, sensors = list(announcements("tasmota"))[:2]

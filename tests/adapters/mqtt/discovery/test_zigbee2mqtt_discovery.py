@@ -85,6 +85,14 @@ def test_endpoints_composites_and_modes() -> None:
     assert (action.kind, action.table["on_repeat"]) == ("gateway:event", "event")
 
 
+def test_a_cover_takes_words_that_it_does_not_report() -> None:
+    state = {"name": "state", "property": "state", "type": "enum", "access": 7, "values": ["OPEN", "CLOSE", "STOP"]}
+    device = exposing({"type": "cover", "features": [state]})
+    (actuator,) = device.actuators
+    assert (actuator.kind, list(actuator.command["values"])) == ("gateway:cover", ["OPEN", "CLOSE", "STOP"])
+    assert [sensor.key for sensor in device.sensors] == ["state"] and actuator.state is None
+
+
 def test_a_renamed_device_keeps_its_identity_and_its_iris() -> None:
     ((topic, payload),) = announcements("zigbee2mqtt")
     state = known()
@@ -125,6 +133,9 @@ def test_devices_of_an_earlier_run_that_the_list_does_not_have_are_gone() -> Non
     changes = state.read("", LIST, zigbee_house(1))
     assert len(changes.gone) == 4
     assert len(changes.devices) == 4, "devices that were restored are told once; the registry sees that they are equal"
+    state = known()
+    state.restore(before)
+    assert not state.read("another broker", LIST, b"[]").gone
 
 
 @pytest.mark.parametrize(
@@ -158,6 +169,21 @@ def test_exposes_are_bounded_in_number_and_depth() -> None:
     entry = {"ieee_address": "0x00158d0001e82a4c", "friendly_name": "a", "definition": {"exposes": [deep, *many]}}
     (device,) = known().read("", LIST, json.dumps([entry]).encode()).devices
     assert len(device.sensors) == 100
+
+    def keys(*exposes: dict[str, Any]) -> list[str]:
+        entry["definition"] = {"exposes": exposes}
+        changes = known().read("", LIST, json.dumps([entry]).encode())
+        assert [problem.reason for problem in changes.problems] == (
+            ["the device exposes more than 300 values"] if len(exposes) > 300 else []
+        )
+        return [sensor.key for device in changes.devices for sensor in device.sensors]
+
+    assert keys(many[0], *[{"type": "list"}] * 299, many[1]) == ["n0"]
+    level: dict[str, Any] = {"type": "numeric", "name": "n", "property": "n", "access": 1}
+    for _ in range(3):
+        level = {"type": "composite", "name": "c", "property": "c", "features": [level]}
+    assert keys(level) == ["c.c.c.n"]
+    assert keys({"type": "composite", "name": "c", "property": "c", "features": [level]}) == []
 
 
 def exposing(*exposes: dict[str, Any]) -> Device:

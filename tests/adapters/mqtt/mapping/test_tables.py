@@ -1,12 +1,17 @@
 """The rule tables, read from TOML and from JSON."""
 
+import json
 import tomllib
 from decimal import Decimal
 
 import msgspec
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import CommandTable, StreamTable, table_json
+from lamplighter.adapters.mqtt.mapping import CommandTable, Mapping, StreamTable, command_rule, table_json
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.terms import XSD, Term, literal
+from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.mapping_rules import BASE, NOON
 
 HOUSE = """
 topic = "zigbee2mqtt/{name}"
@@ -37,6 +42,25 @@ def test_command_reads_the_reported_state() -> None:
     assert (table.qos, table.retain, table.payload) == (1, False, "{value}")
     assert table.state is not None and table.state.member == "state"
     assert msgspec.json.decode(table_json(table), type=CommandTable) == table
+
+
+@pytest.mark.parametrize(
+    ("values", "payload", "states"),
+    [
+        ({"true": "ON", "false": "OFF"}, "OFF", [literal("false", datatype=XSD + "boolean")]),
+        ({"low": "1", "high": "2"}, "2", [literal("2")]),
+        ({"true": "ON", "false": "OFF"}, None, []),
+    ],
+)
+def test_reported_state_is_read_as_the_command_writes_it(
+    values: dict[str, str], payload: str | None, states: list[Term]
+) -> None:
+    table = CommandTable(topic="z/lamp/set", values=values, state=StreamTable(topic="z/lamp", member="state"))
+    mapping = Mapping([], [command_rule(table, prefixes=PREFIXES, base_iri=BASE, place="<http://e/rule>")])
+    message = json.dumps({"brightness": 7} | ({} if payload is None else {"state": payload})).encode()
+    found = mapping.reports("z/lamp", message, retained=False, received=NOON)
+    assert found is not None
+    assert [one if isinstance(one, PayloadError) else one[1] for one in found] == states
 
 
 @pytest.mark.parametrize(
