@@ -52,6 +52,10 @@ class EventModel:
     def description(self, stream: Stream) -> str:
         return description_update(stream, live=False)
 
+    def outdated(self, reading: Reading) -> bool:
+        """False: each reading is an observation of its own."""
+        return False
+
     def updates(self, reading: Reading) -> list[str]:
         """The update that writes a reading and removes those that are not live any more."""
         stream = reading.stream

@@ -1,27 +1,56 @@
-"""Model "latest": one live observation per stream, in the default graph. Each reading replaces its result and time."""
+"""Model "latest": one live observation per stream, in the default graph. Each reading replaces its result and time.
+
+A reading whose own time is older than that of the live one is dropped.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from lamplighter.adapters.model.descriptions import description_update
 from lamplighter.adapters.model.readings import Reading, Stream
-from lamplighter.engine.terms import Term, literal
+from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
 _UNKNOWN = ""
 
 
 class LatestModel:
-    """The updates of readings. State: the mark that the observation of each stream certainly has."""
+    """The updates of readings. State: the mark that the observation of each stream certainly has, and the newest time
+    of streams whose messages have one."""
 
     def __init__(self) -> None:
         self._marks: dict[Term, str | None] = {}
+        self._times: dict[Term, Term] = {}
+        """`_UNKNOWN`: the live reading has a time problem, so its time does not compare."""
+        self._first: set[Term] = set()
+        """Streams whose next update has to compare the times itself; an earlier run wrote the live reading."""
 
     def description(self, stream: Stream) -> str:
         return description_update(stream)
 
+    def outdated(self, reading: Reading) -> bool:
+        """Whether a reading is older than the live one. If not, the caller writes it."""
+        if not reading.own_time:
+            return False
+        stream = reading.stream
+        if reading.time_problem is not None:
+            self._times[stream.iri] = _UNKNOWN
+            return False
+        live = self._times.get(stream.iri)
+        if live is None and stream.keep is None:  # what `repeats` has noted must be written
+            self._first.add(stream.iri)
+        if live and reading.time < live and not _ahead(live, reading.received):
+            return True
+        self._times[stream.iri] = reading.time
+        return False
+
     def updates(self, reading: Reading) -> list[str]:
         """The updates that write a reading, in order."""
         stream, problem = reading.stream, reading.time_problem
+        if stream.iri in self._first:
+            self._first.discard(stream.iri)
+            return [reading_update(reading, marks=True, compares=problem is None)]
         if reading.retained:
             self._marks.pop(stream.iri, None)  # it may or may not be written
             return [reading_update(reading, marks=True)]
@@ -32,12 +61,18 @@ class LatestModel:
         return [clearing_update(stream), text] if reading.again else [text]
 
 
-def reading_update(reading: Reading, *, marks: bool = False) -> str:
+def _ahead(time: Term, received: datetime) -> bool:
+    """Whether a time was written while the clocks were wrong: it is after the arrival of a later message."""
+    return received.tzinfo is not None and datetime.fromisoformat(lexical(time)) > received
+
+
+def reading_update(reading: Reading, *, marks: bool = False, compares: bool = False) -> str:
     """Replaces value and time of the stream's live observation.
 
     A retained message has the state without the time of its change, and the broker repeats it. With the value that is
     already stored it changes nothing. Another value gets no result time, so that no query takes it for a fresh one.
     marks: also replaces the mark `gateway:timeProblem`; otherwise the observation has the reading's already.
+    compares: changes nothing if the live observation has a later time, without a mark and not after the arrival.
     """
     stream = reading.stream
     observation, problem = stream.observation, reading.time_problem
@@ -57,6 +92,12 @@ def reading_update(reading: Reading, *, marks: bool = False) -> str:
         delete += f" . {stream.result} <{NUMERIC_VALUE}> ?number"
         where += f"\n  OPTIONAL {{ {stream.result} <{NUMERIC_VALUE}> ?number }}"
         insert += f" . {stream.result} <{NUMERIC_VALUE}> {reading.value}"
+    if compares:
+        later = ""
+        if reading.received.tzinfo is not None:
+            received = reading.received.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+            later = f" || ?time > {literal(received, datatype=XSD + 'dateTime')}"
+        where += f"\n  FILTER(!BOUND(?time) || BOUND(?problem) || ?time <= {reading.time}{later})"
     if reading.retained:
         where += f"\n  FILTER NOT EXISTS {{ {observation} <{HAS_SIMPLE_RESULT}> {reading.value} }}"
     return f"DELETE {{ {delete} }}\nINSERT {{ {insert} }}\nWHERE {{{where}\n}}"

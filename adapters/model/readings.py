@@ -52,7 +52,8 @@ class Stream:
 class Reading(NamedTuple):
     """value: a typed literal, spelled as in the payload, or an IRI; time: the result time, xsd:dateTime; retained: an
     old state that the broker stored; time_problem: why `time` is not what the payload says, see `mqtt.mapping.times`;
-    received: by the adapter's clock; again: the value is to leave and to enter once more."""
+    received: by the adapter's clock; again: the value is to leave and to enter once more; own_time: the rule takes the
+    time from the message, so that readings may come out of order."""
 
     stream: Stream
     value: Term
@@ -61,3 +62,4 @@ class Reading(NamedTuple):
     time_problem: str | None = None
     received: datetime = datetime.min
     again: bool = False
+    own_time: bool = False

@@ -264,6 +264,7 @@ class MqttAdapter:
         trusted = self._trusted()
         readings = [reading for message in batch for reading in self._readings(broker, message, trusted)]
         self._silence.take(broker.name, readings)
+        readings = self._commits.current(readings)
         written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
         self.counters.repeated += len(readings) - len(written)
         if self._repeats.holds:

@@ -16,7 +16,7 @@ from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, lexical
 
 UPDATE_CHARS_MAX = 256 * 1024
 """SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone."""
@@ -30,7 +30,8 @@ class MqttCounters(InboxCounters):
 
     committed: the update is durable; dropped_payload: payload or topic is broken; dropped_unmapped: messages whose
     topic no rule covers; refused: the stream belongs to another topic, or is one too many; rejected: the gateway
-    refused it permanently; repeated: dropped or replaced by a newer one, as on_repeat, dead_band and throttle_s say.
+    refused it permanently; repeated: dropped or replaced by a newer one, as on_repeat, dead_band and throttle_s say;
+    outdated: dropped, as by its own time it is older than the live one.
     """
 
     committed: int = 0
@@ -39,6 +40,7 @@ class MqttCounters(InboxCounters):
     refused: int = 0
     rejected: int = 0
     repeated: int = 0
+    outdated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,17 @@ class ReadingCommits:
         if settings.model == "event":
             self._model = EventModel(settings.events_kept, settings.streams_max)
         self._described: set[Term] = set()
+
+    def current(self, readings: Iterable[Reading]) -> list[Reading]:
+        """The readings that are not older than the live ones."""
+        found = []
+        for reading in readings:
+            if self._model.outdated(reading):
+                self._counters.outdated += 1
+                logger.debug("mqtt reading outdated", topic=reading.stream.topic, time=lexical(reading.time))
+            else:
+                found.append(reading)
+        return found
 
     async def write(self, readings: Sequence[Reading]) -> None:
         """Returns when each reading is durable or finally refused."""

@@ -723,6 +723,22 @@ async def test_time_of_a_reading_can_be_an_mqtt_5_user_property(tmp_path: Path) 
         assert "2026-01-02T03:04:05" in gateway.durable[-1]
 
 
+async def test_reading_that_is_older_by_its_own_time_is_counted_and_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = 'topic = "t/{n}"\nproperty = "lighting:power"\npayload = "number"\nmember = "v"\ntime = "member at"'
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, mapping=rules(tmp_path, table)) as adapter:
+            for value, second in (1, 10), (2, 5), (3, 11):
+                await publish(broker, ("t/1", f'{{"v": {value}, "at": "2026-01-02T03:04:{second:02}Z"}}'))
+            await until(lambda: adapter.counters.committed == 2)
+            assert adapter.counters.outdated == 1
+        assert gateway.values() == ["1", "3"]
+    assert said(caplog, "mqtt reading outdated") == ["DEBUG"]
+
+
 async def test_brokers_are_read_side_by_side_and_rules_may_name_one(tmp_path: Path) -> None:
     mapping = rules(
         tmp_path,

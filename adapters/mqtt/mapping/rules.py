@@ -267,7 +267,7 @@ class Mapping:
         read, _, stream = source
         if stream is not None:
             value = read.term(document)
-            return [self._reading(stream, value, read.time(document, context, None), context, retained)]
+            return [self._reading(stream, value, read.time(document, context, None), context, retained, own=True)]
         readings: list[Reading | PayloadError] = []
         for record, found in read.terms(document, context):
             if isinstance(found, PayloadError):
@@ -279,18 +279,26 @@ class Mapping:
                 readings.append(_named(read, error))
                 continue
             time = read.time(document, context, record) if read.own_time else (context.received, None)
-            readings.append(self._reading(stream, found, time, context, retained))
+            readings.append(self._reading(stream, found, time, context, retained, own=read.own_time))
         return readings
 
     def _reading(
-        self, stream: Stream, value: Term, time: tuple[datetime, str | None], context: ReadContext, retained: bool
+        self,
+        stream: Stream,
+        value: Term,
+        time: tuple[datetime, str | None],
+        context: ReadContext,
+        retained: bool,
+        *,
+        own: bool,
     ) -> Reading:
+        """own: the rule takes the time from the message."""
         moment, problem = time
         if moment is context.received and retained:
             problem = times.RETAINED
         elif moment is context.received and not context.trusted:
             problem = times.CLOCK
-        return Reading(stream, value, times.datetime_term(moment), retained, problem, context.received)
+        return Reading(stream, value, times.datetime_term(moment), retained, problem, context.received, own_time=own)
 
     def _sources_of(self, topic: str) -> _Sources:
         try:

@@ -1,6 +1,6 @@
 """The models "latest" and "event", against a store."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -120,6 +120,71 @@ def test_next_description_replaces_unit_and_label() -> None:
         ("c",)
     ]
     assert sizes[0] == sizes[1]
+
+
+def sent(value: int, time: str, at: str = "12:00:00", **more: bool) -> Reading:
+    """A reading with a time of its own. at: its arrival."""
+    received = datetime.fromisoformat(f"2026-11-21T{at}Z")
+    [found] = readings(MAPPING, "t", f'{{"v": {value}, "t": "{time}"}}', received=received, **more)
+    return found
+
+
+def take(store: Store, model: LatestModel, found: Reading) -> str:
+    """The live value after a reading."""
+    if not model.outdated(found):
+        write(store, model, found)
+    [[value]] = rows(store, "SELECT ?v { ?o sosa:hasSimpleResult ?v }")
+    return value
+
+
+def test_reading_with_an_older_time_of_its_own_does_not_replace_the_live_one() -> None:
+    store, model = Store(), LatestModel()
+    assert take(store, model, sent(1, "2026-11-21T11:00:00Z")) == "1"
+    assert model.outdated(sent(2, "2026-11-21T10:59:59.999999Z"))
+    assert model.outdated(sent(2, "2026-11-21T10:59:59Z", retained=True))
+    assert take(store, model, sent(3, "2026-11-21T12:00:00+01:00")) == "3", "equal times: the later message"
+    assert take(store, model, sent(4, "2026-11-21T11:00:01Z")) == "4"
+    assert take(store, model, sent(5, "2026-11-21T11:00:00Z")) == "4"
+    assert rows(store, "SELECT ?t { ?o sosa:resultTime ?t }") == [("2026-11-21T11:00:01Z",)]
+
+
+def test_older_reading_of_the_next_process_does_not_replace_the_live_one() -> None:
+    store = Store()
+    assert take(store, LatestModel(), sent(1, "2026-11-21T11:00:00Z")) == "1"
+    model = LatestModel()
+    assert take(store, model, sent(2, "2026-11-21T10:00:00Z")) == "1"
+    assert take(store, model, sent(3, "2026-11-21T11:30:00Z")) == "3"
+    assert take(store, LatestModel(), sent(4, "2026-11-21T11:45:00Z")) == "4"
+
+
+def test_times_with_a_problem_do_not_compare() -> None:
+    store, model = Store(), LatestModel()
+    assert take(store, model, sent(1, "2030-01-01T00:00:00Z")) == "1"  # live at its arrival, 12:00
+    assert take(store, model, sent(2, "2026-11-21T11:00:00Z")) == "2"
+    assert take(store, model, sent(3, "1970-01-01T00:00:00Z")) == "3"
+    assert take(store, LatestModel(), sent(4, "2026-11-21T10:00:00Z")) == "4"
+
+
+def test_live_time_after_the_arrival_was_written_with_a_wrong_clock() -> None:
+    for next_model in (lambda model: model, lambda model: LatestModel()):
+        store, model = Store(), LatestModel()
+        assert take(store, model, sent(1, "2026-11-21T20:00:00Z", at="20:00:00")) == "1"
+        assert take(store, next_model(model), sent(2, "2026-11-21T11:59:59Z", at="12:00:00")) == "2"
+
+
+def test_times_of_arrival_do_not_compare() -> None:
+    model = LatestModel()
+    assert not model.outdated(reading(1, 10)) and not model.outdated(reading(2, 5))
+
+
+def test_reading_that_repeats_compares_with_is_written() -> None:
+    keeping = rules(
+        '[[stream]]\ntopic = "t"\npayload = "number"\nproperty = "ex:p"\nmember = "v"\ntime = "member t"\n'
+        'on_repeat = "ignore"'
+    )
+    model = LatestModel()
+    [found] = readings(keeping, "t", '{"v": 1, "t": "2026-11-21T11:00:00Z"}')
+    assert not model.outdated(found) and "FILTER" not in model.updates(found)[0]
 
 
 # event
