@@ -7,6 +7,7 @@ import ssl
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class Listener:
     socket: socket.socket
     tls: ssl.SSLContext | None = None
 
-    @property
+    @cached_property
     def local(self) -> bool:
         return self.socket.family == socket.AF_UNIX
 

@@ -108,12 +108,12 @@ def at_moment(text: str) -> datetime:
 
 def missed_policy(text: str | None) -> Missed | None:
     """The policy that a request's parameter names. Raises MalformedRequestError."""
+    if text is None:
+        return None
     for policy in get_args(Missed):
         if text == policy:
             return policy  # type: ignore[no-any-return]
-    if text is not None:
-        raise MalformedRequestError(f"missed: {text[:_TEXT_MAX]!r} is neither {' nor '.join(get_args(Missed))}")
-    return None
+    raise MalformedRequestError(f"missed: {text[:_TEXT_MAX]!r} is neither {' nor '.join(get_args(Missed))}")
 
 
 @dataclass(frozen=True, slots=True)

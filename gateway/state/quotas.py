@@ -57,13 +57,17 @@ def check(used: int, more: int, quota: str, most: int, what: str) -> None:
 
 
 class Held:
-    """The counts of one connection until it ends: at once for its origin, later for its client."""
+    """The counts of one connection until it ends: at once for its origin, later for its client.
+
+    trusted: whether the listener was told that the connection is authenticated.
+    """
 
     def __init__(self, usage: Usage, quotas: Quotas) -> None:
         self._usage = usage
         self._quotas = quotas
         self._keys: set[Hashable] = set()
         self._ended = False
+        self.trusted = False
 
     def by(self, key: Hashable) -> None:
         """Counts it for another name. Raises LimitExceededError at its quota; then it is not counted."""

@@ -17,10 +17,27 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 JSON = "application/json"
+_JSON_TYPE = (b"content-type", JSON.encode())
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    if headers is None:
+        return _Json(value, status)
     return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+
+
+class _Json(Response):
+    """An answer with no header of its own. `Response` takes 3 us more to find that out."""
+
+    def __init__(self, value: Any, status: int) -> None:
+        self.status_code = status
+        self.background = None
+        self.body = msgspec.json.encode(value)
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), _JSON_TYPE]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 class Refusal(Response):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import parse_qs, unquote_to_bytes
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, QueueFullError
@@ -69,8 +69,9 @@ class Bodies:
 
     async def read(self, request: Request) -> bytes:
         """The whole body. Raises LimitExceededError, and QueueFullError while too much is held."""
-        parts, size = [], 0
-        async for part in request.stream():
+        parts, size, more = [], 0, True
+        while more:
+            part, more = await _part(request)
             size += len(part)
             self._held += len(part)
             request.scope[_HELD] = size
@@ -110,10 +111,20 @@ class Bodies:
         return Call(meant, _text(form, meant), form)
 
 
+async def _part(request: Request) -> tuple[bytes, bool]:
+    """The next part of a body, and whether more follows. As `Request.stream`, but without an asynchronous generator,
+    which takes 5 us for a body of one part. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message["body"], message["more_body"]
+
+
 async def small_body(request: Request, bytes_max: int) -> bytes:
     """The whole body of a small request. Raises LimitExceededError."""
-    parts, size = [], 0
-    async for part in request.stream():
+    parts, size, more = [], 0, True
+    while more:
+        part, more = await _part(request)
         size += len(part)
         if size > bytes_max:
             raise LimitExceededError(f"the body of this request may have at most {bytes_max} bytes")

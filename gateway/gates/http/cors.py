@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,7 +29,7 @@ class Cors:
         self._links = links
         self._counters = counters
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         method = scope["method"]
         try:
             origin = None
@@ -38,12 +40,11 @@ class Cors:
             response: Response = error_answer(error)
         else:
             if method != "OPTIONS":
-                await self._app(scope, receive, send if origin is None else _with_origin(send, origin))
-                return
+                return self._app(scope, receive, send if origin is None else _with_origin(send, origin))
             response = _preflight(Request(scope))
         if isinstance(response, Refusal):
             self._counters.errors[response.code] += 1
-        await response(scope, receive, send)
+        return response(scope, receive, send)
 
 
 def _with_origin(send: Send, origin: bytes) -> Send:

@@ -91,12 +91,12 @@ async def http_gate(
     app = Cors(application, browsers, _links(settings, prefix), counters)
     config = uvicorn.Config(
         app,
+        interface="asgi3",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,  # the caller is the connected peer, whatever a header says
-        timeout_keep_alive=settings.idle_s,
     )
     config.load()
     state = ServerState()

@@ -25,6 +25,7 @@ from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
+from lamplighter.gateway.state.quotas import Held
 
 logger = EventLogger(__name__)
 
@@ -134,14 +135,17 @@ class HttpApplication:
         if place.need is not Need.NOTHING:
             caller = self._gatekeeper.http_caller(request)
             connection = request.scope["state"]
+            held: Held = connection["held"]
             try:
                 if caller.registered:
-                    connection["held"].by_caller(caller)
+                    held.by_caller(caller)
             except LimitExceededError as error:
                 response = error_answer(bare(error))
                 response.headers["Connection"] = "close"
                 return response
-            connection["listener"].trust(connection["socket"].fileno())
+            if not held.trusted:
+                held.trusted = True
+                connection["listener"].trust(connection["socket"].fileno())
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")
