@@ -80,8 +80,8 @@ def _digest(text: str) -> bytes:
 class Evaluations:
     """Runs and times what the engine evaluates.
 
-    following: whether a commit is being matched. prepared_s: processor time of what the present step evaluated;
-    evaluated_s: the same by the clock, since the last commit.
+    following: whether a commit is being matched. timed: whether the present step has had a trial, which is told
+    prepared_s, the processor time of what the step evaluated. evaluated_s: the time of the same, since the last commit.
     """
 
     def __init__(self, engine: Engine, reader: Reader, trials: Trials, slices: LoopSlices, current: Current) -> None:
@@ -94,13 +94,14 @@ class Evaluations:
         self._last = LastEvaluations(MEASURED_MAX)
         self._too_slow: dict[str, float] = {}  # text -> milliseconds
         self.following = False
+        self.timed = False
         self.prepared_s = 0.0
         self.evaluated_s = 0.0
         engine.store.around_select = self.measured
 
     def prepare(self, request: Request, access: Access) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
-        begun, wall = thread_time(), perf_counter()
+        begun, wall = thread_time() if self.timed else 0.0, perf_counter()
         try:
             return self._engine.prepare(request, access=access)
         except GatewayError:
@@ -111,7 +112,8 @@ class Evaluations:
             logger.exception("update preparation failed")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
-            self.prepared_s = thread_time() - begun
+            if self.timed:
+                self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
 
     def ms(self, text: str) -> float | None:

@@ -279,16 +279,17 @@ class Runner:
             raise self._log.broken
         group = self._queue.end_group()
         appended, self._group_from = self._log.sequence != self._group_from, self._log.sequence
+        held = self._steps.held_since  # nobody else has run since
         if appended:
             self.counters.syncs += 1
             if self._log.waits:
                 begun = perf_counter()
                 await self._synced()
                 self.timings.sync.took(perf_counter() - begun)
+                held = self.timings.loop_held.now()
         now = perf_counter()
         for begun in group.begun:
             self.timings.update_processing.took(now - begun)
-        held = self.timings.loop_held.now()
         for release in group.releases:
             try:
                 release()

@@ -34,7 +34,10 @@ Result = TypeVar("Result")
 
 @dataclass(eq=False, repr=False)
 class Steps:
-    """Runs the steps of a group, one at a time. _held_by: is told how long the loop was held."""
+    """Runs the steps of a group, one at a time. _held_by: is told how long the loop was held.
+
+    held_since: the time of its two clocks when the last piece of work ended.
+    """
 
     _queue: Queue
     _log: LogWriter
@@ -45,10 +48,10 @@ class Steps:
     _upkeep: Upkeep
     _held_by: Holds
     _counters: Counters
-    _held_since: tuple[float, float] = field(init=False)
+    held_since: tuple[float, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._held_since = self._held_by.now()
+        self.held_since = self._held_by.now()
 
     async def run(
         self, entries: Sequence[QueueEntry], tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]
@@ -58,26 +61,26 @@ class Steps:
 
         Raises BrokenEngineError, and what `finish` raises, but nothing else that a step may raise.
         """
-        self._held_since = self._held_by.now()
-        begun = perf_counter()
+        self.held_since = self._held_by.now()
+        begun = self.held_since[0]
         step: Step | None = None
         for step in self._queue.in_turn(entries):
             await self._take(step, tasks)
             if perf_counter() - begun > GROUP_S:
                 self._held(step.run)
                 await finish()
-                self._held_since = self._held_by.now()
+                self.held_since = self._held_by.now()
                 begun = perf_counter()
-            if perf_counter() - self._held_since[0] > SLICE_S:
+            if perf_counter() - self.held_since[0] > SLICE_S:
                 self._held(step.run)
                 await asyncio.sleep(0)  # others go on between two steps
-                self._held_since = self._held_by.now()
+                self.held_since = self._held_by.now()
         if step is not None:
             self._held(step.run)
 
     def _held(self, work: Callable[[], object]) -> None:
         """Counts how long the loop was held until now. work: what was done last."""
-        self._held_by.ended(self._held_since, work)
+        self.held_since = self._held_by.ended(self.held_since, work)
 
     async def _take(self, step: Step, tasks: asyncio.TaskGroup) -> None:
         """Runs a step, puts it on trial, or refuses it. Its outcome goes out with the group."""
@@ -99,7 +102,7 @@ class Steps:
 
     async def _run(self, step: Step) -> None:
         trial, before = step.tried, self._log.sequence
-        self._evaluations.prepared_s = 0.0
+        self._evaluations.prepared_s, self._evaluations.timed = 0.0, trial is not None
         if step.begun is not None:
             self._queue.time(step.begun)
         try:
@@ -154,7 +157,7 @@ class Steps:
             return await self._slices.run(work)
         finally:
             self._upkeep.large_work_ended()
-            self._held_since = self._held_by.now()
+            self.held_since = self._held_by.now()
 
 
 def _fulfil(outcome: asyncio.Future[Any], result: Any) -> None:

@@ -82,9 +82,11 @@ class Holds(Timing):
         """The time of both clocks, for `ended`."""
         return perf_counter(), thread_time()
 
-    def ended(self, begun: tuple[float, float], work: Work) -> None:
-        """Counts a piece of work of this thread. begun: what `now` returned at its start."""
-        self._took(begun[0], thread_time() - begun[1], work)
+    def ended(self, begun: tuple[float, float], work: Work) -> tuple[float, float]:
+        """Counts a piece of work of this thread. begun: what `now` returned at its start. Returns what `now` does."""
+        now = perf_counter(), thread_time()
+        self._took(now[0] - begun[0], now[1] - begun[1], work)
+        return now
 
     @staticmethod
     def now_waiting() -> tuple[float, float]:
@@ -93,10 +95,10 @@ class Holds(Timing):
 
     def waited(self, begun: tuple[float, float], work: Work) -> None:
         """Counts a wait of the loop for another thread, while no third thread was running."""
-        self._took(begun[0], process_time() - begun[1], work)
+        self._took(perf_counter() - begun[0], process_time() - begun[1], work)
 
-    def _took(self, begun: float, busy: float, work: Work) -> None:
-        self.took(perf_counter() - begun)
+    def _took(self, seconds: float, busy: float, work: Work) -> None:
+        self.took(seconds)
         if busy > self.busiest:
             self.busiest = busy
             self.busiest_work = _name(work)
