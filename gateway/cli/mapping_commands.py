@@ -115,19 +115,22 @@ def _check(options: argparse.Namespace) -> int:
     mapping, faults = _files(options, settings)
     found, note = asyncio.run(_dataset_rules(settings, data))
     every = [*mapping.rules, *found.streams()]
+    actuating = [*mapping.commands, *found.commands()]
     publishes = [*mapping.publishes, *found.publishes()]
     brokers = settings.mqtt.all_brokers()
     problems = [*map(str, faults), *query_faults(publishes)]
     for fault in problems:
         print(f"fault: {fault}")
-    named = [(rule.place, rule.broker) for rule in every] + [(rule.place, rule.table.broker) for rule in publishes]
+    named = [(rule.place, rule.broker) for rule in every]
+    named += [(rule.place, rule.table.broker) for rule in actuating]
+    named += [(rule.place, rule.table.broker) for rule in publishes]
     for place, broker in named:
         if broker is not None and broker not in brokers:
             known = ", ".join(brokers) or "none"
             print(f"unknown broker: {place}: broker = {broker!r}; the brokers are: {known}")
     for line in overlaps(every):
         print(f"overlap: {line}")
-    for line in loops(publishes, every, [*mapping.commands, *found.commands()]):
+    for line in loops(publishes, every, actuating):
         print(f"loop: {line}")
     for rule in every:
         for read in rule.reads:
@@ -135,7 +138,7 @@ def _check(options: argparse.Namespace) -> int:
                 print(f"unknown unit: {read.place}: unit = {lexical(read.unit)!r} is kept as text; write an IRI")
     for line in note:
         print(f"not checked: {line}")
-    commands = counted(len(mapping.commands), "command")
+    commands = counted(len(actuating), "command")
     queries = f", {counted(len(publishes), 'publish rule')}" if publishes else ""
     print(f"{counted(len(mapping.rules), 'rule')} in files, {len(found.streams())} in the dataset, {commands}{queries}")
     return 1 if problems else 0

@@ -98,6 +98,10 @@ payload = "number"
 [[command]]
 actuator = "lamp/1"
 topic = "a/#"
+[[command]]
+actuator = "lamp/2"
+topic = "lamp/2/set"
+broker = "shed"
 """
     code, out = run(tmp_path, capsys, RULES + more, "check")
     assert code == 1
@@ -105,8 +109,9 @@ topic = "a/#"
     assert "fault: mapping/home.toml line 26: command 1: topic = 'a/#': " in out
     assert "overlap: mapping/home.toml line 12: stream 2 and mapping/home.toml line 22: stream 4: both rules" in out
     assert "unknown broker: mapping/home.toml line 12: stream 2: broker = 'attic'; the brokers are: none" in out
+    assert "unknown broker: mapping/home.toml line 29: command 2: broker = 'shed'; the brokers are: none" in out
     assert "unknown unit: mapping/home.toml line 12: stream 2: unit = 'furlong' is kept as text" in out
-    assert "3 rules in files, 0 in the dataset, 0 commands" in out
+    assert "3 rules in files, 0 in the dataset, 1 command" in out
 
 
 def test_check_of_good_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
