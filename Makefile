@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-fleet test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,11 @@ test-unit: $(VENV)/test.stamp ## the unit tests of engine, gateway and ontology:
 test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m "spark and not faults" tests/cloud_sync $(ARGS)
+
+test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
+	@sh tests/install-components.sh
+	@sh tests/zigbee2mqtt/fetch.sh
+	@$(BIN)/python -m pytest tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
 
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh

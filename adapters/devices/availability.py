@@ -5,7 +5,7 @@ A topic that has not sent anything yet does not count: Zigbee2MQTT announces top
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,6 +14,9 @@ import msgspec
 from lamplighter.adapters.devices.device import Availability, Device, Table
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, PLATFORM, RDF_TYPE
+
+LAST_BYTES_MAX = 1_024
+"""Of a message that is kept for devices that are adopted later."""
 
 _TRUE, _FALSE = literal("true", datatype=XSD + "boolean"), literal("false", datatype=XSD + "boolean")
 
@@ -33,10 +36,17 @@ class Availabilities:
     def __init__(self) -> None:
         self._known: dict[str, _Watched] = {}
         self._topics: dict[tuple[str, str], list[tuple[str, Table]]] = {}
+        self._last: dict[tuple[str, str], bytes] = {}
+        """The newest message of each topic. Devices share topics, such as that of a bridge, and the broker sends a
+        retained message once."""
 
-    def replace(self, devices: Iterable[Device]) -> None:
-        """Takes all adopted devices. What is known of those that stay is kept."""
+    def replace(self, devices: Iterable[Device]) -> dict[str, bool]:
+        """Takes all adopted devices. What is known of those that stay is kept.
+
+        Returns what earlier messages say of the others, by identity: as `read` does.
+        """
         before, self._known, self._topics = self._known, {}, {}
+        new: set[str] = set()
         for device in devices:
             availability = device.availability
             if availability is None:
@@ -44,8 +54,15 @@ class Availabilities:
             known = before.get(device.identity)
             same = known is not None and known.availability == availability
             self._known[device.identity] = known if known is not None and same else _Watched(availability)
+            if not same:
+                new.add(device.identity)
             for table in availability.topics:
                 self._topics.setdefault((device.broker, table["topic"]), []).append((device.identity, table))
+        self._last = {place: payload for place, payload in self._last.items() if place in self._topics}
+        said: dict[str, bool] = {}
+        for place, payload in self._last.items():
+            said |= self._read(place, payload, new)
+        return said
 
     def filters(self, broker: str) -> list[str]:
         """What to subscribe to at a broker."""
@@ -60,14 +77,24 @@ class Availabilities:
 
     def read(self, broker: str, topic: str, payload: bytes) -> dict[str, bool]:
         """The devices that a message makes online or offline, by identity."""
+        place = broker, topic
+        if place not in self._topics:
+            return {}
+        self._last.pop(place, None)
+        if len(payload) <= LAST_BYTES_MAX:
+            self._last[place] = payload
+        return self._read(place, payload, self._known)
+
+    def _read(self, place: tuple[str, str], payload: bytes, devices: Container[str]) -> dict[str, bool]:
+        """As `read`, for some of the devices."""
         changed: dict[str, bool] = {}
-        for identity, table in self._topics.get((broker, topic), ()):
-            said = _said(table, payload)
-            known = self._known[identity]
+        for identity, table in self._topics[place]:
+            said = _said(table, payload) if identity in devices else None
             if said is None:
                 continue
-            known.heard.pop(topic, None)
-            known.heard[topic] = said
+            known = self._known[identity]
+            known.heard.pop(place[1], None)
+            known.heard[place[1]] = said
             online = _online(known)
             if online != known.online:
                 known.online = changed[identity] = online

@@ -180,7 +180,7 @@ class Discovering:
         filters = {broker: self._availabilities.filters(broker) for broker in self._brokers()}
         adopted = [one.device for one in self._entries.values() if one.adoption == "adopted"]
         self._adopted = {self._registry.device_iri(device): device.identity for device in adopted}
-        self._availabilities.replace(adopted)
+        self._online |= self._availabilities.replace(adopted)
         if filters != {broker: self._availabilities.filters(broker) for broker in self._brokers()}:
             self.filters_changed()
         if not self.ready.is_set():

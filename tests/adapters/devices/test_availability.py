@@ -54,6 +54,28 @@ def test_devices_that_stay_are_not_said_again() -> None:
     found = known(device(topic("b")))
     assert found.read("home", "b", b"online")
     found.replace([device(topic("b")), device(topic("b"), name="other")])
-    assert found.read("home", "b", b"online") == {"x/other": True}
+    assert found.read("home", "b", b"online") == {}
     found.replace([])
     assert found.filters("home") == [] and found.read("home", "b", b"online") == {}
+
+
+def test_a_device_that_is_adopted_later_knows_what_a_shared_topic_said() -> None:
+    found = known(device(topic("bridge"), topic("lamp/a")))
+    assert found.read("home", "bridge", b"online") and found.read("home", "lamp/a", b"offline")
+    other = device(topic("bridge"), topic("lamp/b"), name="other")
+    assert found.replace([device(topic("bridge"), topic("lamp/a")), other]) == {"x/other": True}
+    renamed = device(topic("bridge"), topic("lamp/c"))
+    assert found.replace([renamed, other]) == {"x/a": True}
+    assert found.read("home", "bridge", b"offline") == {"x/a": False, "x/other": False}
+    found.replace([])
+    assert found.replace([other]) == {}, "a topic that nobody follows is forgotten"
+    assert found.read("home", "bridge", b'"' + b" " * 2_000 + b"online") == {}
+    assert found.replace([renamed, other]) == {}, "a long message is not kept"
+
+
+def test_a_device_that_is_adopted_later_does_not_change_what_another_one_heard_latest() -> None:
+    one, other = (device(topic("b"), topic("c"), mode="latest", name=name) for name in "ab")
+    found = known(one)
+    assert found.read("home", "b", b"offline") and found.read("home", "c", b"online")
+    assert found.replace([one, other]) == {"x/b": True}
+    assert found.read("home", "c", b"online") == {}
