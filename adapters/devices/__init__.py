@@ -1,8 +1,8 @@
 """Devices: what discovery says of them, how they are stored, and the vocabulary of what they observe and do.
 
 device: the records of a proposed device, with its rule tables; draft: makes such a record and checks each part of it;
-kinds: the properties of `ontology/kinds.ttl`; availability: whether they are online, by their topics; intervals: how
-often they report, and which are silent for too long; registry: proposals and decisions
-as SPARQL updates; problems: what was not used, as triples; desired: what the adapters share to keep actuators in their
-desired states. The adapters and the command ``lamplighter devices`` share this folder.
+stored: checks a record that was read from the dataset; kinds: the properties of `ontology/kinds.ttl`; availability:
+whether they are online, by their topics; intervals: how often they report, and which are silent for too long; registry:
+proposals and decisions as SPARQL updates; problems: what was not used, as triples; desired: what the adapters share to
+keep actuators in their desired states. The adapters and the command ``lamplighter devices`` share this folder.
 """

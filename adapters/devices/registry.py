@@ -20,6 +20,7 @@ from typing import Any, Literal
 from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
+from lamplighter.adapters.devices.stored import check_record
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     ACTUATABLE_PROPERTY,
@@ -119,7 +120,9 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         announcement, adoption, name, area = (None if term is None else lexical(term) for term in row)
         if announcement is None or adoption not in ("proposed", "adopted", "ignored", "retired"):
             raise ValueError("the row is not one of a device")
-        return Entry(Device.from_json(announcement), adoption, name or "", area or "")  # type: ignore[arg-type]
+        device = Device.from_json(announcement)
+        check_record(device)
+        return Entry(device, adoption, plain(name), plain(area))  # type: ignore[arg-type]
 
     # Announcements
 

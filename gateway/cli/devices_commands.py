@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -83,13 +84,13 @@ class _Gateway(RunningDataset):
         self.problems = Problems(self.settings.gateway.base_iri)
 
     def entries(self) -> list[Entry]:
-        """The devices, by state and name."""
+        """The devices, by state and name. Those that cannot be read are named on standard error."""
         found = []
         for row in self.rows(self.registry.query):
             try:
                 found.append(self.registry.entry(row))
             except ValueError as error:
-                raise UpstreamError(f"a device in the dataset cannot be read: {error}") from error
+                print(f"not shown: a device in the dataset cannot be read: {printable(str(error))}", file=sys.stderr)
         return sorted(found, key=lambda entry: (_STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
 
     def named(self, text: str) -> Entry:
@@ -104,7 +105,7 @@ def _list(options: argparse.Namespace) -> int:
     entries = [one for one in _Gateway(options).entries() if options.state in (None, one.adoption)]
     if options.json:
         for entry in entries:
-            print(json.dumps(_as_json(entry), ensure_ascii=False))
+            print(printable(json.dumps(_as_json(entry), ensure_ascii=False)))
         return 0
     if not entries:
         print("no devices; they appear here when they announce themselves at the broker (mqtt.host, mqtt.discovery)")

@@ -144,6 +144,23 @@ async def test_a_device_that_a_person_removed_is_proposed_again(tmp_path: Path) 
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
 
 
+async def test_a_record_that_a_client_has_forged_stops_nothing(tmp_path: Path) -> None:
+    forged = "INSERT DATA {{ GRAPH <{0}graph/proposed> {{ <{0}device/x/{1}> gateway:adoption 'adopted' ; "
+    forged += "gateway:announcement '{2}' }} }}"
+    about = {"id": "a", "source": "x", "broker": "default", "name": "a"}
+    records = [
+        "{",
+        json.dumps(about | {"availability": {"topics": [{}]}}),
+        json.dumps(about | {"id": "> <", "sensors": [{"key": "", "kind": "", "label": "", "table": {}}]}),
+    ]
+    async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
+        for number, record in enumerate(records):
+            assert (await update(addresses, PREFIX + forged.format(BASE, number, record))).status == 200
+        part.take("default", LIST, zigbee_house(1))
+        listed = count(addresses, "GRAPH ?g { ?device gateway:adoption 'proposed' }")
+        await until(listed, 4)
+
+
 async def test_problems_are_in_the_dataset_and_a_new_process_forgets_them(tmp_path: Path) -> None:
     problems = "GRAPH ?g { ?p a gateway:ReportedProblem ; gateway:reason ?reason }"
     async with running_gateway(tmp_path) as addresses:

@@ -65,3 +65,25 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
         assert "removed" in await devices("remove", "sink", "--yes")
         assert "no device is called" in await devices("show", "sink", code=2)
         assert "no problems" in await devices("problems")
+
+
+async def test_records_of_clients_are_not_shown_and_hide_no_others(tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    registry = Registry(GatewaySettings().base_iri)
+    found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1))
+    forged = json.dumps({"id": "\x1b[2J", "source": "\x9b2J", "broker": "default", "name": "a"}).replace("\\", "\\\\")
+    async with running_gateway(tmp_path) as addresses:
+        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+        for device in found.devices:
+            await update(addresses, registry.announced(None, device, "ask") or "")
+        text = (
+            "PREFIX gateway: <http://lamplighter.example/ns/gateway#> INSERT DATA { "
+            f"GRAPH {registry.graph} {{ <http://e/x> gateway:adoption 'proposed' ; "
+            f"gateway:announcement '{forged}' }} }}"
+        )
+        assert (await update(addresses, text)).status == 200
+        for arguments in (("list",), ("list", "--json")):
+            done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
+            assert done.returncode == 0 and "room1/lamp" in done.stdout
+            assert "not shown" in done.stderr
+            assert (done.stdout + done.stderr).replace("\n", "").isprintable()

@@ -1,0 +1,77 @@
+"""Checks a record of a device that was read from the dataset.
+
+Whoever may write the graph of proposals can write any record there. It is used only if it is one that
+`adapters.devices.draft` can have made: its parts become IRIs, subscriptions and updates of the adapter.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lamplighter.adapters.devices.device import Device, Table
+from lamplighter.adapters.devices.draft import (
+    ACTUATORS_MAX,
+    AVAILABILITY_TOPICS_MAX,
+    SENSORS_MAX,
+    checked_topic,
+    checked_words,
+    member_path,
+    plain,
+    segment,
+)
+
+_SOURCE = re.compile(r"[a-z][a-z0-9]{0,31}")
+_KIND = re.compile(r"gateway:[A-Za-z0-9]{1,64}|property/([^/]+)")
+
+
+def check_record(device: Device) -> None:
+    """Raises ValueError with what is wrong."""
+    _require(segment(device.id) == device.id, "id")
+    _require(_SOURCE.fullmatch(device.source) is not None, "source")
+    for text in (device.name, device.manufacturer, device.model, device.area, device.broker):
+        _require(plain(text) == text, "a text for people")
+    _require(len(device.sensors) <= SENSORS_MAX and len(device.actuators) <= ACTUATORS_MAX, "the number of parts")
+    for part in (*device.sensors, *device.actuators):
+        kind = _KIND.fullmatch(part.kind)
+        _require(segment(part.key) == part.key and plain(part.label) == part.label, "a key or label")
+        _require(kind is not None and (kind[1] is None or segment(kind[1]) == kind[1]), "a kind")
+    for sensor in device.sensors:
+        _require(sensor.table.get("sensor") == f"sensor/{device.identity}/{sensor.key}", "the IRI of a sensor")
+        _check_stream(device, sensor.table)
+    for actuator in device.actuators:
+        table = actuator.command
+        _require(table.get("actuator") == f"actuator/{device.identity}/{actuator.key}", "the IRI of an actuator")
+        _require(table.get("broker") == device.broker, "a broker")
+        _require(isinstance(table.get("values", {}), dict), "the values of a command")
+        checked_topic(table.get("topic"))
+        if actuator.state is not None:
+            _check_stream(device, actuator.state)
+    if device.availability is not None:
+        _require(len(device.availability.topics) <= AVAILABILITY_TOPICS_MAX, "the number of topics")
+        for table in device.availability.topics:
+            _check_availability(device, table)
+
+
+def _check_stream(device: Device, table: Table) -> None:
+    topic, kind = table.get("topic"), table.get("property")
+    _require(isinstance(kind, str) and _KIND.fullmatch(kind) is not None, "a property")
+    _require(isinstance(table.get("member", ""), str) and isinstance(table.get("unit", ""), str), "a member or unit")
+    _require(table.get("broker") == device.broker, "a broker")
+    if isinstance(topic, str) and device.source == "sparkplug":
+        topic = topic.replace("/+/", "/NDATA/", 1)  # births, data and deaths are one stream
+    checked_topic(topic)
+
+
+def _check_availability(device: Device, table: Table) -> None:
+    _require(table.get("broker") == device.broker, "a broker")
+    checked_topic(table.get("topic"))
+    for words in (table.get("on"), table.get("off")):
+        _require(isinstance(words, list) and checked_words(words) == words, "the words of a topic")
+    if "member" in table:
+        _require(isinstance(table["member"], list), "a member")
+        member_path(table["member"])
+
+
+def _require(well: bool, what: str) -> None:
+    if not well:
+        raise ValueError(f"the record of a device is not one of discovery: {what}")
