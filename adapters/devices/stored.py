@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from lamplighter.adapters.devices.device import Device, Table
+from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table
 from lamplighter.adapters.devices.draft import (
     ACTUATORS_MAX,
     AVAILABILITY_TOPICS_MAX,
@@ -31,7 +31,8 @@ def check_record(device: Device) -> None:
     for text in (device.name, device.manufacturer, device.model, device.area, device.broker):
         _require(plain(text) == text, "a text for people")
     _require(len(device.sensors) <= SENSORS_MAX and len(device.actuators) <= ACTUATORS_MAX, "the number of parts")
-    for part in (*device.sensors, *device.actuators):
+    parts: tuple[Sensor | Actuator, ...] = (*device.sensors, *device.actuators)
+    for part in parts:
         kind = _KIND.fullmatch(part.kind)
         _require(segment(part.key) == part.key and plain(part.label) == part.label, "a key or label")
         _require(kind is not None and (kind[1] is None or segment(kind[1]) == kind[1]), "a kind")

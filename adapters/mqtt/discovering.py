@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
 from lamplighter.adapters.devices.availability import Availabilities, online_update
 from lamplighter.adapters.devices.device import Device, Problem
+from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
@@ -76,6 +77,7 @@ class Discovering:
         self._announced: dict[str, Device] = {}
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
+        self._pauses = Pauses()
         self._online: dict[str, bool] = {}
         """What the dataset is to say of devices."""
         self._texts: deque[str] = deque([self._problems.forgetting])
@@ -110,6 +112,7 @@ class Discovering:
             if self._announcements.covers(message.topic):
                 await self.ready.wait()
                 self.take(broker, message.topic, message.payload)
+                await asyncio.sleep(0)  # a list of devices may take a second
             for identity, online in self._availabilities.read(broker, message.topic, message.payload).items():
                 self._online[identity] = online
                 self._work.set()
@@ -213,11 +216,13 @@ class Discovering:
         await self.ready.wait()
         failures = 0
         while True:
-            await self._work.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._next_s()):
+                    await self._work.wait()
             self._work.clear()
             failed = False
-            while self._texts or self._unsettled or self._online:
-                failed = not await self._send(self._portion())
+            while portion := self._portion():
+                failed = not await self._send(portion)
                 if failed:
                     break
             if not failed:
@@ -226,6 +231,11 @@ class Discovering:
             self._work.set()
             failures += 1
             await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+
+    def _next_s(self) -> float | None:
+        """How long the next device waits that was changed a short time ago; None if there is none."""
+        due = min((self._pauses.due(identity) for identity in self._unsettled), default=None)
+        return None if due is None else max(0.0, due - asyncio.get_running_loop().time())
 
     def _portion(self) -> list[tuple[str | None, str]]:
         """The next updates, each with the identity that it settles."""
@@ -238,11 +248,13 @@ class Discovering:
             entry = self._entries.get(identity)
             if entry is not None:
                 portion.append((None, online_update(self._registry.device_iri(entry.device), online)))
-        while self._unsettled and len(portion) < PORTION_MAX:
-            identity = next(iter(self._unsettled))
+        now = asyncio.get_running_loop().time()
+        for identity in list(self._unsettled):
+            if self._pauses.due(identity) > now:
+                continue
             text = self._update(identity)
             if text is not None:
-                if portion and chars + len(text) > UPDATE_CHARS_MAX:
+                if len(portion) >= PORTION_MAX or (portion and chars + len(text) > UPDATE_CHARS_MAX):
                     break
                 chars += len(text)
                 portion.append((identity, text))
@@ -257,11 +269,12 @@ class Discovering:
         answers = await self._client.updates([UpdateRequest(sparql=text, cause=cause) for _, text in portion])
         again = []
         for (identity, text), answer in zip(portion, answers, strict=True):
-            if not isinstance(answer, GatewayError):
-                continue
-            if answer.retriable:
+            if isinstance(answer, GatewayError) and answer.retriable:
                 again.append((identity, text))
-            else:
+                continue
+            if identity is not None:
+                self._pauses.changed(identity, asyncio.get_running_loop().time())
+            if isinstance(answer, GatewayError):
                 self.rejected += 1
                 logger.error("mqtt device not stored", device=identity or "-", reason=answer)
         for identity, text in reversed(again):

@@ -161,6 +161,25 @@ async def test_a_record_that_a_client_has_forged_stops_nothing(tmp_path: Path) -
         await until(listed, 4)
 
 
+async def test_a_device_that_always_changes_does_not_fill_the_change_log(tmp_path: Path) -> None:
+    def announced(number: int) -> bytes:
+        members = {f"m{member}": f"{number}" for member in range(40)}
+        entities = {key: {"p": "sensor", "stat_t": f"a/{key}", "name": name} for key, name in members.items()}
+        return json.dumps({"dev": {"ids": "a"}, "cmps": entities}).encode()
+
+    async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
+        begun = asyncio.get_running_loop().time()
+        names = set()
+        for number in range(100):
+            part.take("default", "homeassistant/device/a/config", announced(number))
+            found = await rows(addresses, Registry(BASE).query)
+            names |= {row["announcement"] for row in found}
+        seconds = asyncio.get_running_loop().time() - begun
+        assert len(names) <= 3 + seconds, "doubling pauses give fewer"
+        part.take("default", "homeassistant/device/a/config", b"")
+        await until(states(addresses), {})
+
+
 async def test_problems_are_in_the_dataset_and_a_new_process_forgets_them(tmp_path: Path) -> None:
     problems = "GRAPH ?g { ?p a gateway:ReportedProblem ; gateway:reason ?reason }"
     async with running_gateway(tmp_path) as addresses:
