@@ -24,7 +24,7 @@ from lamplighter.adapters.devices.registry import Entry, Registry, named
 from lamplighter.adapters.mqtt.mapping.rules import CommandRule
 from lamplighter.adapters.mqtt.mapping.tables import CommandTable
 from lamplighter.adapters.mqtt.output import command_payload
-from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.cli.commands import add_mode, cut, printable, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
