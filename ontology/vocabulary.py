@@ -82,6 +82,8 @@ BROKER = GATEWAY + "broker"
 MESSAGE_BROKER = GATEWAY + "Broker"
 CONNECTED = GATEWAY + "connected"
 SINCE = GATEWAY + "since"
+ADAPTER = GATEWAY + "Adapter"
+COUNTERS = GATEWAY + "counters"
 CONTROLS = GATEWAY + "controls"
 MINIMUM = GATEWAY + "minimum"
 MAXIMUM = GATEWAY + "maximum"
@@ -98,6 +100,16 @@ REASON = GATEWAY + "reason"
 COUNT = GATEWAY + "count"
 LAST_SEEN = GATEWAY + "lastSeen"
 UCUM_UNIT = GATEWAY + "ucumUnit"
+
+
+def adapter_iri(base_iri: str, kind: str) -> str:
+    """The IRI of an adapter. base_iri: ends with a slash; kind: "mqtt" or "coap"."""
+    return f"{base_iri}adapter/{kind}"
+
+
+def adapters_graph(base_iri: str) -> str:
+    """The graph with what adapters say about themselves."""
+    return f"{base_iri}graph/adapters"
 
 
 def broker_iri(base_iri: str, name: str) -> str:

@@ -24,6 +24,7 @@ from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.mapping import Command
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import DeclaredCause, EngineClient, Notification
@@ -61,7 +62,7 @@ class CoapAdapter:
     """Keeps every device of the subscription in its wanted state, and records the acknowledgements.
 
     now: returns the time of an acknowledgement, with a time zone; machine, monotonic: as for `Networks`. tried: set
-    after the first result.
+    after the first result. base_iri: where the counters are kept as triples; empty: nowhere.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class CoapAdapter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         machine: Callable[[], Iterable[Network]] = machine_networks,
         monotonic: Callable[[], float] = time.monotonic,
+        base_iri: str = "",
         tried: asyncio.Event | None = None,
     ) -> None:
         self.counters = CoapCounters()
         self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
         self._client = client
+        self._base_iri = base_iri
         self._now = now
         self._networks = Networks(settings.networks, "coap.networks", machine=machine, monotonic=monotonic)
         self._slots = asyncio.Semaphore(settings.concurrency_max)
@@ -100,6 +103,11 @@ class CoapAdapter:
         failure: GatewayError | None = None
         try:
             async with asyncio.TaskGroup() as self._workers:
+                counting = None
+                if self._base_iri:
+                    counting = self._workers.create_task(
+                        keep_counters(self._client, self._base_iri, "coap", self.counts), name="coap counters"
+                    )
                 try:
                     await self._follow()
                 except GatewayError as error:
@@ -107,12 +115,24 @@ class CoapAdapter:
                 for resource in self._resources.values():
                     if resource.worker is not None:
                         resource.worker.cancel()
+                if counting is not None:
+                    counting.cancel()
         finally:
             self._workers = None
             self._resources.clear()
             self._rejected.clear()
         if failure is not None:
             raise failure
+
+    def counts(self) -> dict[str, int]:
+        """What is counted, for the metrics of the gateway."""
+        found = self.counters
+        return {
+            "commands": found.sent,
+            "commands_acknowledged": found.acknowledged,
+            "commands_failed": found.failed,
+            "commands_refused": found.outside + found.rejected_rows,
+        }
 
     def status(self) -> str:
         """The adapter's health in one line."""

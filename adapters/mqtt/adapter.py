@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
+from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
@@ -78,7 +79,7 @@ class MqttAdapter:
     neither. elapsed: seconds of a monotonic clock. counters: for metrics. tried: set once each broker has granted the
     subscriptions, or an attempt to connect to it has failed. former: rules that were in force before; the sessions of
     the brokers may still have their filters. discovering: reads announcements of devices; None: they are not read.
-    base_iri: where the states of the brokers are kept as triples; empty: nowhere.
+    base_iri: where the states of the brokers and the counters are kept as triples; empty: nowhere.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class MqttAdapter:
         self.counters = MqttCounters()
         self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
+        self._client, self._base_iri = client, base_iri
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering
@@ -183,6 +185,9 @@ class MqttAdapter:
         async with asyncio.TaskGroup() as tasks:
             if self._states is not None:
                 tasks.create_task(self._states.run(), name="mqtt broker states")
+                tasks.create_task(
+                    keep_counters(self._client, self._base_iri, "mqtt", self.counts), name="mqtt counters"
+                )
             if self._rules is not None and self._feed is not None:
                 tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
             if self._discovering is not None:
@@ -245,6 +250,25 @@ class MqttAdapter:
         outward = [part.status() for part in (self._output, self._publisher) if part is not None]
         said = "".join(f", {text}" for text in outward if text)
         return f"{brokers}, {self.counters.committed:,} readings committed{said}{devices}"
+
+    def counts(self) -> dict[str, int]:
+        """What is counted, for the metrics of the gateway."""
+        found, output, rows = self.counters, self._output, self._publisher
+        counts = {
+            "messages": found.received,
+            "messages_unmapped": found.dropped_unmapped,
+            "readings": found.committed,
+            "readings_unreadable": found.dropped_payload,
+            "readings_refused": found.refused + found.rejected,
+            "readings_repeated": found.repeated,
+            "readings_outdated": found.outdated,
+            "problems": self._warnings.count,
+        }
+        if output is not None:
+            sent = output.counters
+            counts |= {"commands": sent.published, "commands_acknowledged": sent.acknowledged}
+            counts |= {"commands_reasserted": sent.reasserted, "commands_refused": sent.refused}
+        return counts if rows is None else counts | {"rows_published": rows.counters.published}
 
     async def _commit_readings(self, broker: Broker) -> None:
         loop = asyncio.get_running_loop()
@@ -343,6 +367,8 @@ class _Warnings:
     def __init__(self, discovering: Discovering | None) -> None:
         self._discovering = discovering
         self._warned: set[tuple[str, str]] = set()
+        self.count = 0
+        """Of what was dropped, repeated problems too."""
 
     def reading(self, topic: str, reason: str, *, lost: bool = False) -> None:
         self._add("mqtt reading dropped", topic, reason, lost=lost)
@@ -351,6 +377,7 @@ class _Warnings:
         self._add("mqtt row not published", topic, reason)
 
     def _add(self, event: str, topic: str, reason: str, *, lost: bool = False) -> None:
+        self.count += 1
         if len(topic) > TOPIC_CHARS_SAID:
             topic = f"{topic[:TOPIC_CHARS_SAID]}…"
         if self._discovering is not None:

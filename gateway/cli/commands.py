@@ -172,6 +172,7 @@ def _status(options: argparse.Namespace) -> int:
         ("loop held", _average(engine["loop_held_ms"])),
         ("most of a quota", ", ".join(f"{name} {most:,}" for name, most in used) or "none used"),
         *(("mqtt", broker["text"]) for broker in found["brokers"]),
+        *((kind, _counted(counts)) for kind, counts in found["adapters"].items()),
     ]
     for name, value in rows:
         print(f"{name:<20}{value}")
@@ -181,6 +182,11 @@ def _status(options: argparse.Namespace) -> int:
 def _up_time(seconds: float) -> str:
     days, clock = divmod(int(seconds), 86_400)
     return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+
+
+def _counted(counts: dict[str, int]) -> str:
+    """The counters of an adapter that are not 0: ``messages 12, readings 10, problems 2``."""
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count) or "nothing yet"
 
 
 def _average(timing: dict[str, Any]) -> str:

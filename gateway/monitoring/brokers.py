@@ -1,4 +1,4 @@
-"""The state of the MQTT brokers, as the adapter last wrote it to the dataset.
+"""The state of the MQTT brokers and the counters of the adapters, as the adapters last wrote them to the dataset.
 
 The adapter is another process. Without a connection of it the triples may be old, so the state is "unknown" then.
 """
@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import pyoxigraph as ox
 
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
@@ -18,10 +19,21 @@ from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.settings import Settings
-from lamplighter.ontology.vocabulary import CONNECTED, REASON, SINCE, broker_iri
+from lamplighter.ontology.vocabulary import (
+    CONNECTED,
+    COUNTERS,
+    REASON,
+    SINCE,
+    adapter_iri,
+    adapters_graph,
+    broker_iri,
+)
 
 GRACE_S = 10.0
 """A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
+
+ADAPTERS = ("mqtt", "coap")
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 State = Literal["connected", "not connected", "unknown"]
 
@@ -82,6 +94,18 @@ class Brokers:
         now = self._clock.wall()
         return [one.members(now) for one in self.seen()]
 
+    def counters(self) -> dict[str, dict[str, int]]:
+        """What each adapter that runs has counted, by its kind. Empty before its first report."""
+        base_iri = self._settings().gateway.base_iri
+        graph = ox.NamedNode(adapters_graph(base_iri))
+        found = {}
+        for kind in ADAPTERS:
+            text = self._triples(adapter_iri(base_iri, kind), graph).get(COUNTERS, "")
+            if text and self.adapters[kind]:
+                with suppress(msgspec.DecodeError, RecursionError):
+                    found[kind] = msgspec.json.decode(text, type=dict[str, Count])
+        return found
+
     def problems(self) -> list[str]:
         """Those that last longer than `GRACE_S`, with a cure."""
         now = self._clock.wall()
@@ -111,10 +135,11 @@ class Brokers:
         cure = f"check that the broker runs, and [{table}] of lamplighter.toml"
         return BrokerSeen(name, address, "not connected", since, found.get(REASON, ""), cure)
 
-    def _triples(self, node: str) -> dict[str, str]:
-        """The texts of its literals in the default graph, by predicate. Empty while the store cannot be read."""
+    def _triples(self, node: str, graph: ox.NamedNode | ox.DefaultGraph | None = None) -> dict[str, str]:
+        """The texts of its literals in a graph, by predicate. Empty while the store cannot be read. graph: None: the
+        default graph."""
         try:
-            found = self._store.native.quads_for_pattern(ox.NamedNode(node), None, None, ox.DefaultGraph())
+            found = self._store.native.quads_for_pattern(ox.NamedNode(node), None, None, graph or ox.DefaultGraph())
             return {quad.predicate.value: quad.object.value for quad in found if isinstance(quad.object, ox.Literal)}
         except (StoreError, OSError, RuntimeError):
             return {}

@@ -282,6 +282,7 @@ class Figures(Generic[S]):
                 "processing_ms": timings.spu_manager.members(),
             },
             "brokers": parts.brokers.members(),
+            "adapters": parts.brokers.counters(),
             "quotas": self._quotas(),
             "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
             "http": {

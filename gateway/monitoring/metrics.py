@@ -66,6 +66,23 @@ _MONITORED = {
         "Clients disconnected because they read too slowly.",
     ),
 }
+_ADAPTERS = {
+    "messages": "Messages from MQTT brokers.",
+    "messages_unmapped": "Messages whose topic no rule covers.",
+    "readings": "Readings whose update is durable.",
+    "readings_unreadable": "Values or topics that the rules could not read.",
+    "readings_refused": "Readings that a limit, another owner of the stream, or the gateway refused.",
+    "readings_repeated": "Readings dropped by on_repeat, dead_band or throttle_s.",
+    "readings_outdated": "Readings dropped because the live one is newer by its own time.",
+    "problems": "Messages, values and rows that were dropped with a problem.",
+    "commands": "Messages with desired states to devices.",
+    "commands_acknowledged": "Of these, acknowledged by the broker or the device.",
+    "commands_failed": "Of these, not acknowledged.",
+    "commands_reasserted": "Of these, repeated because the device reported another state.",
+    "commands_refused": "Desired states that gave no message, or whose target is not permitted.",
+    "rows_published": "Messages of [[publish]] rules.",
+}
+"""Counters of adapters, since their start; those that an adapter does not have are absent."""
 _SYNC = {
     "lag_segments": ("shipping_lag_segments", "gauge", "Sealed segments that the collector has not confirmed."),
     "lag_records": ("shipping_lag_records", "gauge", "Records in segments that are not confirmed."),
@@ -127,6 +144,7 @@ class FiguresCollector(Collector):
             yield _metric(f"{name}_total", "counter", text, status["counters"][name])
         for (bean, member), (name, kind, text) in _MONITORED.items():
             yield _metric(name, kind, text, monitored[bean][member])
+        yield from _adapters(monitored["adapters"])
         yield _errors({gate: monitored[gate]["errors"] for gate in ("http", "websocket")})
         sync = self._figures.sync()
         for member, (name, kind, text) in _SYNC.items() if sync is not None else ():
@@ -156,6 +174,17 @@ def _brokers(found: list[dict[str, Any]]) -> Metric:
     for broker in found:
         family.add_metric((broker["name"],), broker["state"] == "connected")
     return family
+
+
+def _adapters(counts: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    """counts: by kind of adapter, then by counter."""
+    for name, text in _ADAPTERS.items():
+        if any(name in of for of in counts.values()):
+            family = CounterMetricFamily(f"lamplighter_adapter_{name}", text, labels=("adapter",))
+            for kind, of in counts.items():
+                if name in of:
+                    family.add_metric((kind,), of[name])
+            yield family
 
 
 def _errors(counts: dict[str, dict[str, int]]) -> Metric:

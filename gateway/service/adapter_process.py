@@ -188,15 +188,16 @@ async def run_coap(
     """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
 
-    def part(now: AdapterConfiguration) -> CoapSettings:
+    def part(now: AdapterConfiguration) -> tuple[CoapSettings, str]:
         if not now.coap.enabled:
             raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
-        return now.coap
+        return now.coap, now.base_iri
 
     async with EngineClient(configuration.url, name="coap") as client:
 
-        def adapter(settings: CoapSettings, before: object) -> CoapAdapter:
-            return CoapAdapter(settings, client, tried=tried)
+        def adapter(made_of: tuple[CoapSettings, str], before: object) -> CoapAdapter:
+            settings, base_iri = made_of
+            return CoapAdapter(settings, client, base_iri=base_iri, tried=tried)
 
         await _run(client, configuration, part, adapter, service, reread)
 

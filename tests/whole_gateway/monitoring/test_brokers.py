@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from lamplighter.adapters import counting
 from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.engine.client import EngineClient
+from lamplighter.engine.terms import literal
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.monitoring import brokers
 from tests.support.brokers import mosquitto
@@ -87,3 +90,56 @@ async def test_without_mqtt_there_are_no_brokers(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as addresses:
         found = await health(addresses)
         assert (found["brokers"], found["status"]) == ([], "ok")
+
+
+async def test_counters_of_a_running_adapter_are_in_figures_metrics_and_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "WRITE_S", 0.01)
+    mapping = load_mapping(ROOT / "mapping", BASE)
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path, mqtt={"host": "127.0.0.1", "port": broker.port}) as addresses:
+
+            async def counted() -> dict[str, Any]:
+                answer = await http(addresses.health.replace("/health", "/figures"))
+                return dict(answer.json["adapters"])
+
+            assert await counted() == {}
+            async with mqtt_adapter(addresses, broker, mapping):
+                await until_state(addresses, "connected")
+                await asyncio.to_thread(broker.publish, ("street/1/temperature", "20"), ("street/1/presence", "maybe"))
+
+                async def reached() -> bool:
+                    found = (await counted()).get("mqtt", {})
+                    return (found.get("readings"), found.get("readings_unreadable")) == (1, 1)
+
+                await until(reached, "the counters")
+                assert await metric(addresses, 'lamplighter_adapter_messages_total{adapter="mqtt"}') == "2.0"
+                assert await metric(addresses, 'lamplighter_adapter_problems_total{adapter="mqtt"}') == "1.0"
+                config = tmp_path / "lamplighter.toml"
+                config.write_text(f"[http]\nport = {addresses.query.split(':')[2].split('/')[0]}\n")
+                shown = await asyncio.to_thread(command, "status", "--config", config)
+                assert "mqtt                messages 2, readings 1, readings unreadable 1, problems 1" in shown.stdout
+
+            async def gone() -> bool:
+                return await counted() == {}
+
+            await until(gone, "the end of the adapter")
+            text = (await http(addresses.health.replace("/health", "/metrics"))).body.decode()
+            assert "lamplighter_adapter_" not in text
+
+
+async def test_counters_that_no_adapter_wrote_are_not_shown(tmp_path: Path) -> None:
+    with mosquitto() as broker:
+        async with (
+            running_gateway(tmp_path, mqtt={"host": "127.0.0.1", "port": broker.port}) as addresses,
+            mqtt_adapter(addresses, broker, load_mapping(ROOT / "mapping", BASE)),
+        ):
+            await until_state(addresses, "connected")
+            for text in ("[", "[1]", '{"messages": -1}', '{"messages": "many"}'):
+                graph, node = f"<{BASE}graph/adapters>", f"<{BASE}adapter/mqtt>"
+                triple = f"{node} <http://lamplighter.example/ns/gateway#counters> {literal(text)}"
+                update = f"DROP SILENT GRAPH {graph} ; INSERT DATA {{ GRAPH {graph} {{ {triple} }} }}"
+                async with EngineClient(addresses.subscribe) as client:
+                    await client.update(update)
+                assert (await http(addresses.health.replace("/health", "/figures"))).json["adapters"] == {}
