@@ -12,7 +12,7 @@ RATIO_MAX = 2.3
 _DOUBLINGS = 3
 _ENOUGH_S = 0.001
 """What the shortest text takes that is measured."""
-_ATTEMPTS = 12
+_ATTEMPTS = 60
 
 
 def cost_s(run: Callable[[str], object], text: str) -> float:

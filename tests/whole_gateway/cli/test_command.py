@@ -63,7 +63,7 @@ def test_timers_are_listed_as_a_table_or_as_the_gateway_says(tmp_path: Path) -> 
         assert shown == "INSERT DATA { <http://e/s> <http://e/p> 'some text that is …"
         assert len(shown) == 60
         assert second.startswith(f"{soon}  2999-01-01T00:00:00Z")
-        assert second.endswith("  run     #  [31mred"), "no escape sequence reaches the terminal"
+        assert second.endswith(r"  run     # \u001B[31mred"), "no escape sequence reaches the terminal"
         said = json.loads(command(*options, "--json").stdout)
         assert [timer["id"] for timer in said["delayed"]] == [late, soon]
         assert said["total"] == 2
