@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pyoxigraph as ox
 import pyshacl
 import pytest
 import rdflib
 
+from lamplighter.adapters.counting import counters_update
+from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update, reported_update
 from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.intervals import interval_update
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine import Engine
 from lamplighter.engine.terms import literal
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -120,6 +126,35 @@ def faulty_rules() -> Iterator[str]:
     yield from updates
 
 
+def availability() -> Iterator[str]:
+    """Platforms that are online, offline, or neither, by their topics and by their learned intervals."""
+    yield from streams(LatestModel())
+    for room, states in {"kitchen": (True,), "attic": (True, False), "cellar": (True, None)}.items():
+        platform = f"<{BASE}platform/{room}/climate>"
+        for online in states:
+            yield online_update(platform, online, NOON if online is False else None)
+    [reading, *_] = readings(rules(RULES), "kitchen/climate", '{"temperature": 1}')
+    for interval_s in (60.0, None, 61.25):
+        yield interval_update(reading.stream.iri, interval_s)
+
+
+def brokers() -> Iterator[str]:
+    """A broker that is connected, and one that is not."""
+    client: Any = None
+    settings = {"default": BrokerSettings(host="broker.local"), "hall": BrokerSettings(host="10.0.0.2", port=8883)}
+    states = BrokerStates(client, BASE, settings, lambda: NOON)
+    yield from map(states.update, settings)
+    states.changed("default", connected=True, reason="")
+    states.changed("hall", connected=False, reason="")
+    yield from map(states.update, settings)
+
+
+def adapters() -> Iterator[str]:
+    for messages in (1, 2):
+        yield counters_update(BASE, "mqtt", {"messages": messages})
+        yield counters_update(BASE, "coap", {"commands": messages})
+
+
 SOURCES = {
     "latest": lambda: streams(LatestModel()),
     "event": lambda: streams(EventModel(2, 100)),
@@ -127,6 +162,9 @@ SOURCES = {
     "devices": devices,
     "problems": problems,
     "faulty rules": faulty_rules,
+    "availability": availability,
+    "brokers": brokers,
+    "adapters": adapters,
 }
 
 
@@ -257,6 +295,30 @@ BROKEN = {
     "a rule that is no JSON object": "INSERT DATA { <m> a gateway:Mapping ; gateway:rule 'topic' }",
     "a rule of no device": "INSERT DATA { <m> a gateway:Mapping ; gateway:rule '{}' ; gateway:ofDevice <x> }",
     "a command that is no mapping": also("?a gateway:command <x>", "?a a sosa:Actuator"),
+    "two reported states": also("?a gateway:reportedState 'OFF'", "?a gateway:reportedState 'ON'"),
+    "a reported state that is a node": instead("?a gateway:reportedState ?s", "?a gateway:reportedState <on>"),
+    "online and offline": also("?p gateway:online false", "?p gateway:online true"),
+    "online as text": instead("?p gateway:online true", "?p gateway:online 'true'"),
+    "online and no platform": "INSERT DATA { <x> gateway:online true }",
+    "last seen, and online": instead("?p gateway:online false", "?p gateway:online true"),
+    "last seen, and not offline": without("?p gateway:online false"),
+    "last seen twice": also(
+        "?p gateway:lastSeen '2020-01-01T00:00:00Z'^^xsd:dateTime", "?p gateway:online false ; gateway:lastSeen ?t"
+    ),
+    "last seen without a zone": instead(
+        "?p gateway:online false ; gateway:lastSeen ?t",
+        "?p gateway:online false ; gateway:lastSeen '2020-01-01T00:00:00'^^xsd:dateTime",
+    ),
+    "an interval of nothing": instead("?s gateway:reportingInterval ?i", "?s gateway:reportingInterval 0.0"),
+    "two intervals": also("?s gateway:reportingInterval 5.0", "?s gateway:reportingInterval ?i"),
+    "a broker without an address": without("?b rdfs:label ?l", "?b a gateway:Broker"),
+    "a broker without a state": without("?b gateway:connected ?c"),
+    "a broker with two states": also("?b gateway:connected true", "?b gateway:connected false"),
+    "a broker without a time": without("?b gateway:since ?t"),
+    "a connected broker with a reason": also("?b gateway:reason 'none'", "?b gateway:connected true"),
+    "a broker that is away without a reason": without("?b gateway:reason ?r", "?b gateway:connected false"),
+    "an adapter without counters": without("?a gateway:counters ?c"),
+    "an adapter with two counters": also("?a gateway:counters '{}'", "?a a gateway:Adapter"),
     "a problem that never occurred": instead("?p gateway:count ?n", "?p gateway:count 0"),
 }
 
@@ -264,7 +326,8 @@ BROKEN = {
 @pytest.fixture(scope="module")
 def good() -> bytes:
     """Triples of a small dataset with something of each class."""
-    some = [text for name in ("latest", "actuations", "problems", "faulty rules") for text in SOURCES[name]()]
+    names = ("latest", "actuations", "problems", "faulty rules", "availability", "brokers", "adapters")
+    some = [text for name in names for text in SOURCES[name]()]
     registry = Registry(BASE)
     found = (
         Announcements(["zigbee2mqtt"], devices_max=10).read("", "zigbee2mqtt/bridge/devices", zigbee_house(1)).devices
