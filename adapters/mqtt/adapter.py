@@ -7,16 +7,18 @@ For each broker::
       ▲                                         │
       └─────────────── acknowledge ◀────────────┘
 
-Across a restart of the adapter, a reading may be committed twice. None is lost.
+Under load two batches of a broker are under way (`commits`). Across a restart of the adapter, a reading may be
+committed twice. None is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -26,7 +28,7 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
-from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits
+from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits, Writing
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
@@ -43,6 +45,8 @@ from lamplighter.engine.terms import Term
 
 WARNINGS_MAX = 1_000
 """Pairs of topic and reason in the log; further ones are only counted."""
+UNDER_WAY_MAX = 2
+"""Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
 TOPIC_CHARS_SAID = 200
 STREAM_CHARS_MEAN = 2_000
 """Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams."""
@@ -55,13 +59,27 @@ logger = EventLogger(__name__)
 
 @dataclass(slots=True)
 class Broker:
-    """One broker, the rules for it, and what it sends."""
+    """One broker, the rules for it, and what it sends. under_way: its batches, in order; turn: set when a further one
+    may be taken."""
 
     name: str
     settings: BrokerSettings
     mapping: Mapping
     inbox: Inbox
     births: Births
+    under_way: deque[Writing] = field(default_factory=deque)
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def may_take(self, commits: ReadingCommits) -> None:
+        """Returns when a batch may be taken: while one is under way, a full one."""
+        while self.under_way and not (commits.numbered and len(self.under_way) < UNDER_WAY_MAX and self.inbox.full):
+            self.turn.clear()
+            await self.turn.wait()
+
+    def done(self) -> None:
+        """The oldest batch is not under way any more."""
+        self.under_way.popleft().settled.set()
+        self.turn.set()
 
     def status(self) -> str:
         """Its state in a few words."""
@@ -153,6 +171,7 @@ class MqttAdapter:
             forget=[one for one in (*former.filters, *ALL_FILTERS) if one not in filters],
             bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
             on_state=partial(self._on_state, name),
+            on_full=lambda: self.brokers[name].turn.set(),
             asks=found.asks if found else (),
         )
         return Broker(name, settings, mapping, inbox, Births())
@@ -195,7 +214,7 @@ class MqttAdapter:
             tasks.create_task(self._silence.run(), name="mqtt silence")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
-                tasks.create_task(self._commit_readings(broker), name=f"mqtt commits {broker.name}")
+                tasks.create_task(self._take_batches(broker, tasks), name=f"mqtt batches {broker.name}")
             if self._output is not None:
                 tasks.create_task(self._output.run(), name="mqtt output")
             if self._publisher is not None:
@@ -270,19 +289,19 @@ class MqttAdapter:
             counts |= {"commands_reasserted": sent.reasserted, "commands_refused": sent.refused}
         return counts if rows is None else counts | {"rows_published": rows.counters.published}
 
-    async def _commit_readings(self, broker: Broker) -> None:
-        loop = asyncio.get_running_loop()
+    async def _take_batches(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
+        """tasks: where the batches are written."""
         while True:
+            await broker.may_take(self._commits)
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
                 batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._repeats.holds else None)
-            began = loop.time()
-            self._silence.committing(broker.name)
-            await self._take(broker, batch)
-            self._silence.committed(broker.name, loop.time() - began)
+            await self._take(broker, batch, tasks)
 
-    async def _take(self, broker: Broker, batch: list[Message]) -> None:
-        """Returns when what follows from a batch is durable, and the batch is acknowledged."""
+    async def _take(self, broker: Broker, batch: list[Message], tasks: asyncio.TaskGroup) -> None:
+        """Reads a batch, and has it written."""
+        began = asyncio.get_running_loop().time()
+        self._silence.committing(broker.name)
         if self._discovering is not None:
             await self._discovering.take_all(broker.name, batch)
         trusted = self._trusted()
@@ -295,10 +314,19 @@ class MqttAdapter:
             due = self._repeats.due(self._clock())
             self.counters.repeated -= len(due)
             written += due
-        await self._commits.write(written)
-        if self._output is not None:
-            await self._output.take([report for message in batch for report in self._reports(broker, message)])
-        broker.inbox.acknowledge(batch)
+        one, before = Writing(), broker.under_way[-1] if broker.under_way else None
+        broker.under_way.append(one)
+
+        async def write() -> None:
+            await self._commits.write(written, one, before)
+            if self._output is not None:
+                await self._output.take([report for message in batch for report in self._reports(broker, message)])
+            broker.inbox.acknowledge(batch)
+            broker.done()
+            took_s = asyncio.get_running_loop().time() - began
+            self._silence.committed(broker.name, took_s, others=bool(broker.under_way))
+
+        tasks.create_task(write(), name=f"mqtt commits {broker.name}")
 
     def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState]:
         """What a message says of the states of actuators."""
@@ -322,10 +350,11 @@ class MqttAdapter:
             births=broker.births,
             trusted=trusted,
         )
-        announces = self._discovering is not None and self._discovering.covers(broker.name, message.topic)
-        if not found and not announces and not broker.mapping.covers(message.topic):
-            self.counters.dropped_unmapped += 1
-            self._warnings.reading(message.topic, "no mapping rule covers the topic")
+        if not found and not broker.mapping.covers(message.topic):
+            announces = self._discovering is not None and self._discovering.covers(broker.name, message.topic)
+            if not announces:
+                self.counters.dropped_unmapped += 1
+                self._warnings.reading(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []
         for reading in found:
             if isinstance(reading, PayloadError):

@@ -1,11 +1,16 @@
-"""Readings -> durable updates: descriptions of streams, batches, and what the gateway refuses."""
+"""Readings -> durable updates: descriptions of streams, batches, and what the gateway refuses.
+
+Two batches may be under way, so that the gateway finds the next one when it has committed one. The numbers of the
+commits tell whether the second one has overtaken readings that the gateway had refused for the moment. It is then
+written again, so that the last update of a stream has its newest reading.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient, retry_s
 from lamplighter.adapters.model.event import EventModel
@@ -18,7 +23,7 @@ from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term, lexical
 
-UPDATE_CHARS_MAX = 256 * 1024
+UPDATE_CHARS_MAX = 512 * 1024
 """SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone."""
 
 logger = EventLogger(__name__)
@@ -43,8 +48,17 @@ class MqttCounters(InboxCounters):
     outdated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+@dataclass(slots=True, eq=False)
+class Writing:
+    """A batch of readings on its way. sent: all its updates are; last: the number of its last commit; settled: set by
+    the caller, when its messages are acknowledged."""
+
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    last: int = 0
+
+
+class _Step(NamedTuple):
     """One update of a batch. reading: what it is for; prepares: it describes the stream, or makes room for the value;
     describes: it describes the stream."""
 
@@ -61,7 +75,10 @@ class Warn(Protocol):
 
 
 class ReadingCommits:
-    """Writes readings in the model of the settings. counters: `committed` and `rejected` are counted here."""
+    """Writes readings in the model of the settings. counters: `committed` and `rejected` are counted here.
+
+    numbered: whether the gateway tells the numbers of commits; without them, batches have to be written in turn.
+    """
 
     def __init__(self, client: UpdatesClient, settings: MqttSettings, counters: MqttCounters, warn: Warn) -> None:
         self._client = client
@@ -71,6 +88,8 @@ class ReadingCommits:
         if settings.model == "event":
             self._model = EventModel(settings.events_kept, settings.streams_max)
         self._described: set[Term] = set()
+        self._changes = 0
+        self.numbered = False
 
     def current(self, readings: Iterable[Reading]) -> list[Reading]:
         """The readings that are not older than the live ones."""
@@ -83,13 +102,31 @@ class ReadingCommits:
                 found.append(reading)
         return found
 
-    async def write(self, readings: Sequence[Reading]) -> None:
-        """Returns when each reading is durable or finally refused."""
-        for steps in _portions(self._steps(readings)):
-            await self._commit(steps)
+    async def write(self, readings: Sequence[Reading], one: Writing, before: Writing | None) -> None:
+        """Returns when each reading is durable or finally refused, after the batch before it has been settled."""
+        changes = self._changes
+        portions = list(_portions(self._steps(readings)))
+        if before is not None:
+            await before.sent.wait()
+        numbers: list[int | None] = []
+        for index, steps in enumerate(portions, 1):
+            if index == len(portions):
+                one.sent.set()  # the next batch goes on only after `_commit` has sent these
+            numbers += await self._commit(steps, changes)
+        one.sent.set()
+        known = [number for number in numbers if number is not None]
+        if numbers:
+            self.numbered = len(known) == len(numbers)
+        if before is not None:
+            await before.settled.wait()
+            if known and before.last > min(known):
+                for steps in portions:
+                    known += [number or 0 for number in await self._commit(steps, changes, again=True)]
+        one.last = max(known, default=0 if before is None else before.last)
 
     def describe_again(self, streams: Iterable[Term]) -> None:
         """The next readings of these streams bring their descriptions."""
+        self._changes += 1  # a description that is under way now is not theirs
         self._described.difference_update(streams)
 
     def _steps(self, readings: Sequence[Reading]) -> list[_Step]:
@@ -107,14 +144,15 @@ class ReadingCommits:
             steps.append(_Step(last, reading))
         return steps
 
-    async def _commit(self, steps: list[_Step]) -> None:
-        """Returns when each step has a final answer.
+    async def _commit(self, steps: list[_Step], changes: int, *, again: bool = False) -> list[int | None]:
+        """The numbers of the commits, when each step has a final answer. again: the steps were committed before.
 
         A step that failed temporarily is sent again, together with the later steps of its stream, so that the last
         update of a stream has its newest reading.
         """
         failures = 0
         said = False
+        numbers: list[int | None] = []
         while steps:
             answers = await self._client.updates(
                 [
@@ -122,14 +160,18 @@ class ReadingCommits:
                     for step in steps
                 ]
             )
-            again: list[_Step] = []
+            unsettled: list[_Step] = []
             streams: set[Term] = set()
             for step, answer in zip(steps, answers, strict=True):
                 stream = step.reading.stream
-                error = answer if isinstance(answer, GatewayError) else None
+                error = None
+                if isinstance(answer, GatewayError):
+                    error = answer
+                else:
+                    numbers.append(answer.sequence)
                 if stream.iri in streams or (error and error.retriable):
                     streams.add(stream.iri)
-                    again.append(step)
+                    unsettled.append(step)
                     if error and not said:
                         said = True
                         logger.warning("mqtt readings wait for the gateway", reason=error)
@@ -137,13 +179,15 @@ class ReadingCommits:
                     self._counters.rejected += not step.prepares
                     self._warn(stream.topic, f"the gateway refused it: {error}", lost=True)
                 elif step.describes:
-                    self._described.add(stream.iri)
-                elif not step.prepares:
+                    if changes == self._changes:
+                        self._described.add(stream.iri)
+                elif not step.prepares and not again:
                     self._counters.committed += 1
-            steps = again
+            steps = unsettled
             if steps:
                 failures += 1
                 await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+        return numbers
 
 
 def _portions(steps: list[_Step]) -> Iterator[list[_Step]]:

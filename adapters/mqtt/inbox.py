@@ -87,7 +87,8 @@ class Inbox:
     broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
     tried: set once it has, or once an attempt has failed. bytes_max: how much of the payload of a topic is kept. asks:
     messages, topic and payload, to publish on each connection once subscribed. on_state: called with each change of the
-    connection: whether there is one with its subscriptions, and why not.
+    connection: whether there is one with its subscriptions, and why not. on_full: called when enough messages wait for
+    a full batch.
     """
 
     def __init__(
@@ -104,9 +105,10 @@ class Inbox:
         bytes_max: Callable[[str], int] = lambda topic: PAYLOAD_BYTES_MAX,
         asks: Sequence[tuple[str, str]] = (),
         on_state: Callable[[bool, str], None] = lambda connected, reason: None,
+        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = counters
-        self._on_state = on_state
+        self._on_state, self._on_full = on_state, on_full
         self.subscribed = asyncio.Event()
         self.tried = asyncio.Event()
         self._settings = settings
@@ -136,6 +138,11 @@ class Inbox:
         """Messages that wait."""
         return len(self._queue)
 
+    @property
+    def full(self) -> bool:
+        """Whether enough messages wait for a full batch."""
+        return len(self._queue) >= self._batch_max
+
     def __aiter__(self) -> AsyncIterator[list[Message]]:
         return self
 
@@ -157,7 +164,7 @@ class Inbox:
         """Sends the PUBACKs of a batch; where a connection is gone, once the broker has sent the message again."""
         for message in batch:
             message.done = True
-            self._acknowledge(message)
+        self._acknowledge(batch)
 
     def change_filters(self, filters: Sequence[str]) -> None:
         """Subscribes to other filters. A connection stays; new filters are granted before former ones end."""
@@ -327,12 +334,14 @@ class Inbox:
                 self.counters.redelivered += 1
                 known.connection = connection.number
                 if known.done:
-                    self._acknowledge(known)
+                    self._acknowledge([known])
                 return
             self._unacknowledged[message.mid] = arrived
         self._queue.append(arrived)
         self._waiting_bytes += len(arrived.payload)
         self._arrived.set()
+        if len(self._queue) == self._batch_max:
+            self._on_full()
         if len(self._queue) >= self._queue_max or self._waiting_bytes >= WAITING_BYTES_MAX:
             self._space.clear()
             connection.pause()
@@ -344,14 +353,16 @@ class Inbox:
         waiting = sum(len(message.payload) for message in self._queue if len(message.payload) > PAYLOAD_BYTES_MAX + 1)
         return self._bytes_max(topic) if waiting + size <= LARGE_BYTES_MAX else PAYLOAD_BYTES_MAX
 
-    def _acknowledge(self, message: Message) -> None:
-        """Sends the PUBACK, or leaves it to the redelivery when the message's connection is gone."""
+    def _acknowledge(self, messages: Sequence[Message]) -> None:
+        """Sends the PUBACKs, or leaves them to the redelivery when the messages' connection is gone."""
         connection = self._connection
-        if message.qos == 0 or connection is None or not connection.alive or message.connection != connection.number:
+        if connection is None or not connection.alive:
             return
-        connection.acknowledge(message.mid, message.qos)
-        if self._unacknowledged.get(message.mid) is message:
-            del self._unacknowledged[message.mid]
+        due = [message for message in messages if message.qos and message.connection == connection.number]
+        connection.acknowledge([message.mid for message in due])
+        for message in due:
+            if self._unacknowledged.get(message.mid) is message:
+                del self._unacknowledged[message.mid]
 
 
 def _user_properties(message: mqtt.MQTTMessage) -> Mapping[str, str]:

@@ -145,9 +145,10 @@ class Silence:
         """A batch of the broker goes to the gateway."""
         self._busy.add(broker)
 
-    def committed(self, broker: str, took_s: float) -> None:
-        """The batch is committed. What came meanwhile may have waited."""
-        self._busy.discard(broker)
+    def committed(self, broker: str, took_s: float, *, others: bool) -> None:
+        """The batch is committed. What came meanwhile may have waited. others: whether there are more on their way."""
+        if not others:
+            self._busy.discard(broker)
         if took_s > STALL_S:
             self._intervals.interrupted(broker, self._elapsed())
 

@@ -46,6 +46,8 @@ PENDING_MAX = 1_000
 _BACK_OFF_S = (0.1, 5.0)
 _ASK_AGAIN_S = 1.0
 """Seconds before a subscription is requested again that was refused with a retriable error."""
+_OPTIONAL = ("authorization", "delay", "at", "missed", "cause")
+"""Members of an update that are sent if they are given."""
 _EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
 
 
@@ -73,8 +75,10 @@ class EngineClient:
         self._name = name
         self._tokens = tokens
         self._aliases = (f"{name}-{number}" for number in itertools.count())
+        self._id = uuid.uuid4().hex
+        self._updates = itertools.count()
         self._pending: dict[int, PendingMessage] = {}
-        self._by_alias: dict[str, int] = {}
+        self._by_alias: dict[str, PendingMessage] = {}
         self._numbers = itertools.count()
         self._room = asyncio.Semaphore(PENDING_MAX)
         self._subscriptions: dict[str, ClientSubscription] = {}
@@ -106,9 +110,8 @@ class EngineClient:
     def _fail(self, error: GatewayError) -> None:
         """Fails all requests and subscriptions."""
         for pending in self._pending.values():
-            for answer in pending.answers.values():
-                if not answer.done():
-                    answer.set_exception(error)
+            for alias in pending.aliases:
+                pending.answer(alias, error)
         for subscription in self._subscriptions.values():
             if not subscription.put(error):
                 subscription.put(error)  # the first call has emptied the full queue
@@ -144,30 +147,39 @@ class EngineClient:
         Returns an answer for each, or the error in its place. What a gateway refuses for the moment (queue or
         disk full) is sent again; nothing else is.
         """
-        kept = [
-            msgspec.structs.replace(
-                request, alias=next(self._aliases), request_id=request.request_id or uuid.uuid4().hex
-            )
-            for request in requests
-        ]
+        more = {"together": True} if len(requests) > 1 else {}
+        kept = [self._members(request) | more for request in requests]
         answered: dict[str, UpdateAnswer | GatewayError] = {}
         waiting, pause = kept, _BACK_OFF_S[0]
         while waiting:
             again = []
-            answers = await self._ask("updates", [_members(request) for request in waiting])
-            for request, answer in zip(waiting, answers, strict=True):
-                assert request.alias is not None
+            answers = await self._ask("updates", waiting)
+            for members, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, RefusedError) and answer.retriable:
-                    again.append(request)
+                    again.append(members)
                 elif isinstance(answer, GatewayError):
-                    answered[request.alias] = answer
+                    answered[members["alias"]] = answer
                 else:
-                    answered[request.alias] = UpdateAnswer(answer.get("sequence"), answer.get("delayed"))
+                    answered[members["alias"]] = UpdateAnswer(answer.get("sequence"), answer.get("delayed"))
             waiting = again
             if waiting:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _BACK_OFF_S[1])
-        return [answered[request.alias or ""] for request in kept]
+        return [answered[members["alias"]] for members in kept]
+
+    def _members(self, request: UpdateRequest) -> dict[str, Any]:
+        """The members of an update, with an alias and a request id of its own."""
+        number = next(self._updates)
+        found: dict[str, Any] = {
+            "sparql": request.sparql,
+            "alias": f"{self._name}-update-{number}",
+            "request_id": request.request_id or f"{self._id}-{number}",
+        }
+        for name in _OPTIONAL:
+            value = getattr(request, name)
+            if value is not None:
+                found[name] = value
+        return found
 
     async def query(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> Bag:
         """The result of a SELECT query. default_graphs, named_graphs: IRIs of its dataset, if not the whole dataset.
@@ -249,28 +261,28 @@ class EngineClient:
         return answers
 
     async def _asked(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
-        loop = asyncio.get_running_loop()
         async with self._room:
             if self._closed:
                 raise UpstreamError("the client was closed")
             number = next(self._numbers)
             body = list(bodies) if kind == "updates" else bodies[0]
-            pending = PendingMessage(kind, body, {body["alias"]: loop.create_future() for body in bodies})
+            aliases = [body["alias"] for body in bodies]
+            pending = PendingMessage(kind, body, aliases, asyncio.get_running_loop().create_future())
             self._pending[number] = pending
-            for alias in pending.answers:
-                self._by_alias[alias] = number
+            for alias in aliases:
+                self._by_alias[alias] = pending
             try:
                 await self._send(kind, body)
-                await asyncio.wait(pending.answers.values())
+                await pending.answered
             finally:
                 del self._pending[number]
-                for alias in pending.answers:
+                for alias in aliases:
                     del self._by_alias[alias]
-        errors_and_answers: list[Any] = [answer.exception() or answer.result() for answer in pending.answers.values()]
-        for answer in errors_and_answers:
+        answers = [pending.answers[alias] for alias in aliases]
+        for answer in answers:
             if isinstance(answer, UpstreamError):
                 raise answer
-        return errors_and_answers
+        return answers
 
     async def _send(self, kind: str, body: Any) -> None:
         """Sends a message if there is a connection. Otherwise `_converse` sends it after the reconnect."""
@@ -378,6 +390,10 @@ class EngineClient:
             return True
         if "status_code" in message:
             return self._refused(message)
+        if "answers" in message:
+            for one in message["answers"]:
+                self._take(one)  # answers to updates, which no consumer has to take
+            return True
         for kind in ("updated", "answer"):
             if kind in message:
                 self._answer(message[kind].get("alias", ""), message[kind])
@@ -452,16 +468,9 @@ class EngineClient:
             subscription.put(error)
 
     def _answer(self, alias: str, answer: Any) -> None:
-        number = self._by_alias.get(alias)
-        if number is None:
-            return  # answered on an earlier connection
-        future = self._pending[number].answers[alias]
-        if not future.done():
-            future.set_result(answer)
-
-
-def _members(request: UpdateRequest) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(request).items() if value is not None}
+        pending = self._by_alias.get(alias)
+        if pending is not None:  # else answered on an earlier connection
+            pending.answer(alias, answer)
 
 
 def _is_expired(answer: object) -> bool:

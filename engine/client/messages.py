@@ -79,11 +79,20 @@ class Notification:
 
 @dataclass
 class PendingMessage:
-    """A message with pending answers, one for each alias. body: its members, or a list of members."""
+    """A message with pending answers, one for each alias. body: its members, or a list of members; answers: those that
+    have come, by alias; answered: done when all have, or with the error that ends all."""
 
     kind: str
     body: dict[str, Any] | list[dict[str, Any]]
-    answers: dict[str, asyncio.Future[Any]]
+    aliases: Sequence[str]
+    answered: asyncio.Future[None]
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def answer(self, alias: str, answer: Any) -> None:
+        """Takes the first answer of an alias."""
+        self.answers.setdefault(alias, answer)
+        if len(self.answers) == len(self.aliases) and not self.answered.done():
+            self.answered.set_result(None)
 
 
 @dataclass

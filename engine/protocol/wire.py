@@ -4,7 +4,8 @@ Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rul
 
 - ``{"update": {"sparql", "alias", "request_id", "delay", "at", "missed", "cause"}}`` is answered by
   ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each with a
-  commit and an answer of its own;
+  commit and an answer of its own. Answers to members with ``"together": true`` that are due at the same time come in
+  one message: ``{"answers": [{"updated": {...}}, {"error", "status_code", ...}, ...]}``;
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
 - ``{"subscribe": {..., "class": true}}`` gets the member ``class`` in its first notification; if the gateway ends a
   subscription, the error has its ``spuid``;
@@ -95,7 +96,7 @@ class UpdateRequest(_Member, frozen=True):
 
     request_id: gives repeated requests one effect. delay: ISO 8601 duration; at: xsd:dateTime. missed: what happens to
     a delayed update that becomes due while the gateway is off; None: as the gateway's settings say. cause: the origin
-    in the change log; None: the connection.
+    in the change log; None: the connection. together: ``true`` lets its answer come in one message with others.
     """
 
     request_id: str | None = None
@@ -103,6 +104,7 @@ class UpdateRequest(_Member, frozen=True):
     at: str | None = None
     missed: Missed | None = None
     cause: DeclaredCause | None = None
+    together: Any = None
 
 
 class UnsubscribeRequest(msgspec.Struct, frozen=True):
@@ -420,6 +422,11 @@ def updated_message(alias: str | None, sequence: int | None, delayed: str | None
     if delayed is not None:
         body["delayed"] = delayed
     return msgspec.json.encode({"updated": body})
+
+
+def answers_message(answers: Sequence[bytes]) -> bytes:
+    """Several answers to updates in one message. answers: each as a message of its own."""
+    return b'{"answers":[%b]}' % b",".join(answers)
 
 
 def answer_message(alias: str | None, results: bytes) -> bytes:

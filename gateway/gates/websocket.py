@@ -36,6 +36,7 @@ from lamplighter.engine.protocol import (
     UpdateRequest,
     WireRequest,
     answer_message,
+    answers_message,
     dataset,
     error_message,
     first_message,
@@ -183,6 +184,8 @@ class _Connection:
         self._closed = False
         self._subscribing = 0
         self._queries: set[asyncio.Task[None]] = set()
+        self._together: list[bytes] = []
+        """Answers that go out in one message, when all that are due now are known."""
         address = socket.remote_address
         self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
         self._cause = Cause("ws", self.name)
@@ -337,7 +340,7 @@ class _Connection:
         self._counters.errors[error.code] += 1
         if caller is not None and isinstance(error, AccessDeniedError):
             self._gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
-        self._outbox.put(refusal_message(error, request))
+        self._reply(refusal_message(error, request), request)
 
     def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
         """Passes a request to the runner; returns when it is answered. Raises GatewayError."""
@@ -380,7 +383,20 @@ class _Connection:
         else:
             accepted = outcome.result()
             sequence = accepted.sequence if caller.numbered else None
-            self._outbox.put(updated_message(request.alias, sequence, accepted.delayed))
+            self._reply(updated_message(request.alias, sequence, accepted.delayed), request)
+
+    def _reply(self, answer: bytes, request: WireRequest | GatewayError) -> None:
+        """Sends an answer, or has it sent with the others that are due now."""
+        if not isinstance(request, UpdateRequest) or request.together is not True:
+            self._outbox.put(answer)
+            return
+        if not self._together:
+            asyncio.get_running_loop().call_soon(self._reply_together)
+        self._together.append(answer)
+
+    def _reply_together(self) -> None:
+        answers, self._together = self._together, []
+        self._outbox.put(answers[0] if len(answers) == 1 else answers_message(answers))
 
     def _subscribe(self, request: SubscribeRequest, caller: Caller) -> asyncio.Future[str]:
         limit = self._settings.subscriptions_per_client_max

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -48,6 +49,9 @@ MQTT_PASSWORD = "lamplighter.mqtt-password"
 """The credential with the password where no file is named."""
 FIRST_STEP_S = 60.0
 """How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for."""
+_COLLECTED_AFTER = 10_000
+"""Additional container objects between two garbage collections: a few MB. A batch of messages makes thousands, none of
+them in cycles."""
 STATUS_S = 10.0
 """Interval of the status text, unless the watchdog needs a shorter one."""
 
@@ -429,6 +433,8 @@ def ended_by_signals() -> Iterator[None]:
 
 def serve(work: AdapterProcess, configuration: AdapterConfiguration, reread: Reread) -> None:
     """Runs an adapter until it ends or is stopped. Raises ConfigurationError."""
+
+    gc.set_threshold(_COLLECTED_AFTER, 10, 10)
 
     async def run() -> None:
         stop = stop_on_signals()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lamplighter.adapters.mqtt.adapter import MqttAdapter
+from lamplighter.adapters.mqtt.adapter import Broker, MqttAdapter
 from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.adapters.mqtt.mapping import Mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
@@ -42,6 +42,8 @@ class EngineGateway:
 
 class _Inbox:
     """Gives out batches, and notes which messages were acknowledged."""
+
+    full = False  # the next batch is taken after the one before it
 
     def __init__(self, batches: list[list[Message]]) -> None:
         self.acknowledged = 0
@@ -82,7 +84,7 @@ async def feed(count: int, seed: int) -> None:
         made = [Message(topic, payload, False, received, {}, 1, 0, 0) for topic, payload in portion]
         inbox = _Inbox([made])
         object.__setattr__(broker, "inbox", inbox)
-        committing = asyncio.create_task(adapter._commit_readings(broker))
+        committing = asyncio.create_task(_read(adapter, broker))
         over = asyncio.create_task(inbox.over.wait())
         await asyncio.wait([committing, over], return_when=asyncio.FIRST_COMPLETED, timeout=120)
         assert not committing.done(), committing.exception()
@@ -102,6 +104,11 @@ async def feed(count: int, seed: int) -> None:
     assert named["results"]["bindings"] == []
     foreign: Any = gateway.engine.query('SELECT ?s { ?s ?p ?o FILTER(STRSTARTS(STR(?s), "http://evil")) }').to_json()
     assert foreign["results"]["bindings"] == []
+
+
+async def _read(adapter: MqttAdapter, broker: Broker) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        await adapter._take_batches(broker, tasks)
 
 
 def _outcomes(mapping: Mapping, received: datetime, topic: str, payload: bytes) -> int:

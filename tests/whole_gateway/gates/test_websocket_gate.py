@@ -422,6 +422,24 @@ async def test_a_batch_has_a_commit_and_an_answer_for_each_update(tmp_path: Path
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
 
+async def test_answers_that_may_come_together_come_in_one_message(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path) as (_, socket):
+        texts = [insert("a"), "INSERT oops", insert("c")]
+        members = [{"sparql": text, "alias": f"u{number}", "together": True} for number, text in enumerate(texts)]
+        answers: list[Any] = []
+        await tell(socket, {"updates": members})
+        while len(answers) < 3:  # a busy gateway may send them in several groups
+            message = await hear(socket)
+            answers += message.get("answers", [message])
+        assert [answers[0], answers[2]] == [
+            {"updated": {"alias": "u0", "sequence": 1}},
+            {"updated": {"alias": "u2", "sequence": 2}},
+        ]
+        assert (answers[1]["alias"], answers[1]["status_code"]) == ("u1", 400)
+        await tell(socket, {"update": {"sparql": insert("d"), "alias": "u3", "together": True}})
+        assert await hear(socket) == {"updated": {"alias": "u3", "sequence": 3}}
+
+
 async def test_a_query_is_answered_with_its_results(tmp_path: Path) -> None:
     async with running_and_connected(tmp_path) as (at, socket):
         await update(at, insert("a", "x"))
