@@ -60,6 +60,8 @@ class RowPublisher:
         note: Callable[[str, str], None],
     ) -> None:
         self.counters = PublishCounters()
+        self._failing = False
+        """Whether the last attempt failed; the log has only the first of several failures in a row."""
         self._client = client
         self._brokers = brokers
         self._note = note
@@ -171,9 +173,11 @@ class RowPublisher:
             try:
                 await broker.publish(topic.name, payload, min(table.qos, 1), retain=table.retain)
             except UpstreamError as error:
-                if not self.counters.failed:
+                if not self._failing:
                     logger.warning("mqtt rows not published", topic=topic.name, reason=error)
+                self._failing = True
                 self.counters.failed += 1
                 return sending.after(sent)
+            self._failing = False
             self.counters.published += 1
         return None

@@ -175,6 +175,18 @@ async def test_a_failed_message_is_repeated_joined_with_what_came_later(
         assert one.publisher.counters.failed == failures
 
 
+async def test_each_outage_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(publishing, "RETRY_MIN_S", 0.001)
+    async with running(rule()) as one:
+        one.client.change()
+        await settled()
+        for outage in (1, 2):
+            one.broker.failures = 3
+            one.client.change((f"room{outage}", "1"))
+            await until(lambda wanted=outage: one.publisher.counters.published == wanted)  # type: ignore[misc]
+            assert caplog.text.count("mqtt rows not published") == outage
+
+
 async def test_rules_that_change_are_followed_anew_and_others_stay() -> None:
     async with running(rule()) as one:
         one.client.change()
