@@ -362,10 +362,8 @@ class _Entity:
                     self._config[key] = _based(value, base)
         unique = config.get("unique_id")
         self._key = unique if isinstance(unique, str) and unique else name
-        given = plain(config.get("name"))
-        self._label = given or name.replace("_", " ")
-        retain = config.get("retain")
-        self._retain = retain is True
+        self._label = plain(config.get("name")) or name.replace("_", " ")
+        self._retain = config.get("retain") is True
         qos = config.get("qos", 1)
         self._qos = qos if isinstance(qos, int) and not isinstance(qos, bool) else 1
 
@@ -425,9 +423,6 @@ class _Entity:
 
     def _said(self, suffix: str) -> str:
         return f"{self._label} {suffix.replace('_', ' ')}" if suffix else self._label
-
-    def _has(self, key: str) -> Any:
-        return self._config.get(key)
 
     def _get(self, key: str, default: object) -> object:
         found = self._config.get(key)
@@ -503,8 +498,7 @@ class _Entity:
             raise ValueError(f"lights of the schema {plain(schema)!r} are not supported")
 
     def _light_parts(self) -> None:
-        number = self.value
-        bright = number(
+        bright = self.value(
             "gateway:brightness", "brightness_state_topic", "brightness_value_template", "number", "brightness"
         )
         self.act(
@@ -518,7 +512,7 @@ class _Entity:
         )
         kelvin = self._config.get("color_temp_kelvin") is True
         unit = {"unit": "K" if kelvin else "mired"}
-        warm = number(
+        warm = self.value(
             "gateway:colorTemperature",
             "color_temp_state_topic",
             "color_temp_value_template",
@@ -535,9 +529,9 @@ class _Entity:
             minimum=self._config.get("min_kelvin" if kelvin else "min_mireds"),
             maximum=self._config.get("max_kelvin" if kelvin else "max_mireds"),
         )
-        color = number("gateway:color", "rgb_state_topic", "rgb_value_template", "text", "rgb")
+        color = self.value("gateway:color", "rgb_state_topic", "rgb_value_template", "text", "rgb")
         self.act("gateway:color", "rgb_command_topic", "rgb_command_template", "rgb", state=color)
-        effect = number("gateway:effect", "effect_state_topic", "effect_value_template", "text", "effect")
+        effect = self.value("gateway:effect", "effect_state_topic", "effect_value_template", "text", "effect")
         self.act(
             "gateway:effect",
             "effect_command_topic",
@@ -551,20 +545,16 @@ class _Entity:
         """A light that takes and tells its state as a JSON object."""
         topic = self._config.get("state_topic")
         on, off = '{"state": "ON"}', '{"state": "OFF"}'
-        state = (
-            None
-            if topic is None
-            else self._sensor("gateway:light", topic, ("state",), "boolean", "", on=["ON"], off=["OFF"])
-        )
+
+        def told(kind: str, member: str, payload: str, suffix: str, **more: Any) -> Table | None:
+            return None if topic is None else self._sensor(kind, topic, (member,), payload, suffix, **more)
+
+        state = told("gateway:light", "state", "boolean", "", on=["ON"], off=["OFF"])
         self.act("gateway:light", payload="{value}", values={"true": on, "false": off}, state=state)
         modes = self._config.get("supported_color_modes")
         modes = modes if isinstance(modes, list) else []
         if self._config.get("brightness") is True or set(map(str, modes)) - {"onoff"}:
-            bright = (
-                None
-                if topic is None
-                else self._sensor("gateway:brightness", topic, ("brightness",), "number", "brightness")
-            )
+            bright = told("gateway:brightness", "brightness", "number", "brightness")
             self.act(
                 "gateway:brightness",
                 suffix="brightness",
@@ -576,9 +566,7 @@ class _Entity:
         if "color_temp" in modes:
             unit = "K" if self._config.get("color_temp_kelvin") is True else "mired"
             kind = "gateway:colorTemperature"
-            warm = (
-                None if topic is None else self._sensor(kind, topic, ("color_temp",), "number", "color_temp", unit=unit)
-            )
+            warm = told(kind, "color_temp", "number", "color_temp", unit=unit)
             self.act(kind, suffix="color_temp", payload='{"state": "ON", "color_temp": {value}}', state=warm)
 
     def cover(self) -> None:
@@ -602,9 +590,7 @@ class _Entity:
         words = {word: self._get(f"payload_{word.lower()}", word) for word in ("OPEN", "CLOSE", "STOP")}
         # JSON null says that the device cannot do it.
         can = {
-            w: text
-            for w, text in words.items()
-            if f"payload_{w.lower()}" not in self._config or self._has(f"payload_{w.lower()}") is not None
+            word: text for word, text in words.items() if self._config.get(f"payload_{word.lower()}", "") is not None
         }
         self.act(kind, values=can)  # what it reports are other words
 
@@ -747,10 +733,7 @@ class _Entity:
 
     def _availability(self) -> None:
         mode = self._config.get("availability_mode")
-        if mode in ("all", "any", "latest"):
-            self._draft.mode = mode
-        else:
-            self._draft.mode = "latest"
+        self._draft.mode = mode if mode in ("all", "any", "latest") else "latest"
         for config in self._availability_tables():
             topic, template = config.get("topic"), config.get("value_template")
             on, off = config.get("payload_available", "online"), config.get("payload_not_available", "offline")
