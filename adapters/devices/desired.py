@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
@@ -82,6 +83,26 @@ def reported_update(actuator: Term, state: Term) -> str:
         f"DELETE {{ {actuator} <{REPORTED_STATE}> ?before }} INSERT {{ {actuator} <{REPORTED_STATE}> {state} }} "
         f"WHERE {{ OPTIONAL {{ {actuator} <{REPORTED_STATE}> ?before }} }}"
     )
+
+
+def states_query() -> str:
+    """The actuators with their desired and reported states; `differences` reads the rows."""
+    return (
+        f"SELECT ?actuator ?desired ?reported WHERE {{ {{ {desired_pattern('desired')} }} "
+        f"?actuator <{REPORTED_STATE}> ?reported }}"
+    )
+
+
+def differences(rows: Iterable[Sequence[Term | None]]) -> dict[Term, tuple[Term, Term]]:
+    """The desired and the reported state of each actuator whose device reports another state than the desired one.
+
+    rows: of `states_query`, in any order.
+    """
+    return {
+        actuator: (desired, reported)
+        for actuator, desired, reported in rows
+        if actuator and desired and reported and not same_state(desired, reported)
+    }
 
 
 def same_state(one: Term, other: Term) -> bool:

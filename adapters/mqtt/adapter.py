@@ -146,7 +146,7 @@ class MqttAdapter:
         self._publisher: RowPublisher | None = None
         if feed is not None:
             inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
-            self._output = Output(feed, inboxes, settings.commands, now=clock)
+            self._output = Output(feed, inboxes, settings.commands, now=clock, note=self._warnings.state)
             self._output.change_rules(mapping.commands)
             self._publisher = RowPublisher(feed, inboxes, self._warnings.row)
             self._publisher.change_rules(mapping.publishes)
@@ -401,6 +401,12 @@ class _Warnings:
 
     def reading(self, topic: str, reason: str, *, lost: bool = False) -> None:
         self._add("mqtt reading dropped", topic, reason, lost=lost)
+
+    def state(self, topic: str, reason: str) -> None:
+        """A desired state that is refused; the output logs it."""
+        self.count += 1
+        if self._discovering is not None:
+            self._discovering.note(Problem("command", "", topic, reason))
 
     def row(self, topic: str, reason: str) -> None:
         self._add("mqtt row not published", topic, reason)

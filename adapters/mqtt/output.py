@@ -106,6 +106,19 @@ class ReportedState(NamedTuple):
     retained: bool
 
 
+def permits(filters: Iterable[str], topic: str) -> bool:
+    """Whether rules in the dataset may publish to the topic. filters: the setting mqtt.commands."""
+    return any(topic_matches_sub(one, topic) for one in filters)
+
+
+def not_permitted(topic: str) -> str:
+    """What is wrong with a topic that `permits` refuses, and what to do."""
+    return (
+        f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of lamplighter.toml, "
+        "and reload the MQTT adapter"
+    )
+
+
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
     table, text, as_json = rule.table, lexical(state), json_value(state)
@@ -207,7 +220,7 @@ class _Actuator:
 
 class Output:
     """Runs beside the inboxes. brokers: by name; permitted: topic filters for rules of the dataset; now: returns the
-    time of an acknowledgement."""
+    time of an acknowledgement; note: takes topic and reason of a state that is refused."""
 
     def __init__(
         self,
@@ -216,8 +229,10 @@ class Output:
         permitted: Sequence[str],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        note: Callable[[str, str], None] = lambda topic, reason: None,
     ) -> None:
         self.counters = OutputCounters()
+        self._note = note
         self._client = client
         self._brokers = brokers
         self._permitted = tuple(permitted)
@@ -439,14 +454,15 @@ class Output:
         """Raises PayloadError."""
         if topic.startswith("$") or topic.partition("/")[0] == OWN_TOPICS:
             raise PayloadError(f"the topic {topic} is not one of a device")
-        if not actuator.from_file and not any(topic_matches_sub(one, topic) for one in self._permitted):
-            raise PayloadError(f"none of the topic filters of mqtt.commands permits the topic {topic}")
+        if not actuator.from_file and not permits(self._permitted, topic):
+            raise PayloadError(not_permitted(topic))
 
     async def _refuse(self, actuator: _Actuator, reason: str) -> None:
         self.counters.refused += 1
         actuator.refused = actuator.wanted
         logger.warning("mqtt state refused", actuator=actuator.iri, reason=reason)
         topic = actuator.rule.table.topic if actuator.rule is not None else ""
+        self._note(topic, reason)
         await self._store([refusal_update(actuator.iri, reason)], topic)
 
     async def _store(self, texts: Sequence[str], origin: str) -> None:

@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from paho.mqtt.client import topic_matches_sub
 
-from lamplighter.adapters.devices.desired import desired_update
+from lamplighter.adapters.devices.desired import desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry, named
 from lamplighter.adapters.mqtt.mapping.rules import CommandRule
 from lamplighter.adapters.mqtt.mapping.tables import CommandTable
-from lamplighter.adapters.mqtt.output import command_payload
+from lamplighter.adapters.mqtt.output import command_payload, not_permitted, permits
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.cli.commands import add_mode, cut, printable, table
@@ -82,6 +81,7 @@ class _Gateway(RunningDataset):
         super().__init__(options)
         self.registry = Registry(self.settings.gateway.base_iri)
         self.problems = Problems(self.settings.gateway.base_iri)
+        self._differences: dict[Term, tuple[Term, Term]] | None = None
 
     def entries(self) -> list[Entry]:
         """The devices, by state and name. Those that cannot be read are named on standard error."""
@@ -93,6 +93,18 @@ class _Gateway(RunningDataset):
                 print(f"not shown: a device in the dataset cannot be read: {printable(str(error))}", file=sys.stderr)
         return sorted(found, key=lambda entry: (_STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
 
+    def differing(self, entry: Entry) -> _Differing:
+        """The actuators of a device that report another state than the desired one."""
+        if self._differences is None:
+            self._differences = differences(self.rows(states_query()))
+        found = self._differences
+        states = {one.key: (one, found.get(self.registry.actuator_iri(one))) for one in entry.device.actuators}
+        return {
+            key: (one, lexical(state[0]), lexical(state[1]))
+            for key, (one, state) in states.items()
+            if state is not None
+        }
+
     def named(self, text: str) -> Entry:
         """Raises ConfigurationError, which says what to write."""
         try:
@@ -102,15 +114,19 @@ class _Gateway(RunningDataset):
 
 
 def _list(options: argparse.Namespace) -> int:
-    entries = [one for one in _Gateway(options).entries() if options.state in (None, one.adoption)]
+    gateway = _Gateway(options)
+    entries = [one for one in gateway.entries() if options.state in (None, one.adoption)]
+    differing = {entry.identity: gateway.differing(entry) for entry in entries}
     if options.json:
         for entry in entries:
-            print(printable(json.dumps(_as_json(entry), ensure_ascii=False)))
+            print(printable(json.dumps(_as_json(entry, differing[entry.identity]), ensure_ascii=False)))
         return 0
     if not entries:
         print("no devices; they appear here when they announce themselves at the broker (mqtt.host, mqtt.discovery)")
         return 0
-    print(table([_TITLES, *(_row(entry) for entry in entries)]), end="")
+    rows = [(_TITLES, _DIFFERS), *((_row(entry), _differences(differing[entry.identity])) for entry in entries)]
+    shown = any(differing.values())
+    print(table([(*row, difference) if shown else row for row, difference in rows]), end="")
     proposed = sum(entry.adoption == "proposed" for entry in entries)
     if proposed:
         print(f"{proposed} proposed; adopt with `lamplighter devices adopt ID`, or --all")
@@ -118,6 +134,16 @@ def _list(options: argparse.Namespace) -> int:
 
 
 _TITLES = ("ID", "NAME", "AREA", "MODEL", "STATE", "HAS")
+_DIFFERS = "NOT AS DESIRED"
+"""Title of a column that is there if a device reports another state than the desired one."""
+
+_Differing = dict[str, tuple[Actuator, str, str]]
+"""Actuators by their keys, with the desired and the reported state."""
+
+
+def _differences(differing: _Differing) -> str:
+    found = (f"{_word(one.kind)}: {desired}, reports {said}" for one, desired, said in differing.values())
+    return _cell("; ".join(found))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -145,7 +171,7 @@ def _word(kind: str) -> str:
     return kind.partition(":")[2] or kind.removeprefix("property/")
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: Entry, differing: _Differing) -> dict[str, Any]:
     device = entry.device
     return {
         "id": entry.identity,
@@ -157,6 +183,9 @@ def _as_json(entry: Entry) -> dict[str, Any]:
         "model": device.model,
         "sensors": {sensor.key: sensor.kind for sensor in device.sensors},
         "actuators": {actuator.key: actuator.kind for actuator in device.actuators},
+        "not_as_desired": {
+            key: {"desired": desired, "reported": said} for key, (_, desired, said) in differing.items()
+        },
     }
 
 
@@ -201,6 +230,7 @@ def _show(options: argparse.Namespace) -> int:
             for one in device.actuators
         ]
         print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "TOPIC"), *_printables(acts)]), end="")
+        _warn_of_refused_topics(device, gateway.settings.mqtt.commands)
     return 0
 
 
@@ -221,9 +251,19 @@ def _adopt(options: argparse.Namespace) -> int:
     for entry in entries:
         gateway.update(gateway.registry.adoption(entry, area=options.area))
         print(f"adopted {entry.identity}, {printable(entry.name)}")
+        _warn_of_refused_topics(entry.device, gateway.settings.mqtt.commands)
     if not entries:
         print("no device is proposed")
     return 0
+
+
+def _warn_of_refused_topics(device: Device, permitted: Sequence[str]) -> None:
+    """Says on standard error which actuators cannot be switched with these settings."""
+    for topic in dict.fromkeys(one.command["topic"] for one in device.actuators):
+        if not permits(permitted, topic):
+            print(
+                f"lamplighter: {device.identity} cannot be switched: {printable(not_permitted(topic))}", file=sys.stderr
+            )
 
 
 def _ignore(options: argparse.Namespace) -> int:
@@ -294,8 +334,8 @@ def _names(actuator: Actuator) -> set[str]:
 
 def check_permitted(topic: str, permitted: Sequence[str]) -> None:
     """Raises ValueError if the setting `mqtt.commands` does not permit messages to the topic."""
-    if not any(topic_matches_sub(one, topic) for one in permitted):
-        raise ValueError(f"mqtt.commands in lamplighter.toml does not permit the topic {topic}; add it, and restart")
+    if not permits(permitted, topic):
+        raise ValueError(not_permitted(topic))
 
 
 def wanted_state(actuator: Actuator, text: str) -> Term:

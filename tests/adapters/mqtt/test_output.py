@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -99,9 +99,13 @@ async def settled() -> None:
 
 @asynccontextmanager
 async def running(
-    gateway: Gateway, broker: Broker, *rules: CommandRule, files: Sequence[CommandRule] = ()
+    gateway: Gateway,
+    broker: Broker,
+    *rules: CommandRule,
+    files: Sequence[CommandRule] = (),
+    note: Callable[[str, str], None] = lambda topic, reason: None,
 ) -> AsyncIterator[Output]:
-    one = Output(gateway, {"default": broker}, COMMANDS)
+    one = Output(gateway, {"default": broker}, COMMANDS, note=note)
     one.change_rules(files, rules)
     task = asyncio.create_task(one.run())
     try:
@@ -306,7 +310,8 @@ async def test_a_device_that_comes_back_online_is_told_again(monkeypatch: pytest
 async def test_refused_states_and_topics_are_recorded() -> None:
     gateway, broker = Gateway(), Broker()
     refused = f"?a sosa:madeByActuator {LAMP} ; gateway:refused ?x"
-    async with running(gateway, broker, rule()) as one:
+    notes: list[tuple[str, str]] = []
+    async with running(gateway, broker, rule(), note=lambda topic, reason: notes.append((topic, reason))) as one:
         gateway.desire("'dim'")
         await settled()
         assert gateway.found(refused) == ['the state "dim" is not one of the rule\'s values: true, false']
@@ -323,6 +328,8 @@ async def test_refused_states_and_topics_are_recorded() -> None:
             gateway.desire("false" if broker.messages[-1][1].endswith('"ON"}') else "true")
             await settled()
             assert len(gateway.found(refused)) == 1, (topic, permitted)
+            assert notes[-1] == (topic, *gateway.found(refused))
+        assert "mqtt.commands does not permit the topic zigbee2mqtt/bridge/request/restart; add it to" in notes[-2][1]
         assert len(broker.messages) == 1
         assert one.counters.refused == 4
         one.change_rules([rule(topic="bridge/restart")], [])

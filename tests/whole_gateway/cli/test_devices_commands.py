@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from lamplighter.adapters.devices.desired import desired_update, reported_update
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.engine.terms import literal
 from lamplighter.gateway.settings import GatewaySettings
-from tests.support.announcements import zigbee_house
+from lamplighter.ontology.vocabulary import XSD
+from tests.support.announcements import announcements, zigbee_house
 from tests.support.commands import command
 from tests.support.running_gateway import rows, running_gateway, update
 
@@ -87,3 +90,68 @@ async def test_records_of_clients_are_not_shown_and_hide_no_others(tmp_path: Pat
             assert done.returncode == 0 and "room1/lamp" in done.stdout
             assert "not shown" in done.stderr
             assert (done.stdout + done.stderr).replace("\n", "").isprintable()
+
+
+async def test_actuators_that_report_another_state_have_a_column(tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    registry = Registry(GatewaySettings().base_iri)
+    found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(2))
+    lamps = [device for device in found.devices if device.name.endswith("lamp")]
+    async with running_gateway(tmp_path) as addresses:
+        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+
+        async def listed(*arguments: str) -> str:
+            done = await asyncio.to_thread(command, "devices", "list", *arguments, "--config", toml)
+            assert done.returncode == 0, done
+            return done.stdout
+
+        first, second = (next(one for one in lamp.actuators if one.key == "state") for lamp in lamps)
+        for device in found.devices:
+            await update(addresses, registry.announced(None, device, "all") or "")
+        for actuator, reported in ((first, "1"), (second, "true")):
+            node = registry.actuator_iri(actuator)
+            await update(addresses, desired_update(node, literal("true", datatype=XSD + "boolean")))
+            await update(addresses, reported_update(node, literal(reported, datatype=XSD + "boolean")))
+        assert "NOT AS DESIRED" not in await listed(), "1 and true are one state"
+        await update(
+            addresses, reported_update(registry.actuator_iri(second), literal("false", datatype=XSD + "boolean"))
+        )
+        lines = (await listed()).splitlines()
+        assert lines[0].endswith("NOT AS DESIRED")
+        assert [line for line in lines if line.endswith("light: true, reports false")] == [
+            line for line in lines if "room2/lamp" in line
+        ]
+        records = [json.loads(line) for line in (await listed("--json")).splitlines()]
+        differing = {record["name"]: record["not_as_desired"] for record in records if record["not_as_desired"]}
+        assert differing == {"room2/lamp": {"state": {"desired": "true", "reported": "false"}}}
+
+
+async def test_adoption_names_the_topics_that_the_settings_do_not_permit(tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    registry = Registry(GatewaySettings().base_iri)
+    announced = Announcements(["shelly"], devices_max=100)
+    found = {
+        one.identity: one
+        for topic, payload in announcements("shelly")
+        for one in announced.read("default", topic, payload).devices
+    }
+    async with running_gateway(tmp_path) as addresses:
+        for device in found.values():
+            await update(addresses, registry.announced(None, device, "ask") or "")
+        rpc = {one.command["topic"] for device in found.values() for one in device.actuators}
+        rpc = {topic for topic in rpc if topic.endswith("/rpc")}
+        assert rpc
+
+        async def said(commands: str, *arguments: str) -> str:
+            port = urlsplit(addresses.query).port
+            toml.write_text(f"[http]\nport = {port}\n[mqtt]\nhost = '127.0.0.1'\n{commands}\n")
+            done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
+            assert done.returncode == 0, done
+            return done.stderr
+
+        text = await said("", "adopt", "--all")
+        for topic in rpc:
+            assert f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of" in text
+        identity = next(one.identity for one in found.values() if any(a.command["topic"] in rpc for a in one.actuators))
+        assert "cannot be switched" in await said("", "show", identity)
+        assert await said('commands = ["+/rpc"]', "show", identity) == ""
