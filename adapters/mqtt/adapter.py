@@ -335,8 +335,7 @@ class MqttAdapter:
         )
         for one in found or ():
             if isinstance(one, PayloadError):
-                self.counters.dropped_payload += 1
-                self._warnings.reading(message.topic, str(one))
+                self._drop(message, one)
             else:
                 yield ReportedState(*one, retained=message.retained)
 
@@ -358,13 +357,17 @@ class MqttAdapter:
         readings: list[Reading] = []
         for reading in found:
             if isinstance(reading, PayloadError):
-                self.counters.dropped_payload += 1
-                self._warnings.reading(message.topic, str(reading))
+                self._drop(message, reading)
             elif self._may_write(broker, reading):
                 readings.append(reading)
             else:
                 self.counters.refused += 1
         return readings
+
+    def _drop(self, message: Message, error: PayloadError) -> None:
+        self.counters.dropped_payload += 1
+        if message.payload:  # an empty message deletes the retained one, and is no fault of a device
+            self._warnings.reading(message.topic, str(error))
 
     def _may_write(self, broker: Broker, reading: Reading) -> bool:
         """Whether the reading is of the broker, topic and rule that its stream was first read from; they own it."""

@@ -249,14 +249,16 @@ async def test_broken_and_unmapped_messages_are_warned_of_once_counted_and_ackno
         gateway = Gateway()
         async with running(broker.port, gateway) as adapter:
             await publish(broker, *[("street/1/temperature", b"warm \xff")] * 3, ("street/1/humidity", "1"))
+            await publish(broker, ("street/2/temperature", b""))
             await publish(broker, ("street/1/temperature", "warm"), ("street/1/temperature", "20"))
             await until(lambda: adapter.counters.committed == 1)
             assert gateway.values() == ["20"]
-            assert adapter.counters.dropped_payload == 4
+            assert adapter.counters.dropped_payload == 5
             assert adapter.counters.dropped_unmapped == 1
         assert said(caplog, 'topic=street/1/temperature reason="payload is not UTF-8"') == ["WARNING"]
         assert said(caplog, 'topic=street/1/temperature reason="not a number"') == ["WARNING"]
         assert said(caplog, 'topic=street/1/humidity reason="no mapping rule') == ["WARNING"]
+        assert said(caplog, "topic=street/2/temperature") == [], "an empty message deletes a retained one"
         assert await session_is_empty(broker)
 
 

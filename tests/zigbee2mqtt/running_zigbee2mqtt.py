@@ -202,6 +202,7 @@ def test_devices_of_zigbee2mqtt_are_adopted_read_switched_renamed_and_lost(tmp_p
         broker.publish(("zigbee2mqtt/bridge/request/device/rename", '{"from": "hall", "to": "cellar"}'))
         read("cellar", 12)
         assert f"zigbee2mqtt/{SENSOR}" in devices(gateway)
+        assert "no problems" in devices(gateway, "problems")
 
         wait_for(lambda: online(gateway) == ["true", "true"], what="both devices online")
         bridge.end(signal.SIGKILL)
