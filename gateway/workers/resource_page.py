@@ -53,6 +53,8 @@ class _Page:
     def __init__(self, outgoing: Mapping[_Node, Sequence[ox.Triple]], base_iri: str) -> None:
         self._outgoing = outgoing
         self._base_iri = base_iri
+        self._shown: set[_Node] = set()
+        """Blank nodes whose table the page has. One for each path to a node would take a gigabyte for 1000 triples."""
 
     def text(self, about: ox.NamedNode, incoming: Sequence[ox.Triple], *, cut: bool) -> str:
         title = escape(self._title(about))
@@ -60,7 +62,7 @@ class _Page:
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
             '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
             f"<style>{_STYLE}</style></head><body><h1>{title}</h1><p><code>{escape(about.value)}</code></p>",
-            self._table(about, {about}),
+            self._table(about),
         ]
         if incoming:
             rows = sorted(
@@ -81,17 +83,18 @@ class _Page:
         ]
         return min(labels)[:_SHOWN_MAX] if labels else self._short(about.value)
 
-    def _table(self, subject: _Node, above: set[_Node]) -> str:
-        """A row for each predicate, in alphabetical order. above: the nodes whose tables this one is in."""
+    def _table(self, subject: _Node) -> str:
+        """A row for each predicate, in alphabetical order."""
         values: dict[str, list[str]] = {}
         for triple in self._outgoing.get(subject, ()):
-            values.setdefault(self._link(triple.predicate), []).append(self._value(triple.object, above))
+            values.setdefault(self._link(triple.predicate), []).append(self._value(triple.object))
         rows = (f"<tr><th>{name}</th><td>{'<br>'.join(sorted(found))}</td></tr>" for name, found in values.items())
         return f"<table>{''.join(sorted(rows))}</table>" if values else ""
 
-    def _value(self, term: _Term, above: set[_Node]) -> str:
-        if isinstance(term, ox.BlankNode) and term in self._outgoing and term not in above:
-            return self._table(term, above | {term})
+    def _value(self, term: _Term) -> str:
+        if isinstance(term, ox.BlankNode) and term in self._outgoing and term not in self._shown:
+            self._shown.add(term)
+            return self._table(term)
         return self._link(term)
 
     def _link(self, term: _Term) -> str:

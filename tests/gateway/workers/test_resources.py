@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from html.parser import HTMLParser
 from io import BytesIO
@@ -158,6 +159,14 @@ def test_hostile_texts_stay_texts() -> None:
         *("a", "small"),
     }
     assert len(out.getvalue()) < 10_000
+
+
+def test_a_page_has_each_blank_node_once_however_many_paths_lead_to_it() -> None:
+    levels = [[f"_:n{level}x{number}" for number in range(6)] for level in range(4)]
+    links = [f"{one} :p {other}" for some, others in itertools.pairwise(levels) for one in some for other in others]
+    ends = [f'{one} :p "end"' for one in levels[-1]]
+    text = document(" . ".join([f"<a> :p {one}" for one in levels[0]] + links + ends), "text/html").decode()
+    assert text.count("end<") == 6
 
 
 def test_the_policy_of_pages_permits_their_own_style_only() -> None:
