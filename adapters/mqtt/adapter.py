@@ -50,6 +50,8 @@ UNDER_WAY_MAX = 2
 TOPIC_CHARS_SAID = 200
 STREAM_CHARS_MEAN = 2_000
 """Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams."""
+SLICE_S = 0.02
+"""How long messages are read in one go, besides the time of one message."""
 HELD_CHECK_S = 0.5
 """How often readings that `throttle_s` holds back are looked at."""
 NO_RULES = Mapping([])
@@ -124,6 +126,7 @@ class MqttAdapter:
         self._mapping = mapping
         self._discovering = discovering
         self._warnings = _Warnings(discovering)
+        self._slice = _Slice()
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
@@ -305,7 +308,10 @@ class MqttAdapter:
         if self._discovering is not None:
             await self._discovering.take_all(broker.name, batch)
         trusted = self._trusted()
-        readings = [reading for message in batch for reading in self._readings(broker, message, trusted)]
+        readings: list[Reading] = []
+        for message in batch:
+            readings += self._readings(broker, message, trusted)
+            await self._slice.pause()
         self._silence.take(broker.name, readings)
         readings = self._commits.current(readings)
         written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
@@ -390,6 +396,20 @@ class MqttAdapter:
                 stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker.name!r}"
             )
         return owning == stream and name == broker.name
+
+
+class _Slice:
+    """Lets other work of the loop run, such as the watchdog: expressions and large payloads may take long."""
+
+    def __init__(self) -> None:
+        self._begun = 0.0
+
+    async def pause(self) -> None:
+        """Lets others run if the last time is `SLICE_S` ago."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._begun >= SLICE_S:
+            await asyncio.sleep(0)
+            self._begun = loop.time()
 
 
 class _Warnings:

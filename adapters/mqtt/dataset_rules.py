@@ -34,6 +34,7 @@ from lamplighter.adapters.mqtt.mapping import (
     command_rule,
     publish_rule,
 )
+from lamplighter.adapters.mqtt.mapping.expressions import STEPS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Term, is_iri, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE
@@ -66,6 +67,8 @@ class DatasetRules:
         self._rows: dict[_Row, _Rule | str | None] = {}
         """None: a rule for others; a text: why the rule is faulty."""
         self._said: dict[Term, str] = {}
+        self._steps = 0
+        """Of the topics of all rules: each topic is matched with all of them."""
 
     def replace(self, rows: Iterable[_Row]) -> Iterator[None]:
         """Takes the whole result of `QUERY`, in portions: other work may be done at each step of the iterator.
@@ -82,10 +85,14 @@ class DatasetRules:
     def change(self, added: Iterable[_Row], removed: Iterable[_Row]) -> None:
         """Takes a change of the result."""
         for row in removed:
-            self._rows.pop(row, None)
+            self._steps -= _steps(self._rows.pop(row, None))
         for row in added:
             if row not in self._rows:
-                self._rows[row] = self._made(row)
+                made = self._made(row)
+                if self._steps + _steps(made) > STEPS_MAX:
+                    made = "the expressions in the topics of all rules can take too many steps together"
+                self._rows[row] = made
+                self._steps += _steps(made)
 
     def streams(self) -> list[StreamRule]:
         """In the order of their nodes, so that the first of two rules for one stream is always the same."""
@@ -131,6 +138,11 @@ class DatasetRules:
             return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>", self._publish)
         except ConfigurationError as error:
             return str(error)
+
+
+def _steps(rule: _Rule | str | None) -> int:
+    stream = rule.state if isinstance(rule, CommandRule) else rule
+    return stream.pattern.steps if isinstance(stream, StreamRule) else 0
 
 
 def _order(item: tuple[_Row, Any]) -> _Row:

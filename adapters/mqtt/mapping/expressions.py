@@ -31,10 +31,7 @@ def compiled(text: str, *, search: bool) -> re.Pattern[str]:
     """
     if not 0 < len(text) <= EXPRESSION_CHARS_MAX:
         raise ValueError(f"write a regular expression of 1 to {EXPRESSION_CHARS_MAX} characters")
-    steps, end = _alternatives(text, 0, 0)
-    if end < len(text):
-        raise ValueError("a ')' has no '('")
-    if steps * (EXPRESSION_TEXT_CHARS_MAX if search else 1) > STEPS_MAX:
+    if steps(text, search=search) > STEPS_MAX:
         raise ValueError(
             "it can take too many steps on some texts; use fewer repetitions (* + ? {m,n}), and none nested"
         )
@@ -42,6 +39,14 @@ def compiled(text: str, *, search: bool) -> re.Pattern[str]:
         return re.compile(text, re.ASCII)
     except re.error as error:
         raise ValueError(f"not a regular expression: {error.msg}") from error
+
+
+def steps(text: str, *, search: bool) -> int:
+    """Bound of the steps of an expression on a text. Raises ValueError."""
+    found, end = _alternatives(text, 0, 0)
+    if end < len(text):
+        raise ValueError("a ')' has no '('")
+    return found * (EXPRESSION_TEXT_CHARS_MAX if search else 1)
 
 
 def _alternatives(text: str, at: int, depth: int) -> tuple[int, int]:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, STEPS_MAX, compiled, steps
 
 TOPIC_BYTES_MAX = 1_024
 LEVELS_MAX = 64
 """Levels of a pattern."""
+COVERING_STEPS_MAX = 200
+"""Levels of other filters that are looked at, to find one that covers a filter."""
 OWN_TOPICS = "lamplighter"
 """The first level of the topics that the adapter keeps for itself."""
 
@@ -34,7 +36,7 @@ class TopicPattern:
     """A pattern of topics.
 
     filter: the MQTT filter of its topics; names: of all captures; rest: whether it ends in ``#`` or ``{name#}``;
-    rest_name: of the latter.
+    rest_name: of the latter; steps: bound of the steps of its expressions on a topic.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -55,6 +57,9 @@ class TopicPattern:
             self.rest_name = last[1] if last else None
             del levels[-1]
         self._levels = tuple(map(_level, levels))
+        self.steps = sum(steps(level.expression.pattern, search=False) for level in self._levels if level.expression)
+        if self.steps > STEPS_MAX:
+            raise ValueError("the expressions of its levels can take too many steps together")
         names = [name for level in self._levels for name in _names(level)]
         if self.rest_name:
             names.append(self.rest_name)
@@ -155,10 +160,39 @@ def meet(one: str, other: str) -> bool:
 
 
 def uncovered(filters: Iterable[str]) -> list[str]:
-    """The filters without those that another one covers, so that the broker sends each message once."""
+    """The filters without those that another one covers, so that the broker sends each message once.
+
+    Clients may add thousands of filters. Where finding out would take too long, a filter stays.
+    """
     distinct = list(dict.fromkeys(filters))
-    wide = [one for one in distinct if "+" in one or "#" in one]
-    return [one for one in distinct if not any(other != one and covers(other, one) for other in wide)]
+    root: dict[str | None, Any] = {}
+    for one in distinct:
+        if "+" in one or "#" in one:
+            node = root
+            for level in one.split("/"):
+                node = node.setdefault(level, {})
+            node[None] = one
+    return [one for one in distinct if not _is_covered(one, root)]
+
+
+def _is_covered(one: str, root: dict[str | None, Any]) -> bool:
+    """Whether a filter other than this one covers it. root: all filters with wildcards, as a tree of levels."""
+    levels = one.split("/")
+    branches = [(root, 0)]
+    for _ in range(COVERING_STEPS_MAX):
+        if not branches:
+            return False
+        node, at = branches.pop()
+        may_vary = at > 0 or not one.startswith("$")
+        if may_vary and node.get("#", {}).get(None, one) != one:
+            return True
+        if at == len(levels):
+            if node.get(None, one) != one:
+                return True
+        elif levels[at] != "#":
+            steps = dict.fromkeys((levels[at], "+") if may_vary else (levels[at],))
+            branches += [(node[step], at + 1) for step in steps if step in node]
+    return False
 
 
 def _level(text: str) -> _Level:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from lamplighter.adapters.model.readings import Keep, Stream
 from lamplighter.adapters.mqtt.mapping import senml, sparkplug, times, units, values
-from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
 from lamplighter.adapters.mqtt.mapping.patterns import TopicPattern
 from lamplighter.adapters.mqtt.mapping.payloads import AbsentError, Found, JsonPath, Number, Payload
 from lamplighter.adapters.mqtt.mapping.tables import PayloadKind, ReadTable, Word
@@ -65,7 +65,8 @@ class ReadContext(NamedTuple):
 class Read:
     """A checked read. place: of its rule, for messages; name: of the value in its rule, if the rule has
     several; many: it has several values, each with a stream of its own;
-    own_time: its time is not simply that of the arrival; optional: a payload without the value is no fault."""
+    own_time: its time is not simply that of the arrival;
+    steps: bound of the steps of its expression; optional: a payload without the value is no fault."""
 
     def __init__(
         self,
@@ -105,6 +106,7 @@ class Read:
         self.many = self.records or bool(path_names)
         self.name = self._value_name if item else ""
         self._expression = None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
+        self.steps = 0 if table.pattern is None else steps(table.pattern, search=True)
         self._value = self._value_term(table, prefixes, checked, refused)
         self.optional = item if table.optional is None else table.optional
 

@@ -11,6 +11,7 @@ import msgspec
 
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.mapping import sparkplug, times
+from lamplighter.adapters.mqtt.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
 from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
 from lamplighter.adapters.mqtt.mapping.publishes import PublishRule
@@ -23,6 +24,10 @@ from lamplighter.ontology.vocabulary import REPORTED_STATE
 
 READS_MAX = 256
 """Items of a rule."""
+TOPIC_READS_MAX = 1_000
+TOPIC_STEPS_MAX = 10 * STEPS_MAX
+"""Values that all rules read of the messages of one topic, and the steps of their expressions. Rules of files come
+first; a client that may write rules must not make a message take minutes."""
 CACHED_CHARS_MAX = 16_000_000
 """Of the streams of topics that are kept, and of those of records. 10,000 streams of usual names take 10,000,000."""
 _STREAM_CHARS = 500
@@ -307,14 +312,19 @@ class Mapping:
             raise PayloadError("topic is not Unicode text") from error
         if not 0 < size <= TOPIC_BYTES_MAX:
             raise PayloadError(f"topic does not have 1 to {TOPIC_BYTES_MAX} bytes of UTF-8")
-        sources, errors = [], []
-        for captures, rule in self._index.of(topic):
-            for read in rule.reads:
-                try:
-                    stream = None if read.many else read.stream(topic, captures)
-                    sources.append(_Source(read, captures, stream))
-                except PayloadError as error:
-                    errors.append(error)
+        sources: list[_Source] = []
+        errors: list[PayloadError] = []
+        steps = 0
+        for captures, read in ((captures, read) for captures, rule in self._index.of(topic) for read in rule.reads):
+            steps += read.steps
+            if len(sources) + len(errors) >= TOPIC_READS_MAX or steps > TOPIC_STEPS_MAX:
+                reason = f"rules read more than {TOPIC_READS_MAX} values of the topic, or their patterns take too long"
+                errors.append(PayloadError(f"{reason}; {read.place} and later ones are not used"))
+                break
+            try:
+                sources.append(_Source(read, captures, None if read.many else read.stream(topic, captures)))
+            except PayloadError as error:
+                errors.append(error)
         found = _Sources(tuple(sources), tuple(errors))
         chars = sum(_STREAM_CHARS + (0 if source.stream is None else source.stream.chars()) for source in sources)
         self._sources.keep(topic, found, _STREAM_CHARS + len(topic) + chars)

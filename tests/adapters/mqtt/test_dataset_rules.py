@@ -12,9 +12,11 @@ from pyoxigraph import Store
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, RULES_MAX, DatasetRules
 from lamplighter.adapters.mqtt.mapping import Mapping
+from lamplighter.adapters.mqtt.mapping.rules import TOPIC_READS_MAX
+from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, SOSA
-from tests.support.mapping_rules import BASE, readings, values
+from tests.support.mapping_rules import BASE, NOON, readings, values
 
 GOOD = {"stream": {"topic": "attic/t", "payload": "number", "property": "gateway:temperature", "scale": 0.1}}
 COMMAND = {
@@ -157,3 +159,38 @@ def test_topics_manager_of_the_paper() -> None:
         "21.75",
         "http://qudt.org/vocab/unit/DEG_C",
     ]
+
+
+def test_slow_topics_of_many_rules_are_bounded_together() -> None:
+    slow = {"topic": "{x:" + "a?" * 25 + "b}/#", "payload": "number", "property": "gateway:x"}
+    rows = [
+        row("a", {"stream": slow}),
+        row("b", {"stream": slow}),
+        row("c", {"command": COMMAND["command"] | {"state": slow}}),
+    ]
+    rules = DatasetRules(BASE)
+    replaced(rules, rows)
+    assert [rule.place for rule in rules.streams()] == [f"<{BASE}mapping/a>"]
+    assert set(rules.problems()) == {row(name, "")[0] for name in "bc"}
+    rules.change([], rows)
+    rules.change(rows[1:2], [])
+    assert len(rules.streams()) == 1 and not rules.problems(), "the others are gone"
+
+
+def test_values_of_one_topic_are_bounded_over_all_rules() -> None:
+    items = [{"member": f"m{number}"} for number in range(200)]
+    stream = {"topic": "#", "payload": "number", "property": "gateway:x", "read": items}
+    rules = DatasetRules(BASE)
+    replaced(rules, [row(f"{number}", {"stream": stream}) for number in range(9)])
+    document = json.dumps({f"m{number}": 1 for number in range(200)})
+    found = Mapping(rules.streams()).readings("a", document.encode(), retained=False, received=NOON)
+    assert len(found) == TOPIC_READS_MAX + 1
+    assert sum(isinstance(one, PayloadError) for one in found) == 1
+
+
+def test_patterns_of_one_topic_are_bounded_over_all_rules() -> None:
+    stream = {"topic": "#", "payload": "number", "property": "gateway:x", "pattern": "a?" * 17 + "b", "sensor": "s"}
+    rules = DatasetRules(BASE)
+    replaced(rules, [row(f"{number:02}", {"stream": stream}) for number in range(50)])
+    found = Mapping(rules.streams()).readings("a", b"1", retained=False, received=NOON)
+    assert len(found) < 25 and "take too long" in str(found[0])

@@ -1,3 +1,4 @@
+import itertools
 import time
 
 import pytest
@@ -117,3 +118,27 @@ def test_accepted_expression_is_fast_on_any_text(text: str) -> None:
     for hostile in ("1" * 256, "a" * 256, "ab" * 128, " " * 256, "1." * 128):
         expression.search(hostile)
     assert time.thread_time() - begun < 2
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "b", "+", "$x", ""]), min_size=1, max_size=4), max_size=7), st.booleans()
+)
+def test_a_filter_stays_if_no_other_covers_it(levels: list[list[str]], rest: bool) -> None:
+    filters = list(dict.fromkeys("/".join([*one, "#"] if rest and "b" in one else one) for one in levels))
+    expected = [one for one in filters if not any(covers(other, one) for other in filters if other != one)]
+    assert uncovered(filters) == expected
+
+
+def test_ten_thousands_of_filters_with_wildcards_are_compared() -> None:
+    """Each with each would take minutes."""
+    filters = [f"+/{number}" for number in range(20_000)]
+    assert uncovered(filters) == filters
+    hostile = ["/".join([*levels, f"{number}"]) for number, levels in enumerate(itertools.product("a+", repeat=13))]
+    assert uncovered(hostile) == hostile
+
+
+def test_expressions_of_all_levels_are_bounded_together() -> None:
+    slow = "a?" * 25 + "b"
+    assert TopicPattern(f"{{x:{slow}}}").steps > 0
+    with pytest.raises(ValueError, match="too many steps together"):
+        TopicPattern(f"{{x:{slow}}}/{{y:{slow}}}")
