@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -126,7 +126,6 @@ class MqttAdapter:
         self._mapping = mapping
         self._discovering = discovering
         self._warnings = _Warnings(discovering)
-        self._slice = _Slice()
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
@@ -308,10 +307,7 @@ class MqttAdapter:
         if self._discovering is not None:
             await self._discovering.take_all(broker.name, batch)
         trusted = self._trusted()
-        readings: list[Reading] = []
-        for message in batch:
-            readings += self._readings(broker, message, trusted)
-            await self._slice.pause()
+        readings = [one async for message in _in_slices(batch) for one in self._readings(broker, message, trusted)]
         self._silence.take(broker.name, readings)
         readings = self._commits.current(readings)
         written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
@@ -398,18 +394,16 @@ class MqttAdapter:
         return owning == stream and name == broker.name
 
 
-class _Slice:
-    """Lets other work of the loop run, such as the watchdog: expressions and large payloads may take long."""
-
-    def __init__(self) -> None:
-        self._begun = 0.0
-
-    async def pause(self) -> None:
-        """Lets others run if the last time is `SLICE_S` ago."""
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._begun >= SLICE_S:
+async def _in_slices(messages: Sequence[Message]) -> AsyncIterator[Message]:
+    """The messages. Other work of the loop, such as the watchdog, runs at least each `SLICE_S` between two of them:
+    expressions and large payloads may take long."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for message in messages:
+        yield message
+        if loop.time() - begun >= SLICE_S:
             await asyncio.sleep(0)
-            self._begun = loop.time()
+            begun = loop.time()
 
 
 class _Warnings:

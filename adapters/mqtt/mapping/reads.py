@@ -65,8 +65,7 @@ class ReadContext(NamedTuple):
 class Read:
     """A checked read. place: of its rule, for messages; name: of the value in its rule, if the rule has
     several; many: it has several values, each with a stream of its own;
-    own_time: its time is not simply that of the arrival;
-    steps: bound of the steps of its expression; optional: a payload without the value is no fault."""
+    own_time: its time is not simply that of the arrival; optional: a payload without the value is no fault."""
 
     def __init__(
         self,
@@ -106,7 +105,6 @@ class Read:
         self.many = self.records or bool(path_names)
         self.name = self._value_name if item else ""
         self._expression = None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
-        self.steps = 0 if table.pattern is None else steps(table.pattern, search=True)
         self._value = self._value_term(table, prefixes, checked, refused)
         self.optional = item if table.optional is None else table.optional
 
@@ -220,6 +218,11 @@ class Read:
         if self.payload == "boolean":
             return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
         return values.text if self.payload == "text" else values.any_kind
+
+    @property
+    def steps(self) -> int:
+        """Bound of the steps of its expression on a text."""
+        return 0 if self._expression is None else steps(self._expression.pattern, search=True)
 
     # Values
 
