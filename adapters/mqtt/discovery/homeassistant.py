@@ -587,11 +587,9 @@ class _Entity:
     def _opened(self, kind: str) -> None:
         """Covers and valves: the words of the device for OPEN, CLOSE and STOP."""
         self.value(kind, "state_topic", "value_template", "text")
-        words = {word: self._get(f"payload_{word.lower()}", word) for word in ("OPEN", "CLOSE", "STOP")}
+        words = {word: self._config.get(f"payload_{word.lower()}", word) for word in ("OPEN", "CLOSE", "STOP")}
         # JSON null says that the device cannot do it.
-        can = {
-            word: text for word, text in words.items() if self._config.get(f"payload_{word.lower()}", "") is not None
-        }
+        can = {word: text for word, text in words.items() if text is not None}
         self.act(kind, values=can)  # what it reports are other words
 
     def lock(self) -> None:
