@@ -386,9 +386,18 @@ def _text(value: Any) -> str:
     return _json(value).decode()
 
 
+_PLAIN_LITERAL = re.compile(r'("[^"\\\x00-\x1f]*")(?:\^\^<([^"\\<>\x00-\x20]*)>)?').fullmatch
+"""A literal without escapes, which is written alike in N-Triples and in JSON, and its datatype."""
+
+
 def _uncached_term_text(term: Term) -> str:
     if term[0] == "<" and term[1] != "<":
         return f'{{"type":"uri","value":{_text(term[1:-1])}}}'
+    if (plain := _PLAIN_LITERAL(term)) is not None:  # a fifth of the time of what follows
+        value, datatype = plain.groups()
+        if datatype is None:
+            return f'{{"type":"literal","value":{value}}}'
+        return f'{{"type":"literal","value":{value},"datatype":"{datatype}"}}'
     return _text(term_to_json(term))
 
 

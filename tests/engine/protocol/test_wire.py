@@ -229,6 +229,16 @@ def test_a_notification_has_both_members_and_the_alias_only_where_given() -> Non
             ["a"], [(term,) for term in ('"%s"', '"a\\"b\\\\c\\n\\u0001"', '"x"@en', '"x"@ar--rtl', '"1"^^<http://t>')]
         ),
         Bag(["a"], [('<<( <http://s> <http://p> "o" )>>',), ("<http://" + "long" * 100 + ">",)]),
+        Bag(
+            ["a"],
+            [
+                (f'"{text}"',)
+                for text in ("", "plain", "\t", "\x01", "\x1f", "\x7f", "\u2028", "é", "\U0001f600", "\\t")
+            ],
+        ),
+        Bag(
+            ["a"], [(f'"{text}"^^<http://t>',) for text in ("", "1", "\t", "\\u00e9")] + [('"1"^^<http://ä/\\u0020>',)]
+        ),
     ],
 )
 def test_results_put_together_from_parts_are_the_same_bytes(bag: Bag) -> None:
