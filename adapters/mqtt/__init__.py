@@ -3,8 +3,9 @@
 mapping: topic and payload -> readings (pure); dataset_rules: rules that are triples; rule_feed: the subscription to
 them; overlaps: rules that read a value twice, or feed themselves; discovery: announcements of devices -> proposals
 (pure); discovering: keeps the proposals in the dataset; output: desired states -> messages; publishing: rows of queries
--> messages; adapter: wires the parts, and acknowledges messages after the commit is durable; commits: readings ->
-durable updates; inbox: a broker's messages as an iterator; connection: one connection to a broker; canary: whether
-messages still arrive; broker_states: which brokers are connected, as triples; silence: which devices stopped reporting;
-lasting_updates: updates sent until they are taken or refused; settings: the table ``[mqtt]``.
+-> messages; entities: things of the dataset -> Home Assistant's entities (pure); announcer: publishes them, and takes
+commands; outward: all that sends; adapter: wires the parts, and acknowledges messages after the commit is durable;
+commits: readings -> durable updates; inbox: a broker's messages as an iterator; connection: one connection to a broker;
+canary: whether messages still arrive; broker_states: which brokers are connected, as triples; silence: which devices
+stopped reporting; lasting_updates: updates sent until they are taken or refused; settings: the table ``[mqtt]``.
 """

@@ -34,8 +34,8 @@ from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
-from lamplighter.adapters.mqtt.output import Output, ReportedState
-from lamplighter.adapters.mqtt.publishing import RowPublisher
+from lamplighter.adapters.mqtt.output import ReportedState
+from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
@@ -144,14 +144,11 @@ class MqttAdapter:
             for name, broker in settings.all_brokers().items()
         }
         self._silence.brokers = {name: broker.inbox for name, broker in self.brokers.items()}
-        self._output: Output | None = None
-        self._publisher: RowPublisher | None = None
+        self._outward: Outward | None = None
         if feed is not None:
             inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
-            self._output = Output(feed, inboxes, settings.commands, now=clock, note=self._warnings.state)
-            self._output.change_rules(mapping.commands)
-            self._publisher = RowPublisher(feed, inboxes, self._warnings.row)
-            self._publisher.change_rules(mapping.publishes)
+            self._outward = Outward(settings, feed, inboxes, base_iri=base_iri, now=clock, warnings=self._warnings)
+            self._outward.change_rules(mapping.commands, (), mapping.publishes)
         self._clock, self._trusted = clock, trusted
         self._repeats = Repeats(settings.streams_max)
         self._owners: dict[Term, tuple[str, Stream]] = {}
@@ -170,7 +167,7 @@ class MqttAdapter:
             table="mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}",
             batch_max=self._settings.batch_max,
             queue_max=self._settings.queue_max,
-            forget=[one for one in (*former.filters, *ALL_FILTERS) if one not in filters],
+            forget=[one for one in (*former.filters, *ALL_FILTERS, *place(settings).filters) if one not in filters],
             bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
             on_state=partial(self._on_state, name),
             on_full=lambda: self.brokers[name].turn.set(),
@@ -179,8 +176,12 @@ class MqttAdapter:
         return Broker(name, settings, mapping, inbox, Births())
 
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
-        """What to subscribe to: for the rules, and for devices that announce themselves."""
-        return uncovered([*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ())])
+        """What to subscribe to: for the rules, for devices that announce themselves, and for commands."""
+        own = announced_filters(self._settings, broker) if self._feed is not None else ()
+        return uncovered([*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own])
+
+    def _announced(self, broker: str, topic: str) -> bool:
+        return any(part is not None and part.covers(broker, topic) for part in (self._outward, self._discovering))
 
     def _subscribe(self) -> None:
         """Subscribes to what is needed now; connections stay."""
@@ -191,6 +192,8 @@ class MqttAdapter:
         if self._states is not None:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
+        if self._outward is not None:
+            self._outward.connected(name, connected)
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left.
@@ -217,10 +220,8 @@ class MqttAdapter:
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._take_batches(broker, tasks), name=f"mqtt batches {broker.name}")
-            if self._output is not None:
-                tasks.create_task(self._output.run(), name="mqtt output")
-            if self._publisher is not None:
-                tasks.create_task(self._publisher.run(), name="mqtt publish")
+            if self._outward is not None:
+                tasks.create_task(self._outward.run(), name="mqtt outward")
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
@@ -259,22 +260,20 @@ class MqttAdapter:
             broker.mapping = after.of_broker(name)
         self._silence.change_rules(redescribed)
         self._subscribe()
-        if self._output is not None:
-            self._output.change_rules(self._files.commands, () if found is None else found.commands())
-        if self._publisher is not None:
-            self._publisher.change_rules(after.publishes)
+        if self._outward is not None:
+            dataset = () if found is None else found.commands()
+            self._outward.change_rules(self._files.commands, dataset, after.publishes)
 
     def status(self) -> str:
         """The adapter's health in one line."""
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.status() if self._discovering else ""
-        outward = [part.status() for part in (self._output, self._publisher) if part is not None]
-        said = "".join(f", {text}" for text in outward if text)
+        said = "" if self._outward is None else self._outward.status()
         return f"{brokers}, {self.counters.committed:,} readings committed{said}{devices}"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        found, output, rows = self.counters, self._output, self._publisher
+        found = self.counters
         counts = {
             "messages": found.received,
             "messages_unmapped": found.dropped_unmapped,
@@ -285,11 +284,7 @@ class MqttAdapter:
             "readings_outdated": found.outdated,
             "problems": self._warnings.count,
         }
-        if output is not None:
-            sent = output.counters
-            counts |= {"commands": sent.published, "commands_acknowledged": sent.acknowledged}
-            counts |= {"commands_reasserted": sent.reasserted, "commands_refused": sent.refused}
-        return counts if rows is None else counts | {"rows_published": rows.counters.published}
+        return counts if self._outward is None else counts | self._outward.counts()
 
     async def _take_batches(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
         """tasks: where the batches are written."""
@@ -305,7 +300,9 @@ class MqttAdapter:
         began = asyncio.get_running_loop().time()
         self._silence.committing(broker.name)
         if self._discovering is not None:
-            await self._discovering.take_all(broker.name, batch)
+            outward = self._outward
+            others = [one for one in batch if outward is None or not outward.covers(broker.name, one.topic)]
+            await self._discovering.take_all(broker.name, others)
         trusted = self._trusted()
         readings = [one async for message in _in_slices(batch) for one in self._readings(broker, message, trusted)]
         self._silence.take(broker.name, readings)
@@ -321,8 +318,9 @@ class MqttAdapter:
 
         async def write() -> None:
             await self._commits.write(written, one, before)
-            if self._output is not None:
-                await self._output.take([report for message in batch for report in self._reports(broker, message)])
+            if self._outward is not None:
+                reports = [report for message in batch for report in self._reports(broker, message)]
+                await self._outward.take(broker.name, batch, reports)
             broker.inbox.acknowledge(batch)
             broker.done()
             took_s = asyncio.get_running_loop().time() - began
@@ -351,11 +349,9 @@ class MqttAdapter:
             births=broker.births,
             trusted=trusted,
         )
-        if not found and not broker.mapping.covers(message.topic):
-            announces = self._discovering is not None and self._discovering.covers(broker.name, message.topic)
-            if not announces:
-                self.counters.dropped_unmapped += 1
-                self._warnings.reading(message.topic, "no mapping rule covers the topic")
+        if not found and not broker.mapping.covers(message.topic) and not self._announced(broker.name, message.topic):
+            self.counters.dropped_unmapped += 1
+            self._warnings.reading(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []
         for reading in found:
             if isinstance(reading, PayloadError):
@@ -425,8 +421,8 @@ class _Warnings:
         if self._discovering is not None:
             self._discovering.note(Problem("command", "", topic, reason))
 
-    def row(self, topic: str, reason: str) -> None:
-        self._add("mqtt row not published", topic, reason)
+    def outward(self, topic: str, reason: str) -> None:
+        self._add("mqtt not published or commanded", topic, reason)
 
     def _add(self, event: str, topic: str, reason: str, *, lost: bool = False) -> None:
         self.count += 1

@@ -4,7 +4,8 @@ MQTT 3.1.1 or 5, a session that the broker keeps, manual acknowledgement. A brok
 makes the next one.
 
 The adapter has topics of its own below ``lamplighter/<client id>/``: ``status`` says "online" or "offline" (retained;
-the broker says "offline" when the connection breaks), ``canary`` see `canary`.
+the broker says "offline" when the connection breaks), ``canary`` see `canary`. ``things/.../state`` and
+``things/.../set`` are those of `announcer`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol
-from urllib.parse import quote
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
@@ -23,7 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from lamplighter.adapters.mqtt.canary import Canary
-from lamplighter.adapters.mqtt.mapping.patterns import OWN_TOPICS
+from lamplighter.adapters.mqtt.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 
@@ -124,7 +124,7 @@ class BrokerConnection:
         self._asked: dict[int, Sequence[str]] = {}
         """Filters of the subscriptions that the broker has not answered, by packet identifier."""
         self._canary = canary
-        self._own_topics = f"{OWN_TOPICS}/{quote(settings.session, safe='')}/"
+        self._own_topics = own_topics(settings.session)
         self._receive_max = receive_max
         self._publishing = asyncio.Semaphore(PUBLISHES_MAX)
         self._published: dict[int, asyncio.Future[ReasonCode]] = {}
@@ -368,10 +368,11 @@ class BrokerConnection:
 
     def _on_message(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
         try:
-            own = message.topic.startswith(self._own_topics)
+            topic = message.topic
+            own = topic.startswith(self._own_topics) and not topic.endswith("/set")
         except UnicodeDecodeError:
             own = False
-        if own:  # "status" only where a rule covers all topics
+        if own:  # other topics than the canary's only where a rule covers all topics
             self._canary.returned(self._loop.time())
             self._client.ack(message.mid, message.qos)
         else:

@@ -47,6 +47,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     certificate_file, key_file: the adapter's own certificate in PEM, for brokers that ask for one. The key may be in
         certificate_file.
     keepalive_s: each side gives up the other after 1.5 times this long without a packet.
+    announce: announces actuators and observations in the format of Home Assistant's MQTT discovery, and takes commands.
+        Everybody who may publish at the broker can switch them.
     canary_s: after this long without a message the adapter sends itself one. If it does not come back, the adapter
         subscribes and connects again. 0: never.
     """
@@ -65,6 +67,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     key_file: str = ""
     keepalive_s: Annotated[int, msgspec.Meta(ge=5, le=65535)] = 60
     canary_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 30
+    announce: bool = False
 
     def __post_init__(self) -> None:
         if self.shared and not _SHARED_GROUP.fullmatch(self.shared):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamplighter.adapters.devices.device import Device, Table
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
@@ -223,6 +223,26 @@ _TAIL = re.compile(r"\s*-?\}\}\s*")
 _VALUE = re.compile(r"\{\{-?\s*value\s*(?:\|\s*(?:int|float|string|round)\s*(?:\(\s*[0-9]*\s*\))?\s*)*-?\}\}")
 
 _ZIGBEE2MQTT = re.compile(r"zigbee2mqtt_0x[0-9a-fA-F]+")
+
+
+class DeviceClasses(NamedTuple):
+    """Of a kind: of a binary sensor, empty if there is none, and whether it is on while the kind is false; of sensors
+    with numbers."""
+
+    binary: str
+    inverted: bool
+    measured: tuple[str, ...]
+
+
+def device_classes(kind: str) -> DeviceClasses:
+    """Those of a kind of `adapters.devices.kinds`, by its name."""
+    plain = [name for name, other in _BINARY.items() if other == kind]
+    inverted = [name for name, other in _INVERTED.items() if other == kind]
+    binary = {"contact": "opening", "occupancy": "occupancy", "plugged": "plug"}.get(kind) or next(
+        iter(plain + inverted), ""
+    )
+    measured = tuple(name for name, other in _MEASURED.items() if other == kind)
+    return DeviceClasses(binary, binary in inverted, measured)
 
 
 def covers(topic: str) -> bool:

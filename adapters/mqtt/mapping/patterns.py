@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, STEPS_MAX, compiled, steps
 
@@ -15,6 +16,12 @@ COVERING_STEPS_MAX = 200
 """Levels of other filters that are looked at, to find one that covers a filter."""
 OWN_TOPICS = "lamplighter"
 """The first level of the topics that the adapter keeps for itself."""
+
+
+def own_topics(session: str) -> str:
+    """What the topics of an adapter begin with. session: its client id."""
+    return f"{OWN_TOPICS}/{quote(session, safe='')}/"
+
 
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _CAPTURE = re.compile(rf"\{{({NAME})(?:(?P<rest>\#)|:(?P<expression>.+))?\}}")

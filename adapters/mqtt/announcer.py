@@ -1,0 +1,180 @@
+"""Announces actuators and observations to Home Assistant at one broker, and takes its commands.
+
+::
+
+    gateway ─▶ subscriptions ─▶ entities ─▶ retained messages: configuration, state ─▶ broker ─▶ Home Assistant
+       ▲                                                                                              │
+       └── gateway:desiredState ◀──────────────────── command topic ◀─────────────────────────────────┘
+
+Without ``announce`` it only removes what an earlier run announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
+from lamplighter.adapters.mqtt.entities import QUERIES, Entity, HomeTopics, Things
+from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.lasting_updates import write
+from lamplighter.adapters.mqtt.output import OutputBroker
+from lamplighter.engine.client import DeclaredCause
+from lamplighter.engine.errors import GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.terms import Term
+
+ENTITIES_MAX = 5_000
+AT_ONCE = 20
+"""Messages that wait for the broker's acknowledgement."""
+
+logger = EventLogger(__name__)
+
+
+class Announcer:
+    """Runs beside the inbox of its broker. announce: whether anything is announced; warn: takes topic and reason of
+    commands that are not taken."""
+
+    def __init__(
+        self,
+        client: AdapterClient,
+        broker: OutputBroker,
+        place: HomeTopics,
+        *,
+        announce: bool,
+        base_iri: str,
+        version: str,
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._client = client
+        self._broker = broker
+        self._place = place
+        self._announce = announce
+        self._warn = warn
+        self._things = Things(base_iri, place, version)
+        self._entities: dict[Term, Entity] = {}
+        self._by_key: dict[str, Entity] = {}
+        self._wanted: dict[str, bytes] = {}
+        """Retained messages by topic."""
+        self._unsent: dict[str, None] = {}
+        self._found: set[str] = set()
+        """Announcements of earlier runs, until the entities are known."""
+        self._missing = set(range(len(QUERIES))) if announce else set()
+        """Queries whose first result is not there yet."""
+        self._connected = False
+        self._work = asyncio.Event()
+
+    def covers(self, topic: str) -> bool:
+        """Whether `take` takes messages of the topic; nothing else reads them."""
+        return self._place.announces(topic) or (self._announce and self._place.commanded(topic) is not None)
+
+    def connected(self, connected: bool) -> None:
+        """A new connection may be to a broker that has lost its retained messages."""
+        if connected and not self._connected:
+            self._send(self._wanted)
+        self._connected = connected
+
+    def status(self) -> str:
+        """In a few words; empty if nothing is announced."""
+        return f"{len(self._entities):,} entities announced" if self._announce else ""
+
+    async def take(self, messages: Iterable[Message]) -> None:
+        """Takes the messages of a batch; returns when the gateway has taken or refused the commands."""
+        for message in messages:
+            key = self._place.commanded(message.topic)
+            if key is not None and self._announce:
+                await self._command(key, message)
+            elif self._place.announces(message.topic) and message.payload and message.topic not in self._wanted:
+                self._found.add(message.topic)
+                self._clean()
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._publish(), name="mqtt announcements")
+            if self._announce:
+                for number in range(len(QUERIES)):
+                    tasks.create_task(self._follow(number), name=f"mqtt announced {number}")
+
+    async def _follow(self, number: int) -> None:
+        try:
+            async with aclosing(self._client.subscribe(QUERIES[number])) as notifications:
+                async for notification in notifications:
+                    for thing in self._things.take(number, notification):
+                        self._settle(thing)
+                    self._missing.discard(number)
+                    self._clean()
+        except UpstreamError:
+            raise
+        except GatewayError as error:
+            logger.warning("mqtt entities are not announced", reason=error)
+
+    def _settle(self, thing: Term) -> None:
+        """Brings the messages of a thing up to date."""
+        before, after = self._entities.get(thing), self._things.entity(thing)
+        if before == after:
+            return
+        if before is None and len(self._entities) >= ENTITIES_MAX:
+            self._warn("*", f"more than {ENTITIES_MAX} entities; the others are not announced")
+            return
+        old = {} if before is None else before.messages(self._place)
+        new = {} if after is None else after.messages(self._place)
+        if before is not None:
+            del self._entities[thing], self._by_key[before.key]
+        if after is not None:
+            self._entities[thing] = self._by_key[after.key] = after
+        for topic in old.keys() - new.keys():
+            del self._wanted[topic]
+        self._wanted |= new
+        self._send([topic for topic in {**old, **new} if old.get(topic) != new.get(topic)])
+
+    def _clean(self) -> None:
+        """Removes announcements of earlier runs, once it is known what there is to announce."""
+        if not self._missing and self._found:
+            self._send(self._found - self._wanted.keys())
+            self._found.clear()
+
+    def _send(self, topics: Iterable[str]) -> None:
+        self._unsent |= dict.fromkeys(topics)
+        if self._unsent:
+            self._work.set()
+
+    async def _command(self, key: str, message: Message) -> None:
+        entity = self._by_key.get(key)
+        if message.retained:
+            self._warn(message.topic, "a retained command is old; send commands without retain")
+            return
+        text = None if entity is None else entity.command(message.payload)
+        if text is None:
+            self._warn(message.topic, "no such lamp or switch" if entity is None else "write ON or OFF")
+            return
+
+        def refused(error: GatewayError) -> None:
+            self._warn(message.topic, f"the gateway refused it: {error}")
+
+        await write(self._client, [text], DeclaredCause("mqtt", message.topic), refused)
+
+    async def _publish(self) -> None:
+        """Sends what is not sent; the newest message of a topic wins."""
+        failures = 0
+        while True:
+            await self._work.wait()
+            await self._broker.subscribed.wait()
+            topics = list(self._unsent)[:AT_ONCE]
+            sent = await asyncio.gather(*map(self._publish_one, topics))
+            if not self._unsent:
+                self._work.clear()
+            failures = 0 if all(sent) else failures + 1
+            if failures:
+                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+
+    async def _publish_one(self, topic: str) -> bool:
+        """Publishes the wanted message, or removes the retained one if none is wanted."""
+        del self._unsent[topic]
+        try:
+            await self._broker.publish(topic, self._wanted.get(topic, b""), 1, retain=True)
+        except UpstreamError:
+            self._unsent[topic] = None
+            return False
+        return True
