@@ -379,6 +379,8 @@ class MqttAdapter:
             self._warnings.reading("*", f"more than {most} streams (mqtt.streams_max)")
             return False
         name, owning = owner
+        if owning is stream and name == broker.name:
+            return True
         if owning != stream:
             self._warnings.reading(
                 stream.topic, f"its stream {stream.iri} belongs to topic {owning.topic} by {owning.rule}"

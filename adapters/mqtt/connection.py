@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import paho.mqtt.client as mqtt
@@ -56,8 +56,10 @@ class _BufferedClient(mqtt.Client):
     """A paho client that reads many packets at once, and acknowledges many at once.
 
     paho reads a packet in three or four pieces, and writes each acknowledgement by itself. System calls would be half
-    of the adapter's work.
+    of the adapter's work. received: called with each message; paho would look for callbacks by its topic, under locks.
     """
+
+    received: Callable[[mqtt.MQTTMessage], None]
 
     _received = b""
     _taken = 0
@@ -73,6 +75,9 @@ class _BufferedClient(mqtt.Client):
             self._received, self._taken = super()._sock_recv(RECEIVED_BYTES), 0
         start, self._taken = self._taken, self._taken + bufsize
         return self._received[start : self._taken]
+
+    def _handle_on_message(self, message: mqtt.MQTTMessage) -> None:
+        self.received(message)
 
     def acknowledge(self, mids: Sequence[int]) -> None:
         """Sends the PUBACKs of messages at QoS 1 (MQTT 3.1.1, 3.4; MQTT 5 has the same short form)."""
@@ -167,7 +172,7 @@ class BrokerConnection:
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
-        client.on_message = self._on_message
+        client.received = self._on_message
         client.on_publish = self._on_publish
         client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
         client.on_socket_register_write = lambda _client, _userdata, full: self._loop.add_writer(
@@ -366,7 +371,7 @@ class BrokerConnection:
         self._client.publish(f"{self._own_topics}status", "online", qos=0, retain=True)
         self._listener.on_connected(self, flags.session_present)
 
-    def _on_message(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
+    def _on_message(self, message: mqtt.MQTTMessage) -> None:
         try:
             topic = message.topic
             own = topic.startswith(self._own_topics) and not topic.endswith("/set")
