@@ -53,7 +53,8 @@ from lamplighter.ontology.vocabulary import (
 
 SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
 """The pause before a state is sent again; it doubles while the device goes on reporting another state."""
-STATE_CHARS_SAID = 50
+STATE_CHARS_SAID, VALUES_CHARS_SAID = 50, 500
+"""In reasons, which go into the log and the dataset each time."""
 
 QUERY = (
     "SELECT ?actuator ?desired ?reported ?recorded ?online ?command WHERE { "
@@ -124,8 +125,8 @@ def command_payload(rule: CommandRule, state: Term) -> bytes:
     table, text, as_json = rule.table, lexical(state), json_value(state)
     if table.values:
         if text not in table.values:
-            said = _json_text(text[:STATE_CHARS_SAID])
-            raise PayloadError(f"the state {said} is not one of the rule's values: {', '.join(table.values)}")
+            said, values = _json_text(text[:STATE_CHARS_SAID]), ", ".join(table.values)[:VALUES_CHARS_SAID]
+            raise PayloadError(f"the state {said} is not one of the rule's values: {values}")
         text = table.values[text]
         as_json = _json_text(text)
     if table.minimum is not None or table.maximum is not None:
@@ -382,7 +383,9 @@ class Output:
             actuator.contrary = False
             actuator.retry_at, actuator.failures = 0.0, 0
             if len(actuator.rows["desired"]) > 1:
-                logger.warning("mqtt desired states conflict", actuator=actuator.iri, winner=wanted)
+                logger.warning(
+                    "mqtt desired states conflict", actuator=actuator.iri, winner=(wanted or "")[:STATE_CHARS_SAID]
+                )
         if self._ready and not actuator.started and actuator.rule is not None and wanted is not None:
             actuator.started = True
             reported, recorded = actuator.known_report, max(actuator.rows["recorded"], default=None)

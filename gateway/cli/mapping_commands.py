@@ -59,29 +59,34 @@ def _test(options: argparse.Namespace) -> int:
     for rule in covering:
         good &= _show(rule, options.topic, payload, retained=options.retained, settings=settings)
     if not covering:
-        print(f"no rule covers the topic {options.topic}")
+        _say(f"no rule covers the topic {options.topic}")
     for line in [*map(str, faults), *note]:
-        print(f"not tested: {line}")
+        _say(f"not tested: {line}")
     return 0 if good else 1
+
+
+def _say(line: str) -> None:
+    """Prints a line. Rules and topics of clients may have control sequences for the terminal."""
+    print(printable(line))
 
 
 def _show(rule: StreamRule, topic: str, payload: bytes, *, retained: bool, settings: Settings) -> bool:
     """Prints what a rule makes of a message; whether it is without a fault."""
-    print(f"{rule.place}  (topic {rule.table.topic})")
+    _say(f"{rule.place}  (topic {rule.table.topic})")
     found = Mapping([rule]).readings(topic, payload, retained=retained, received=datetime.now(UTC))
     read = set()
     for one in found:
         if isinstance(one, Reading):
             read.add(one.stream.rule)
             if len(rule.reads) > 1:
-                print(f"  {one.stream.rule.removeprefix(rule.place).strip()}")
+                _say(f"  {one.stream.rule.removeprefix(rule.place).strip()}")
             for line in _triples(one, settings):
-                print(f"    {line}")
+                _say(f"    {line}")
         else:
-            print(f"  fault: {one}")
+            _say(f"  fault: {one}")
     for part in rule.reads:
         if part.optional and part.place not in read:
-            print(f"  not in the message: {part.name or 'the value'} (optional)")
+            _say(f"  not in the message: {part.name or 'the value'} (optional)")
     return all(isinstance(one, Reading) for one in found)
 
 
@@ -120,27 +125,27 @@ def _check(options: argparse.Namespace) -> int:
     brokers = settings.mqtt.all_brokers()
     problems = [*map(str, faults), *query_faults(publishes)]
     for fault in problems:
-        print(f"fault: {fault}")
+        _say(f"fault: {fault}")
     named = [(rule.place, rule.broker) for rule in every]
     named += [(rule.place, rule.table.broker) for rule in actuating]
     named += [(rule.place, rule.table.broker) for rule in publishes]
     for place, broker in named:
         if broker is not None and broker not in brokers:
             known = ", ".join(brokers) or "none"
-            print(f"unknown broker: {place}: broker = {broker!r}; the brokers are: {known}")
+            _say(f"unknown broker: {place}: broker = {broker!r}; the brokers are: {known}")
     for line in overlaps(every):
-        print(f"overlap: {line}")
+        _say(f"overlap: {line}")
     for line in loops(publishes, every, actuating):
-        print(f"loop: {line}")
+        _say(f"loop: {line}")
     for rule in every:
         for read in rule.reads:
             if read.unit is not None and not is_iri(read.unit):
-                print(f"unknown unit: {read.place}: unit = {lexical(read.unit)!r} is kept as text; write an IRI")
+                _say(f"unknown unit: {read.place}: unit = {lexical(read.unit)!r} is kept as text; write an IRI")
     for line in note:
-        print(f"not checked: {line}")
+        _say(f"not checked: {line}")
     commands = counted(len(actuating), "command")
     queries = f", {counted(len(publishes), 'publish rule')}" if publishes else ""
-    print(f"{counted(len(mapping.rules), 'rule')} in files, {len(found.streams())} in the dataset, {commands}{queries}")
+    _say(f"{counted(len(mapping.rules), 'rule')} in files, {len(found.streams())} in the dataset, {commands}{queries}")
     return 1 if problems else 0
 
 

@@ -21,6 +21,7 @@ import msgspec
 import zstandard
 from pyoxigraph import Store
 
+from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
@@ -222,6 +223,7 @@ def announcements(data: bytes) -> None:
             store.update(problems.update(problem, _NOW) or "INSERT DATA {}")
         for device in changes.devices:
             assert Device.from_json(device.to_json()) == device
+            assert registry.entry([literal(device.to_json()), literal("proposed"), None, None]).device == device
             store.update(registry.announced(None, device, "all") or "")
             for path, rule in registry.rules(device).items():
                 rules = DatasetRules("http://gateway.example/")
@@ -231,6 +233,22 @@ def announcements(data: bytes) -> None:
                     assert not set(command.table.topic) & set("+#") and not command.table.topic.startswith("$")
     subjects = {quad.subject.value for quad in store if quad.subject.value.startswith("http://gateway.example/")}
     assert all(re.fullmatch(r"[A-Za-z0-9._~@=+,/:-]+", subject) for subject in subjects)
+
+
+def device_records(data: bytes) -> None:
+    """The record of a device in the dataset, which a client may have written: the store takes all updates of a record
+    that is read, and topics and parts of it are those of a device."""
+    registry, store = Registry("http://gateway.example/"), Store()
+    with suppress(ValueError):
+        text = literal(data.decode("utf-8", "replace"))
+        entry = registry.entry([text, literal("adopted"), literal("name\x1b"), literal("area" * 100)])
+        for update in (registry.adoption(entry), registry.ignoring(entry), registry.removal(entry)):
+            store.update(update)
+        watched = Availabilities()
+        watched.replace([entry.device])
+        for topic in watched.filters(entry.device.broker):
+            assert not set(topic) & set("+#") and not topic.startswith("$")
+            watched.read(entry.device.broker, topic, b"online")
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
@@ -243,6 +261,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "readings": readings,
     "dataset_rules": dataset_rules,
     "announcements": announcements,
+    "device_records": device_records,
 }
 CORPUS = Path(__file__).parent / "corpus"
 

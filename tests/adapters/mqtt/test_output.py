@@ -17,7 +17,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.terms import XSD, Bag, Term, lexical, literal
-from lamplighter.ontology.vocabulary import PREFIXES
+from lamplighter.ontology.vocabulary import DESIRED_STATE, PREFIXES
 
 BASE = "http://gateway.example/"
 LAMP = f"<{BASE}actuator/lamp>"
@@ -399,6 +399,23 @@ def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
 def test_states_that_give_no_message(changes: dict[str, object], state: Term, reason: str) -> None:
     with pytest.raises(PayloadError, match=reason):
         command_payload(rule(**changes), state)
+
+
+def test_the_reason_of_a_refusal_is_short_whatever_rule_and_state_have() -> None:
+    values = {f"value{number}": "ON" for number in range(5_000)}
+    with pytest.raises(PayloadError) as raised:
+        command_payload(rule(values=values), literal("x" * 100_000))
+    assert len(str(raised.value)) < 1_000
+
+
+async def test_a_conflict_is_logged_in_few_words(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway()
+    for letter in "ab":
+        gateway.engine.update(f'INSERT DATA {{ <http://e/x> <{DESIRED_STATE}> "{letter * 100_000}" }}')
+    async with running(gateway, Broker()):
+        await settled()
+    (line,) = [record.getMessage() for record in caplog.records if "conflict" in record.getMessage()]
+    assert len(line) < 500
 
 
 def test_the_query_is_maintained_incrementally() -> None:

@@ -162,3 +162,13 @@ def test_check_names_faults_of_queries_with_file_and_line(
     assert f"fault: mapping/home.toml line 1: publish 1: {fault}" in out
     assert main(["check", "--config", str(tmp_path / "lamplighter.toml")]) == 2
     assert f"mapping/home.toml line 1: publish 1: {fault}" in capsys.readouterr().err.replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize("command", [("check",), ("test", "z\x1b[2J/hall", "x")])
+def test_control_sequences_of_rules_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    rules = RULES.replace("z/{device}", "z\\u001b[2J/{device}").replace('temperature"', 't\\u009b2J"', 1)
+    _, out = run(tmp_path, capsys, rules + RULES.replace("z/{device}", "z\\u001b[2J/{device}"), *command)
+    assert "z\\u001B[2J" in out
+    assert out.replace("\n", "").isprintable()
