@@ -21,7 +21,10 @@ COMMANDS = (
     *("+/+/+/command", "+/+/+/+/command", "+/+/+/+/command/pos"),
     *(
         f"cmnd/+/{name}"
-        for name in ("POWER", *(f"POWER{number}" for number in range(1, 9)), "Dimmer", "CT", "HSBColor")
+        for name in (
+            *("POWER", *(f"POWER{number}" for number in range(1, 9)), "Dimmer", "CT", "HSBColor"),
+            *(f"ShutterPosition{number}" for number in range(1, 5)),
+        )
     ),
 )
 """Zigbee2MQTT, ESPHome, Shelly (first generation) and Tasmota, without the topics that manage devices or bridges."""

@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.adapters.mqtt.settings import COMMANDS
 from tests.support.announcements import announced_devices, announcements
 
 
@@ -57,6 +59,12 @@ def test_a_light_with_colours_and_another_full_topic() -> None:
 def test_two_relays_of_a_shutter_are_one_position() -> None:
     (position,) = devices()["Blinds"].actuators
     assert (position.kind, position.command["topic"]) == ("gateway:position", "cmnd/blinds/ShutterPosition1")
+
+
+@pytest.mark.parametrize("name", ["Plug", "Blinds"])
+def test_the_default_settings_permit_the_commands_of_devices_with_the_usual_full_topic(name: str) -> None:
+    for actuator in devices()[name].actuators:
+        assert any(topic_matches_sub(one, actuator.command["topic"]) for one in COMMANDS), actuator.command["topic"]
 
 
 def test_several_relays_are_numbered() -> None:
