@@ -7,5 +7,6 @@ them; overlaps: rules that read a value twice, or feed themselves; discovery: an
 commands; outward: all that sends; adapter: wires the parts, and acknowledges messages after the commit is durable;
 commits: readings -> durable updates; inbox: a broker's messages as an iterator; connection: one connection to a broker;
 canary: whether messages still arrive; broker_states: which brokers are connected, as triples; silence: which devices
-stopped reporting; lasting_updates: updates sent until they are taken or refused; settings: the table ``[mqtt]``.
+stopped reporting; rebirths: requests to Sparkplug nodes; lasting_updates: updates sent until they are taken or refused;
+settings: the table ``[mqtt]``.
 """

@@ -36,6 +36,7 @@ from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, Command
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
 from lamplighter.adapters.mqtt.output import ReportedState
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
+from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
@@ -149,7 +150,7 @@ class MqttAdapter:
             inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
             self._outward = Outward(settings, feed, inboxes, base_iri=base_iri, now=clock, warnings=self._warnings)
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
-        self._clock, self._trusted = clock, trusted
+        self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
         self._repeats = Repeats(settings.streams_max)
         self._owners: dict[Term, tuple[str, Stream]] = {}
         self._owned_chars = 0
@@ -217,6 +218,8 @@ class MqttAdapter:
             if self._discovering is not None:
                 tasks.create_task(self._discovering.run(), name="mqtt discovery")
             tasks.create_task(self._silence.run(), name="mqtt silence")
+            asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
+            tasks.create_task(asks, name="mqtt rebirths")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._take_batches(broker, tasks), name=f"mqtt batches {broker.name}")

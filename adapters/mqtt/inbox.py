@@ -188,6 +188,11 @@ class Inbox:
         await self._connection.publish(topic, payload, qos, retain=retain)
 
     @property
+    def filters(self) -> Sequence[str]:
+        """What the session subscribes to."""
+        return self._filters
+
+    @property
     def arrivals(self) -> int | None:
         """Messages that came, canaries too; None if the adapter sends itself none."""
         return self._canary.arrivals if self._canary.used else None

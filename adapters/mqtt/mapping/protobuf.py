@@ -46,3 +46,22 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value & (2**64 - 1), at
         shift += 7
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """A field with a number that is not negative."""
+    return _varint_bytes(number << 3 | VARINT) + _varint_bytes(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    return _varint_bytes(number << 3 | BYTES) + _varint_bytes(len(value)) + value
+
+
+def _varint_bytes(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; all but the last byte have the highest bit."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

@@ -1,4 +1,4 @@
-"""Sparkplug B (version 3.0.0): metrics of births and data messages, read only.
+"""Sparkplug B (version 3.0.0): metrics of births and data messages are read; requests for births are written.
 
 A birth names the metrics of a node or device, with their aliases, types and units. Data messages may have the alias
 alone. `Births` remembers them, so it is kept as long as the connection to the broker.
@@ -53,7 +53,7 @@ class _Metric:
 
 
 class Births:
-    """unborn: nodes (group, node) that sent aliases without a birth; whoever may write asks them for a rebirth."""
+    """unborn: nodes (group, node) that sent aliases without a birth; `mqtt.rebirths` asks them, and removes them."""
 
     def __init__(self) -> None:
         self.unborn: set[tuple[str, str]] = set()
@@ -119,6 +119,14 @@ class Births:
 
     def _forget(self, key: tuple[str, ...]) -> None:
         self._names -= len(self._births.pop(key, ()))
+
+
+def rebirth_request(now: datetime) -> bytes:
+    """The payload of a command that asks a node for its births. now: an aware datetime."""
+    milliseconds = protobuf.varint_field(1, int(now.timestamp() * 1000))
+    name = protobuf.bytes_field(1, b"Node Control/Rebirth")
+    metric = name + protobuf.varint_field(4, _BOOLEAN_TYPE) + protobuf.varint_field(14, 1)
+    return milliseconds + protobuf.bytes_field(2, metric)
 
 
 def data_topic(topic: str) -> str:

@@ -1,0 +1,117 @@
+"""Asks Sparkplug nodes for their births, when a node sends aliases that only its birth explains.
+
+A request is the command ``Node Control/Rebirth`` on ``spBv1.0/<group>/NCMD/<node>``. It is sent only if `mqtt.commands`
+permits this topic, and if the adapter subscribes to the node's births. A node that does not answer is asked ever less
+often. A node is asked only after new data from it, so one that is gone gets no requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from paho.mqtt.client import topic_matches_sub
+
+from lamplighter.adapters.mqtt.mapping import Births
+from lamplighter.adapters.mqtt.mapping.sparkplug import NAMESPACE, NODES_MAX, rebirth_request
+from lamplighter.adapters.mqtt.output import not_permitted, permits
+from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.log_events import EventLogger
+
+CHECK_S = 1.0
+AT_ONCE_MAX = 5
+"""Requests in one check of a broker."""
+PAUSE_MIN_S, PAUSE_MAX_S = 30.0, 3_600.0
+"""Between two requests to a node. The pause doubles with each request."""
+
+Node = tuple[str, str]
+"""Group and node."""
+
+logger = EventLogger(__name__)
+
+
+class RebirthInbox(Protocol):
+    """The session of a broker. filters: what it subscribes to."""
+
+    @property
+    def subscribed(self) -> asyncio.Event: ...
+
+    @property
+    def filters(self) -> Sequence[str]: ...
+
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None: ...
+
+
+class RebirthBroker(Protocol):
+    """births.unborn: the nodes to ask."""
+
+    @property
+    def inbox(self) -> RebirthInbox: ...
+
+    @property
+    def births(self) -> Births: ...
+
+
+class RebirthPauses:
+    """When the nodes of a broker were asked, for at most `NODES_MAX` nodes. Times: seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[Node, tuple[float, float]] = OrderedDict()
+        """Time of the last request, and the pause after it; the newest request last."""
+
+    def due(self, unborn: set[Node], now: float) -> Iterator[Node]:
+        """Takes up to `AT_ONCE_MAX` nodes out of `unborn` that may be asked now, and those that may not."""
+        count = 0
+        for node in sorted(unborn):
+            at, pause_s = self._asked.get(node, (now, 0.0))
+            if now - at < pause_s:
+                unborn.discard(node)  # it is there again with its next data
+                continue
+            if count == AT_ONCE_MAX:
+                return
+            count += 1
+            unborn.discard(node)
+            quiet = now - at >= 2 * PAUSE_MAX_S
+            self._asked[node] = now, PAUSE_MIN_S if quiet or not pause_s else min(2 * pause_s, PAUSE_MAX_S)
+            self._asked.move_to_end(node)
+            if len(self._asked) > NODES_MAX:
+                self._asked.popitem(last=False)
+            yield node
+
+
+async def ask_for_rebirths(
+    brokers: Collection[RebirthBroker],
+    permitted: Sequence[str],
+    clock: Callable[[], datetime],
+    elapsed: Callable[[], float],
+    note: Callable[[str, str], None],
+) -> None:
+    """Runs until cancelled. permitted: the setting mqtt.commands; note: takes topic and reason of a request that it
+    does not permit."""
+    pauses = [(broker, RebirthPauses()) for broker in brokers]
+    while True:
+        await asyncio.sleep(CHECK_S)
+        for broker, asked in pauses:
+            if broker.births.unborn and broker.inbox.subscribed.is_set():
+                for node in asked.due(broker.births.unborn, elapsed()):
+                    await _ask(broker.inbox, node, permitted, clock(), note)
+
+
+async def _ask(
+    inbox: RebirthInbox, node: Node, permitted: Sequence[str], now: datetime, note: Callable[[str, str], None]
+) -> None:
+    group, name = node
+    topic, birth = f"{NAMESPACE}/{group}/NCMD/{name}", f"{NAMESPACE}/{group}/NBIRTH/{name}"
+    if set(topic) & set("+#\0") or not any(topic_matches_sub(one, birth) for one in inbox.filters):
+        return
+    if not permits(permitted, topic):
+        note(topic, f"a Sparkplug node has to be asked for its birth: {not_permitted(topic)}")
+        return
+    try:
+        await inbox.publish(topic, rebirth_request(now), 0, retain=False)
+        logger.info("mqtt sparkplug rebirth requested", topic=topic)
+    except UpstreamError as error:
+        logger.debug("mqtt sparkplug rebirth not requested", topic=topic, reason=error)
