@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -310,13 +311,15 @@ class Runner:
         await asyncio.get_running_loop().run_in_executor(self._disk, self._log.sync)
 
     async def _keep_up(self) -> None:
-        """Gives the dataset a little time now and then, when no request waits."""
+        """Gives the dataset a little time now and then: beside the queue while it is empty, else in its turn."""
         pause, taken = PAUSE_S, self._queue.taken
         while True:
             await asyncio.sleep(pause)
             try:
                 if not self._working and self._queue.empty:
                     pause = self._upkeep.turn(quiet=taken == self._queue.taken)
+                else:
+                    pause = await self._queue.put(partial(self._upkeep.turn, quiet=False))
                 if self._subscribers.expired():
                     await self._queue.put(self._subscribers.expire)
             except Exception:

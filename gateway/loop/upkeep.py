@@ -25,6 +25,8 @@ TURN_S = 0.002
 AUDIT_S = 0.001
 AUDITED_MAX = 500
 """Quads of the index, and of the store, that are compared in one turn: about `AUDIT_S`."""
+RETIRED_MAX = 1
+"""Replaced stores that wait for a quiet moment. Each takes as much memory as the dataset."""
 RETIRED_TURNS_MAX = 30
 """Turns that a replaced store waits for a quiet moment."""
 TRIM_TURNS_MIN = 10
@@ -61,7 +63,8 @@ class Upkeep:
         """Does a little; returns the seconds until the next turn. quiet: nobody has asked for anything of late."""
         start = perf_counter()
         self._retired_turns += bool(self._retired)
-        if self._retired and (quiet or self._retired_turns >= RETIRED_TURNS_MAX):
+        many = len(self._retired) > RETIRED_MAX
+        if self._retired and (quiet or many or self._retired_turns >= RETIRED_TURNS_MAX):
             # Blocks for 70 to 140 ms at 334K quads, while the memory is freed.
             self._retired.clear()
             self._retired_turns = 0
