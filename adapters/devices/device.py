@@ -87,7 +87,10 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     @classmethod
     def from_json(cls, text: str) -> Device:
         """Raises ValueError if the text is not that of a device."""
-        return msgspec.json.decode(text, type=cls)  # msgspec.ValidationError and DecodeError are ValueErrors
+        try:
+            return msgspec.json.decode(text, type=cls)  # msgspec.ValidationError and DecodeError are ValueErrors
+        except RecursionError as error:
+            raise ValueError("the record of a device is nested too deep") from error
 
 
 class Problem(msgspec.Struct, frozen=True):
