@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
-from lamplighter.adapters.mqtt.mapping.patterns import TopicIndex, TopicPattern, covers, uncovered
+from lamplighter.adapters.mqtt.mapping.patterns import TopicIndex, TopicPattern, covers, meet, uncovered
 
 
 @pytest.mark.parametrize(
@@ -142,3 +142,25 @@ def test_expressions_of_all_levels_are_bounded_together() -> None:
     assert TopicPattern(f"{{x:{slow}}}").steps > 0
     with pytest.raises(ValueError, match="too many steps together"):
         TopicPattern(f"{{x:{slow}}}/{{y:{slow}}}")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        ("a/b", "a/b", True),
+        ("a/b", "a/c", False),
+        ("a/b", "a", False),
+        ("a/+", "+/b", True),
+        ("a/+/c", "a/b", False),
+        ("a/#", "a", True),
+        ("a/#", "a/b/c", True),
+        ("#", "a/+", True),
+        ("b/#", "a/+", False),
+        ("$SYS/a", "+/a", False),
+        ("$SYS/a", "#", False),
+        ("$SYS/a", "$SYS/+", True),
+    ],
+)
+def test_filters_that_have_a_topic_in_common(one: str, other: str, wanted: bool) -> None:
+    assert meet(one, other) is wanted
+    assert meet(other, one) is wanted
