@@ -175,6 +175,18 @@ async def test_a_failed_message_is_repeated_joined_with_what_came_later(
         assert one.publisher.counters.failed == failures
 
 
+async def test_topics_that_wait_for_the_broker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "TOPICS_MAX", 2)
+    async with running(rule()) as one:
+        one.client.change()
+        await settled()
+        one.broker.subscribed.clear()
+        one.client.change(("attic", "1"), ("hall", "1"), ("kitchen", "1"))
+        await settled()
+        assert one.publisher.counters.refused == 1
+        assert one.publisher.status().endswith("2 topics wait")
+
+
 async def test_each_outage_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(publishing, "RETRY_MIN_S", 0.001)
     async with running(rule()) as one:
