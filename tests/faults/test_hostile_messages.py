@@ -51,8 +51,8 @@ _ENDED = (ConnectionError, ssl.SSLError)
 IDLE_S = 5  # longer than any pause in which a busy machine runs neither side, and what is well-behaved seems idle
 STALLED = 60
 GROWTH_BYTES_MAX = 50 * 1024 * 1024
-"""Of resident memory after the first part, to the lower one of the two other parts: what large work leaves free in the
-heap differs by 60 MB from one moment to the next, and what grows with the messages is in both."""
+"""Of resident memory during a part, the lower figure of the last two parts: what large work leaves free in the heap
+differs by 70 MB from one moment to the next, and what grows with the messages grows in both."""
 PEAK_BYTES_MAX = 1536 * 1024 * 1024
 """The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a
 run beside other work."""
@@ -422,8 +422,8 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
         assert answers[BROKEN_OFF] <= BROKEN_OFF_MAX
         assert disconnected <= min(end["websocket"]["disconnected"], DISCONNECTED_MAX)
         assert end["engine"]["open_files"] <= warm["engine"]["open_files"] + 2
-        resident_bytes = min(part["engine"]["resident_bytes"] for part in (middle, end))
-        assert resident_bytes <= warm["engine"]["resident_bytes"] + GROWTH_BYTES_MAX
+        before, between, after = (part["engine"]["resident_bytes"] for part in (warm, middle, end))
+        assert min(between - before, after - between) <= GROWTH_BYTES_MAX
         assert peak <= PEAK_BYTES_MAX
         assert good.rounds > 100
         assert good.longest_s < SERVED_S_MAX
