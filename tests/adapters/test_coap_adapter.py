@@ -28,6 +28,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, Unsuppor
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.systemd import fields
 from tests.support.coap_peers import LibcoapServer, free_udp_port, libcoap_server
+from tests.support.event_loops import until
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -175,12 +176,6 @@ async def adapter_running(gateway: Gateway, settings: CoapSettings = QUICK) -> A
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # of a device or of the counters, which tell nobody
-            await asyncio.sleep(0.005)
 
 
 def workers() -> list[str]:

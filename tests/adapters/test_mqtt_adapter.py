@@ -11,7 +11,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from lamplighter.engine.errors import (
 )
 from tests.support.brokers import Mosquitto, free_port, mosquitto
 from tests.support.components import require_command
+from tests.support.event_loops import until
 from tests.support.places import ROOT
 
 STREET = load_mapping(ROOT / "mapping", "http://gateway.example/")
@@ -91,13 +92,6 @@ def rules(folder: Path, *tables: str) -> Mapping:
 def subscribed(adapter: MqttAdapter) -> asyncio.Event:
     """Of the first broker."""
     return adapter.brokers["default"].inbox.subscribed
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Returns once the condition holds."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def turns() -> None:

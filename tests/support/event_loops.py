@@ -1,13 +1,15 @@
-"""Coroutines in callers that cannot be coroutines, and beside a block."""
+"""Coroutines in callers that cannot be coroutines, and beside a block; waiting for what becomes true by itself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+TIMEOUT_S = 120.0
 
 
 def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -24,3 +26,16 @@ async def beside(coroutine: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Tas
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+async def settled() -> None:
+    """Lets everything run that does not wait for time."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns once the condition holds, which nobody tells."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            await asyncio.sleep(0.005)

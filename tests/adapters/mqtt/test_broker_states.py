@@ -16,6 +16,7 @@ from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError, QueueFullError
 from lamplighter.engine.terms import lexical
+from tests.support.event_loops import settled
 
 BASE = "http://gateway.example/"
 BROKERS = {"default": BrokerSettings(host="broker.local"), "hall": BrokerSettings(host="10.0.0.2", port=8883)}
@@ -54,11 +55,6 @@ class Clock:
 
     def __call__(self) -> datetime:
         return self.now
-
-
-async def settled() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_states_are_written_at_the_start_and_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:

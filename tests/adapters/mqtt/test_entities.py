@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -20,6 +20,7 @@ from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Bag
 from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.event_loops import settled, until
 
 BASE = "http://g/"
 TOPICS = HomeTopics("one", "lamplighter/one/")
@@ -253,18 +254,6 @@ class Running:
 
     async def receive(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
         await self.announcer.take([Message(topic, payload, retained, datetime.now(UTC), {}, 1, 1, 1)])
-
-
-async def settled() -> None:
-    """Lets everything run that does not wait for time."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, QueueFullError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Bag, iri, literal
 from tests.support.brokers import Mosquitto, mosquitto
-from tests.support.event_loops import beside
+from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import BASE, rules
 
 TIMEOUT_S = 60.0
@@ -67,12 +67,6 @@ class Gateway:
 def bag(rules: dict[str, Any]) -> Bag:
     rows = [(iri(f"{BASE}mapping/{name}"), literal(json.dumps(rule))) for name, rule in rules.items()]
     return Bag(("mapping", "rule"), rows)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

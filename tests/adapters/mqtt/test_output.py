@@ -15,9 +15,11 @@ from lamplighter.adapters.mqtt.output import QUERY, Output, ReportedState, comma
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
-from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
+from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.terms import XSD, Bag, Term, lexical, literal
 from lamplighter.ontology.vocabulary import DESIRED_STATE, PREFIXES
+from tests.support.event_loops import settled
+from tests.support.noted_messages import NotingBroker
 
 BASE = "http://gateway.example/"
 LAMP = f"<{BASE}actuator/lamp>"
@@ -69,38 +71,10 @@ class Gateway:
         return [UpdateAnswer(sequence=1, delayed=None) for _ in requests]
 
 
-class Broker:
-    """Notes messages. failures: so many fail first; blocked: acknowledgements wait while it is not set."""
-
-    def __init__(self) -> None:
-        self.subscribed = asyncio.Event()
-        self.subscribed.set()
-        self.acknowledging = asyncio.Event()
-        self.acknowledging.set()
-        self.failures = 0
-        self.messages: list[tuple[str, str, int, bool]] = []
-
-    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
-        self.messages.append((topic, payload.decode(), qos, retain))
-        await self.acknowledging.wait()
-        if self.failures:
-            self.failures -= 1
-            raise UpstreamError("no acknowledgement")
-
-    def payloads(self) -> list[str]:
-        return [payload for _, payload, _, _ in self.messages]
-
-
-async def settled() -> None:
-    """Lets everything run that does not wait for time."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
 @asynccontextmanager
 async def running(
     gateway: Gateway,
-    broker: Broker,
+    broker: NotingBroker,
     *rules: CommandRule,
     files: Sequence[CommandRule] = (),
     note: Callable[[str, str], None] = lambda topic, reason: None,
@@ -118,7 +92,7 @@ async def running(
 
 
 async def test_a_state_is_published_and_recorded() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule()) as one:
         gateway.desire("true")
         await settled()
@@ -132,7 +106,7 @@ async def test_a_state_is_published_and_recorded() -> None:
 
 
 async def test_the_state_of_a_lamp_of_the_street_is_its_status() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule(values={}, payload="{value}", retain=True, qos=0)):
         gateway.write(f"INSERT DATA {{ {LAMP} lighting:hasStatus 'ON' }}")
         await settled()
@@ -140,7 +114,7 @@ async def test_the_state_of_a_lamp_of_the_street_is_its_status() -> None:
 
 
 async def test_qos_2_is_published_as_1() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule(qos=2)):
         gateway.desire("true")
         await settled()
@@ -149,7 +123,7 @@ async def test_qos_2_is_published_as_1() -> None:
 
 @pytest.mark.parametrize("known", ["gateway:reportedState", "recorded", None])
 async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(known: str | None) -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     gateway.desire("true")
     if known == "recorded":
         gateway.write(f"INSERT DATA {{ <x:a> sosa:madeByActuator {LAMP} ; sosa:hasSimpleResult true }}")
@@ -165,7 +139,7 @@ async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(known: s
 
 
 async def test_newest_state_wins_while_the_broker_is_away() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     broker.subscribed.clear()
     async with running(gateway, broker, rule()) as one:
         for state in ("true", "false", "true", "false"):
@@ -179,7 +153,7 @@ async def test_newest_state_wins_while_the_broker_is_away() -> None:
 
 
 async def test_newest_state_wins_during_a_message() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     broker.acknowledging.clear()
     async with running(gateway, broker, rule()):
         for state in ("true", "false", "true", "false"):
@@ -192,7 +166,7 @@ async def test_newest_state_wins_during_a_message() -> None:
 
 async def test_a_failed_message_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "RETRY_MIN_S", 0.001)
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     broker.failures = 2
     async with running(gateway, broker, rule()) as one:
         gateway.desire("true")
@@ -207,7 +181,7 @@ async def test_a_failed_message_is_repeated(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_failed_message_waits_and_another_state_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "RETRY_MIN_S", 1_000.0)
     monkeypatch.setattr(output, "RETRY_MAX_S", 1_000.0)
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule()):
         gateway.desire("true")
         await settled()
@@ -223,7 +197,7 @@ async def test_a_failed_message_waits_and_another_state_does_not(monkeypatch: py
 async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule()) as one:
         gateway.desire("true")
         await settled()
@@ -248,7 +222,7 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
 async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule()) as one:
         gateway.desire("true")
         await settled()
@@ -267,7 +241,7 @@ async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_stat
 
 
 async def test_reassert_s_0_leaves_the_device_alone() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     quiet = rule(reassert_s=0)
     async with running(gateway, broker, quiet) as one:
         gateway.desire("true")
@@ -278,7 +252,7 @@ async def test_reassert_s_0_leaves_the_device_alone() -> None:
 
 
 async def test_reassert_s_repeats_until_the_device_reports_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     often = rule(reassert_s=0.001)
     async with running(gateway, broker, often) as one:
         gateway.desire("true")
@@ -294,7 +268,7 @@ async def test_reassert_s_repeats_until_the_device_reports_the_state(monkeypatch
 
 async def test_a_device_that_comes_back_online_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SETTLE_S", 0.0)
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule()):
         gateway.write(f"INSERT DATA {{ {LAMP} a sosa:Actuator . <x:device> sosa:hosts {LAMP} ; gateway:online true }}")
         gateway.desire("true")
@@ -308,7 +282,7 @@ async def test_a_device_that_comes_back_online_is_told_again(monkeypatch: pytest
 
 
 async def test_refused_states_and_topics_are_recorded() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     refused = f"?a sosa:madeByActuator {LAMP} ; gateway:refused ?x"
     notes: list[tuple[str, str]] = []
     async with running(gateway, broker, rule(), note=lambda topic, reason: notes.append((topic, reason))) as one:
@@ -342,7 +316,7 @@ async def test_refused_states_and_topics_are_recorded() -> None:
 
 
 async def test_a_rule_of_the_dataset_may_be_named_by_its_actuator() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     gateway.desire("true")
     async with running(gateway, broker, rule(actuator=None)):
         assert broker.messages == []
@@ -352,7 +326,7 @@ async def test_a_rule_of_the_dataset_may_be_named_by_its_actuator() -> None:
 
 
 async def test_an_actuator_without_rule_is_left_to_others() -> None:
-    gateway, broker = Gateway(), Broker()
+    gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker) as one:
         gateway.desire("true")
         await settled()
@@ -412,7 +386,7 @@ async def test_a_conflict_is_logged_in_few_words(caplog: pytest.LogCaptureFixtur
     gateway = Gateway()
     for letter in "ab":
         gateway.engine.update(f'INSERT DATA {{ <http://e/x> <{DESIRED_STATE}> "{letter * 100_000}" }}')
-    async with running(gateway, Broker()):
+    async with running(gateway, NotingBroker()):
         await settled()
     (line,) = [record.getMessage() for record in caplog.records if "conflict" in record.getMessage()]
     assert len(line) < 500

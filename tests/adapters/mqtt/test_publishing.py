@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -13,8 +13,10 @@ from lamplighter.adapters.mqtt import publishing
 from lamplighter.adapters.mqtt.mapping import PublishRule, PublishTable, publish_rule
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.engine.client import Notification
-from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.errors import GatewayError, RefusedError
 from lamplighter.engine.terms import Bag, iri, literal
+from tests.support.event_loops import settled, until
+from tests.support.noted_messages import NotingBroker
 
 ROOMS = "SELECT ?room ?value { ?room ?p ?value }"
 GRAPH = "CONSTRUCT { ?room <x:p> ?value } WHERE { ?room ?p ?value }"
@@ -54,45 +56,11 @@ class Client:
             yield found
 
 
-class Broker:
-    """Notes messages. failures: so many fail first; blocked: acknowledgements wait while it is not set."""
-
-    def __init__(self) -> None:
-        self.subscribed = asyncio.Event()
-        self.subscribed.set()
-        self.acknowledging = asyncio.Event()
-        self.acknowledging.set()
-        self.failures = 0
-        self.messages: list[tuple[str, str, int, bool]] = []
-
-    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
-        self.messages.append((topic, payload.decode(), qos, retain))
-        await self.acknowledging.wait()
-        if self.failures:
-            self.failures -= 1
-            raise UpstreamError("no acknowledgement")
-
-    def payloads(self) -> list[str]:
-        return [payload for _, payload, _, _ in self.messages]
-
-
 class Running:
     def __init__(self) -> None:
-        self.client, self.broker = Client(), Broker()
+        self.client, self.broker = Client(), NotingBroker()
         self.noted: list[tuple[str, str]] = []
         self.publisher = RowPublisher(self.client, {"default": self.broker}, lambda *one: self.noted.append(one))
-
-
-async def settled() -> None:
-    """Lets everything run that does not wait for time."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

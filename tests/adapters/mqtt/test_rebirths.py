@@ -23,7 +23,7 @@ from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from tests.support.brokers import Mosquitto, mosquitto
-from tests.support.event_loops import beside
+from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import rule
 
 TIMEOUT_S = 120.0
@@ -38,12 +38,6 @@ BIRTH = protobuf.bytes_field(
 class Gateway:
     async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
         return [UpdateAnswer(sequence=1) for _ in requests]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Nodes:

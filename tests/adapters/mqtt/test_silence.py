@@ -28,7 +28,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.terms import Bag
 from tests.support.brokers import Mosquitto, mosquitto
-from tests.support.event_loops import beside
+from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import BASE, rule
 
 TIMEOUT_S = 120.0
@@ -89,12 +89,6 @@ class Gateway:
 def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "CHECK_S", 0.01)
     monkeypatch.setattr(silence, "STALL_S", float("inf"))  # a busy machine stops the test for seconds
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

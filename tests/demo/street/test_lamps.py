@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import paho.mqtt.client as mqtt
 import pytest
@@ -12,12 +11,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from lamplighter.demo.street.story import Story
 from lamplighter.demo.street.street import MQTT_POST, POSTS, CoapLamp, description, lamps
 from tests.support.brokers import free_port, mosquitto
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.support.event_loops import until
 
 
 async def test_the_mqtt_lamp_takes_states_reports_them_and_is_in_the_picture(
