@@ -123,8 +123,9 @@ def _template(tokens: list[_Token], prefixes: Mapping[str, str]) -> Iterator[Tri
     while at < len(tokens):
         token = tokens[at]
         if token.kind == "mark":
+            complete = wanted == "end" or (wanted == "predicate" and predicate and token.text != ",")
             wanted = {".": "subject", ";": "predicate", ",": "object"}.get(token.text, "")
-            if not wanted or not predicate:
+            if not wanted or not complete:
                 raise ValueError(f"the template cannot be read at {token.text!r}")
             at += 1
             continue
