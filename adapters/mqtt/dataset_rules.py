@@ -5,9 +5,8 @@ A rule is a node of the default graph::
     <http://gateway.example/mapping/attic> a gateway:Mapping ; gateway:rule '{"stream": {"topic": "attic/t", ...}}' .
 
 Its JSON is an object with one member: ``stream``, ``command`` or ``publish``, the table of mapping/*.toml with the same
-keys. Other
-members (``availability``) belong to other parts of the adapter. A node may have several rules. A faulty rule is not
-applied, and the node gets the reason as `gateway:problem`, until the fault is gone.
+keys. Other members (``availability``) belong to other parts of the adapter. A node may have several rules. A faulty
+rule is not applied, and the node gets the reason as `gateway:problem`, until the fault is gone.
 
 This is the Topics Manager of Roffia 2018, 5.4, by rules of ours. There an agent adds an observation with the property
 hasMqttTopic for each topic, and the MQTT adapter, subscribed to these, takes the number out of a payload by a regular
@@ -166,8 +165,8 @@ def _rule(text: str, base_iri: str, place: str, publish: Sequence[str]) -> _Rule
         if kind == "command":
             return command_rule(msgspec.json.decode(text, type=dict[str, CommandTable])[kind], **context)
         if kind == "publish":
-            rows = msgspec.json.decode(text, type=dict[str, PublishTable])[kind]
-            return publish_rule(rows, **context, permitted=publish)
+            published = msgspec.json.decode(text, type=dict[str, PublishTable])[kind]
+            return publish_rule(published, **context, permitted=publish)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{place}: {error}; {cure}") from error
     if not isinstance(table, dict):

@@ -220,17 +220,12 @@ class Discovering:
                 async with asyncio.timeout(self._next_s()):
                     await self._work.wait()
             self._work.clear()
-            failed = False
             while portion := self._portion():
-                failed = not await self._send(portion)
-                if failed:
-                    break
-            if not failed:
-                failures = 0
-                continue
-            self._work.set()
-            failures += 1
-            await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                if await self._send(portion):
+                    failures = 0
+                    continue
+                failures += 1
+                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
     def _next_s(self) -> float | None:
         """How long the next device waits that was changed a short time ago; None if there is none."""
@@ -263,8 +258,6 @@ class Discovering:
 
     async def _send(self, portion: Sequence[tuple[str | None, str]]) -> bool:
         """Whether each update has a final answer; the others wait for another attempt."""
-        if not portion:
-            return True
         cause = DeclaredCause("mqtt", "devices")
         answers = await self._client.updates([UpdateRequest(sparql=text, cause=cause) for _, text in portion])
         again = []
