@@ -14,7 +14,15 @@ PACKAGES = ("ontology", "engine", "adapters", "cloud_sync", "gateway", "demo")
 ALLOWED = {
     "ontology": set(),
     "engine": {"engine"},
-    "adapters": {"adapters", "ontology", "engine.client", "engine.errors", "engine.log_events", "engine.terms"},
+    "adapters": {
+        "adapters",
+        "ontology",
+        "engine.client",
+        "engine.errors",
+        "engine.log_events",
+        "engine.tables",
+        "engine.terms",
+    },
     "cloud_sync": {
         "cloud_sync",
         "ontology",

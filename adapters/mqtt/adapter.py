@@ -32,7 +32,7 @@ from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits, Writ
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
-from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
+from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
 from lamplighter.adapters.mqtt.output import ReportedState
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
@@ -42,6 +42,7 @@ from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, Mqt
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Term
 
 WARNINGS_MAX = 1_000
@@ -89,7 +90,7 @@ class Broker:
         address = f"broker {self.settings.host}:{self.settings.port}"
         if not self.inbox.subscribed.is_set():
             return f"{address} is not connected, retrying"
-        waiting = f" ({len(self.inbox):,} messages wait for the gateway)" if len(self.inbox) else ""
+        waiting = f" ({counted(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
         return f"{address} connected{waiting}"
 
 
@@ -144,10 +145,9 @@ class MqttAdapter:
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
         }
-        self._silence.brokers = {name: broker.inbox for name, broker in self.brokers.items()}
+        self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
         self._outward: Outward | None = None
         if feed is not None:
-            inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
             self._outward = Outward(settings, feed, inboxes, base_iri=base_iri, now=clock, warnings=self._warnings)
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
         self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
@@ -234,11 +234,6 @@ class MqttAdapter:
         self._files = mapping
         self._apply()
 
-    @property
-    def commands(self) -> tuple[CommandRule, ...]:
-        """The rules for actuators, of files and of the dataset."""
-        return self._mapping.commands
-
     def _apply(self) -> None:
         """Puts the rules of files and of the dataset into force; those of files come first."""
         before, found = self._mapping, self._rules
@@ -272,7 +267,7 @@ class MqttAdapter:
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.status() if self._discovering else ""
         said = "" if self._outward is None else self._outward.status()
-        return f"{brokers}, {self.counters.committed:,} readings committed{said}{devices}"
+        return f"{brokers}, {counted(self.counters.committed, 'reading', ',')} committed{said}{devices}"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""

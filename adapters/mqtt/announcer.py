@@ -77,7 +77,8 @@ class Announcer:
 
     def status(self) -> str:
         """In a few words; empty if nothing is announced."""
-        return f"{len(self._entities):,} entities announced" if self._announce else ""
+        count = len(self._entities)
+        return f"{count:,} {'entity' if count == 1 else 'entities'} announced" if self._announce else ""
 
     async def take(self, messages: Iterable[Message]) -> None:
         """Takes the messages of a batch; returns when the gateway has taken or refused the commands."""

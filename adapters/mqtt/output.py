@@ -32,13 +32,14 @@ from lamplighter.adapters.devices.desired import (
     reported_update,
     same_state,
 )
-from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, CommandRule
-from lamplighter.adapters.mqtt.mapping.patterns import OWN_TOPICS
-from lamplighter.adapters.mqtt.mapping.publishes import json_value
+from lamplighter.adapters.mqtt.mapping import CommandRule
+from lamplighter.adapters.mqtt.mapping.patterns import is_reserved
+from lamplighter.adapters.mqtt.mapping.publishes import encoded, json_value
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, is_literal, lexical
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
@@ -131,13 +132,7 @@ def command_payload(rule: CommandRule, state: Term) -> bytes:
         as_json = _json_text(text)
     if table.minimum is not None or table.maximum is not None:
         _check_bounds(text, table.minimum, table.maximum)
-    try:
-        payload = _SLOT.sub(lambda slot: as_json if slot[1] == "json" else text, table.payload).encode()
-    except UnicodeEncodeError as error:
-        raise PayloadError(f"the state cannot be written in UTF-8: {error.reason}") from error
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        raise PayloadError(f"the message would have more than {PAYLOAD_BYTES_MAX} bytes")
-    return payload
+    return encoded(_SLOT.sub(lambda slot: as_json if slot[1] == "json" else text, table.payload))
 
 
 def _json_text(text: str) -> str:
@@ -283,11 +278,11 @@ class Output:
         if not ours:
             return ""
         others = {
-            "report another state": sum(one.disagrees for one in ours),
-            "wait for their message": sum(one.worker is not None and one.told != one.wanted for one in ours),
-            "have a refused state": sum(one.refused is not None for one in ours),
+            "reporting another state": sum(one.disagrees for one in ours),
+            "waiting for the broker": sum(one.worker is not None and one.told != one.wanted for one in ours),
+            "with a refused state": sum(one.refused is not None for one in ours),
         }
-        said = [f"{len(ours):,} actuators", f"{self.counters.acknowledged:,} states published"]
+        said = [counted(len(ours), "actuator", ","), f"{counted(self.counters.acknowledged, 'state', ',')} published"]
         return ", ".join([*said, *(f"{count:,} {what}" for what, count in others.items() if count)])
 
     async def take(self, reports: Iterable[ReportedState]) -> None:
@@ -455,7 +450,7 @@ class Output:
 
     def _check_topic(self, actuator: _Actuator, topic: str) -> None:
         """Raises PayloadError."""
-        if topic.startswith("$") or topic.partition("/")[0] == OWN_TOPICS:
+        if is_reserved(topic):
             raise PayloadError(f"the topic {topic} is not one of a device")
         if not actuator.from_file and not permits(self._permitted, topic):
             raise PayloadError(not_permitted(topic))

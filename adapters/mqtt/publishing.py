@@ -22,6 +22,7 @@ from lamplighter.adapters.mqtt.output import OutputBroker
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 
 TOPICS_MAX = 10_000
 """Topics whose messages wait for the broker; messages for further ones are dropped."""
@@ -98,8 +99,8 @@ class RowPublisher:
         """In a few words; empty without rules."""
         if not self._followers:
             return ""
-        waiting = f", {len(self._topics):,} topics wait" if self._topics else ""
-        return f"{self.counters.published:,} messages of query results published{waiting}"
+        waiting = f", {counted(len(self._topics), 'topic', ',')} waiting" if self._topics else ""
+        return f"{counted(self.counters.published, 'message', ',')} of query results published{waiting}"
 
     def _followed(self, rule: PublishRule, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
         return tasks.create_task(self._follow(rule), name=f"mqtt publish {rule.place}")

@@ -23,6 +23,11 @@ def own_topics(session: str) -> str:
     return f"{OWN_TOPICS}/{quote(session, safe='')}/"
 
 
+def is_reserved(topic: str) -> bool:
+    """Whether no rule may publish to the topic: it is one of the broker, or of an adapter."""
+    return topic.startswith("$") or topic.partition("/")[0] == OWN_TOPICS
+
+
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _CAPTURE = re.compile(rf"\{{({NAME})(?:(?P<rest>\#)|:(?P<expression>.+))?\}}")
 

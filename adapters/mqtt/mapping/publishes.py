@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lamplighter.adapters.mqtt.mapping.constructs import GraphQuery, Triple, graph_query, query_form
-from lamplighter.adapters.mqtt.mapping.patterns import LEVELS_MAX, NAME, OWN_TOPICS, TOPIC_BYTES_MAX, covers
+from lamplighter.adapters.mqtt.mapping.patterns import (
+    LEVELS_MAX,
+    NAME,
+    OWN_TOPICS,
+    TOPIC_BYTES_MAX,
+    covers,
+    is_reserved,
+)
 from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.mapping.tables import PublishTable
 from lamplighter.adapters.mqtt.mapping.templates import CAPTURE
@@ -55,7 +62,7 @@ class PublishRule(NamedTuple):
             raise PayloadError("the topic cannot be written in UTF-8") from error
         if size > TOPIC_BYTES_MAX:
             raise PayloadError(f"the topic would have more than {TOPIC_BYTES_MAX} bytes")
-        if text.startswith("$") or text.partition("/")[0] == OWN_TOPICS:
+        if is_reserved(text):
             raise PayloadError(f"the topic {text} is not permitted")
         return text
 
@@ -100,7 +107,7 @@ def _check_topic(topic: str, place: str) -> None:
         )
     if topic.count("/") >= LEVELS_MAX:
         raise ConfigurationError(f"{place}: topic = {topic!r}: write at most {LEVELS_MAX} levels")
-    if topic.startswith("$") or topic.partition("/")[0] == OWN_TOPICS:
+    if is_reserved(topic):
         raise ConfigurationError(f"{place}: topic = {topic!r}: topics below $... and {OWN_TOPICS}/ are not permitted")
 
 
@@ -141,16 +148,17 @@ def row_payload(template: str, variables: Iterable[str], row: Mapping[str, Term]
         term = row.get(name, "")
         return lexical(term) if is_iri(term) or is_literal(term) else term
 
-    return _encoded(_SLOT.sub(filled, template))
+    return encoded(_SLOT.sub(filled, template))
 
 
 def graph_payload(template: str, triples: Iterable[Triple]) -> bytes:
     """No triples give an empty payload. Raises PayloadError."""
     lines = "".join(f"{s} {p} {o} .\n" for s, p, o in sorted(triples))
-    return _encoded(template.replace("{triples}", lines) if lines else "")
+    return encoded(template.replace("{triples}", lines) if lines else "")
 
 
-def _encoded(text: str) -> bytes:
+def encoded(text: str) -> bytes:
+    """The payload of a message. Raises PayloadError."""
     try:
         payload = text.encode()
     except UnicodeEncodeError as error:

@@ -277,7 +277,7 @@ LAMP = "INSERT DATA { :x gateway:desiredState true }"
 async def test_the_messages_follow_the_dataset() -> None:
     async with running(text=LAMP) as one:
         assert one.topics() == {"config switch", "state one"}
-        assert one.announcer.status() == "1 entities announced"
+        assert one.announcer.status() == "1 entity announced"
         one.client.write("INSERT DATA { :x gateway:controls gateway:light }")
         await settled()
         assert one.topics() == {"config light", "state one"}
@@ -349,5 +349,5 @@ async def test_the_number_of_entities_is_bounded(monkeypatch: pytest.MonkeyPatch
     async with running(text=LAMP) as one:
         one.client.write("INSERT DATA { :y gateway:desiredState true }")
         await settled()
-        assert one.announcer.status() == "1 entities announced"
+        assert one.announcer.status() == "1 entity announced"
         assert [topic for topic, _ in one.warned] == ["*"]

@@ -163,7 +163,7 @@ async def test_commands_of_files_and_of_the_dataset() -> None:
         gateway = Gateway()
         async with running(broker, gateway, Mapping([])) as adapter:
             gateway.notify(1, {"lamp": {"command": {"topic": "lamp/set"}}})
-            await until(lambda: [command.table.topic for command in adapter.commands] == ["lamp/set"])
+            await until(lambda: [command.table.topic for command in adapter._mapping.commands] == ["lamp/set"])
 
 
 # The feed alone

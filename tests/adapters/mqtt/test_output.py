@@ -102,7 +102,7 @@ async def test_a_state_is_published_and_recorded() -> None:
         await settled()
         assert broker.payloads()[1:] == ['{"state": "OFF"}']
         assert one.counters.acknowledged == 2
-        assert one.status() == "1 actuators, 2 states published"
+        assert one.status() == "1 actuator, 2 states published"
 
 
 async def test_the_state_of_a_lamp_of_the_street_is_its_status() -> None:
@@ -135,7 +135,7 @@ async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(known: s
         await settled()
         assert len(broker.messages) == (known is None)
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["false"]
-        assert one.status().endswith("1 report another state")
+        assert one.status().endswith("1 reporting another state")
 
 
 async def test_newest_state_wins_while_the_broker_is_away() -> None:
@@ -146,7 +146,7 @@ async def test_newest_state_wins_while_the_broker_is_away() -> None:
             gateway.desire(state)
             await settled()
         assert broker.messages == []
-        assert "1 wait for their message" in one.status()
+        assert "1 waiting for the broker" in one.status()
         broker.subscribed.set()
         await settled()
         assert broker.payloads() == ['{"state": "OFF"}']

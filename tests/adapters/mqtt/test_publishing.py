@@ -85,7 +85,7 @@ async def test_a_row_is_published_when_it_enters_and_not_at_the_start() -> None:
         one.client.change(("attic", "new"))
         await settled()
         assert one.broker.messages == [("rooms/x:attic", "new", 1, False)]
-        assert one.publisher.status() == "1 messages of query results published"
+        assert one.publisher.status() == "1 message of query results published"
 
 
 async def test_a_retained_message_is_brought_up_to_date_at_the_start() -> None:
@@ -103,7 +103,7 @@ async def test_the_newest_row_of_a_topic_wins_while_the_broker_is_away() -> None
             one.client.change(("hall", value))
             await settled()
         assert one.broker.messages == []
-        assert one.publisher.status() == "0 messages of query results published, 1 topics wait"
+        assert one.publisher.status() == "0 messages of query results published, 1 topic waiting"
         one.broker.subscribed.set()
         await settled()
         assert one.broker.payloads() == ["3"]
@@ -152,7 +152,7 @@ async def test_topics_that_wait_for_the_broker_are_bounded(monkeypatch: pytest.M
         one.client.change(("attic", "1"), ("hall", "1"), ("kitchen", "1"))
         await settled()
         assert one.publisher.counters.refused == 1
-        assert one.publisher.status().endswith("2 topics wait")
+        assert one.publisher.status().endswith("2 topics waiting")
 
 
 async def test_each_outage_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
