@@ -27,9 +27,8 @@ from lamplighter.gateway.cli.commands import (
     DEFAULT_CONFIG,
     add_commands,
     config_file,
-    cut,
-    printable,
     settings_and_data,
+    shortened,
     table,
 )
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
@@ -263,7 +262,6 @@ def _timers(options: argparse.Namespace) -> int:
 
 
 _TIMER_TITLES = ("ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE")
-_TEXT_CHARACTERS_MAX = 60
 
 
 def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
@@ -273,10 +271,10 @@ def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
         timer["id"],
         f"{timer['due'][:19]}Z",
         "" if in_s is None else _span(in_s),
-        "" if cause is None else cut(printable(f"{cause['kind']} {cause['id']}"), _TEXT_CHARACTERS_MAX),
+        "" if cause is None else shortened(f"{cause['kind']} {cause['id']}"),
         timer["state"],
         timer["missed"],
-        cut(printable(first), _TEXT_CHARACTERS_MAX),
+        shortened(first),
     )
 
 

@@ -43,6 +43,7 @@ TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
 _LINES_MAX = 20
 _LITERAL_CHARACTERS_MAX = 120
 _TEXT_CHARACTERS_MAX = 100
+CELL_CHARACTERS_MAX = 60
 _CHUNK = 64 * 1024
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
@@ -124,6 +125,11 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def cut(text: str, characters: int) -> str:
     """The text, or its beginning with an ellipsis if it is longer."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
+
+
+def shortened(text: str) -> str:
+    """A text of a client or device for a cell of a table: without control sequences, and cut if it is long."""
+    return cut(printable(text), CELL_CHARACTERS_MAX)
 
 
 def printable(text: str) -> str:

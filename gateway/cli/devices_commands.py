@@ -25,11 +25,10 @@ from lamplighter.adapters.mqtt.mapping.tables import CommandTable
 from lamplighter.adapters.mqtt.output import command_payload, not_permitted, permits
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
-from lamplighter.gateway.cli.commands import add_mode, cut, printable, table
+from lamplighter.gateway.cli.commands import add_mode, printable, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 
-_CELL_CHARACTERS_MAX = 60
 _STATES = ("proposed", "adopted", "retired", "ignored")
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -143,18 +142,18 @@ _Differing = dict[str, tuple[Actuator, str, str]]
 
 def _differences(differing: _Differing) -> str:
     found = (f"{_word(one.kind)}: {desired}, reports {said}" for one, desired, said in differing.values())
-    return _cell("; ".join(found))
+    return shortened("; ".join(found))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
     device = entry.device
     return (
         entry.identity,
-        _cell(entry.name),
-        _cell(entry.area),
-        _cell(f"{device.manufacturer} {device.model}".strip()),
+        shortened(entry.name),
+        shortened(entry.area),
+        shortened(f"{device.manufacturer} {device.model}".strip()),
         entry.adoption,
-        _cell(", ".join(_kinds(device))),
+        shortened(", ".join(_kinds(device))),
     )
 
 
@@ -222,7 +221,7 @@ def _show(options: argparse.Namespace) -> int:
             (
                 one.kind,
                 lexical(gateway.registry.actuator_iri(one)),
-                _cell(
+                shortened(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
                 one.command["topic"],
@@ -248,13 +247,30 @@ def _adopt(options: argparse.Namespace) -> int:
         entries = [entry for entry in gateway.entries() if entry.adoption == "proposed"]
     else:
         entries = [gateway.named(options.device)]
-    for entry in entries:
-        gateway.update(gateway.registry.adoption(entry, area=options.area))
-        print(f"adopted {entry.identity}, {printable(entry.name)}")
-        _warn_of_refused_topics(entry.device, gateway.settings.mqtt.commands)
     if not entries:
         print("no device is proposed")
-    return 0
+    for entry in entries:
+        gateway.update(gateway.registry.adoption(entry, area=options.area))
+    adopted = _decided(gateway, entries, "adopted")
+    for entry in adopted:
+        _warn_of_refused_topics(entry.device, gateway.settings.mqtt.commands)
+    return 0 if len(adopted) == len(entries) else 1
+
+
+def _decided(gateway: _Gateway, entries: Sequence[Entry], state: str) -> list[Entry]:
+    """Prints which of the devices have the state now, and returns them. An update changes nothing if its device has
+    announced itself in another way meanwhile."""
+    now = {entry.identity: entry for entry in gateway.entries()} if entries else {}
+    found = []
+    for before in entries:
+        entry = now.get(before.identity)
+        if entry is not None and entry.adoption == state:
+            found.append(entry)
+            print(f"{state} {entry.identity}, {printable(entry.name)}")
+        else:
+            what = "is not there any more" if entry is None else f"is still {entry.adoption}"
+            print(f"lamplighter: {before.identity} {what}: it changed meanwhile; try again", file=sys.stderr)
+    return found
 
 
 def _warn_of_refused_topics(device: Device, permitted: Sequence[str]) -> None:
@@ -270,8 +286,7 @@ def _ignore(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
     gateway.update(gateway.registry.ignoring(entry))
-    print(f"ignored {entry.identity}, {printable(entry.name)}")
-    return 0
+    return 0 if _decided(gateway, [entry], "ignored") else 1
 
 
 def _rename(options: argparse.Namespace) -> int:
@@ -379,18 +394,13 @@ def _problems(options: argparse.Namespace) -> int:
         print("no problems since the MQTT adapter started")
         return 0
     rows = []
-    for source, topic, device, reason, count, seen in [
-        ["" if one is None else lexical(one) for one in r] for r in found
-    ]:
+    for row in found:
+        source, topic, device, reason, count, seen = ("" if one is None else lexical(one) for one in row)
         about = device.rpartition("/device/")[2] if device else topic
-        rows.append((seen[:19], source, count, _cell(about), reason))
+        rows.append((seen[:19], source, count, shortened(about), reason))
     print(table([("LAST SEEN", "SOURCE", "COUNT", "DEVICE OR TOPIC", "REASON"), *_printables(rows)]), end="")
     return 0
 
 
 def _printables(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [tuple(printable(cell) for cell in row) for row in rows]
-
-
-def _cell(text: str) -> str:
-    return cut(printable(text), _CELL_CHARACTERS_MAX)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from lamplighter.engine.terms import lexical
-from lamplighter.gateway.cli.commands import cut, printable, table
+from lamplighter.gateway.cli.commands import shortened, table
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.ontology.vocabulary import (
     GATEWAY,
@@ -37,7 +37,6 @@ SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem WHERE 
   OPTIONAL {{ ?feature <{RDFS_LABEL}> ?name }}
   OPTIONAL {{ ?stream <{HAS_UNIT}> ?unit }} OPTIONAL {{ ?stream <{UNKNOWN_UNIT}> ?code }}
 }}"""
-_CELL_CHARACTERS_MAX = 60
 
 
 def add_readings_command(command: Adder) -> None:
@@ -76,7 +75,7 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
     alike = Counter(cells[:2] for cells in newest.values())
     for sensor, cells in sorted(newest.items(), key=lambda one: (one[1][:2], one[0])):
         which = f" {sensor.rpartition('/')[2]}" if alike[cells[:2]] > 1 else ""
-        yield tuple(_cell(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
+        yield tuple(shortened(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
 
 
 def _short(iri: str) -> str:
@@ -87,7 +86,3 @@ def _short(iri: str) -> str:
         if iri.startswith(namespace) and iri != namespace:
             return f"{prefix}:{iri.removeprefix(namespace)}"
     return iri
-
-
-def _cell(text: str) -> str:
-    return cut(printable(text), _CELL_CHARACTERS_MAX)
