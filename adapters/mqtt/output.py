@@ -116,8 +116,8 @@ def permits(filters: Iterable[str], topic: str) -> bool:
 def not_permitted(topic: str) -> str:
     """What is wrong with a topic that `permits` refuses, and what to do."""
     return (
-        f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of lamplighter.toml, "
-        "and reload the MQTT adapter"
+        f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of lamplighter.toml "
+        "(a list there replaces the default), and reload the MQTT adapter"
     )
 
 

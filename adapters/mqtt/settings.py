@@ -95,8 +95,8 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     queue_max: messages of one broker that wait for the gateway. With a full queue the socket is not read, and the
         broker queues instead (mosquitto: `max_queued_messages`).
     commands: topic filters. Rules in the dataset may publish to topics that one of them covers. Clients that may write
-        the graph choose these topics, so this list is the limit. Rules of mapping/*.toml may publish to all topics but
-        those that begin with ``$``.
+        the graph choose these topics, so this list is the limit. A list in lamplighter.toml replaces the default. Rules
+        of mapping/*.toml may publish to all topics but those that begin with ``$``.
     publish: topic filters. `[[publish]]` rules in the dataset may publish to topics that one of them covers. Such a
         rule reads all graphs, so the default is none. Rules of mapping/*.toml may publish to all topics, as above.
     streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
