@@ -42,7 +42,7 @@ test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against
 
 test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
 	@sh tests/install-components.sh
-	@sh tests/zigbee2mqtt/fetch.sh
+	@sh tests/fetch-npm.sh tests/zigbee2mqtt build/zigbee2mqtt Zigbee2MQTT
 	@$(BIN)/python -m pytest tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
 
 test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files

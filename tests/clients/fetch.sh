@@ -7,16 +7,7 @@ here=tests/clients
 folder=build/clients
 python=${1:-.venv/bin/python}
 
-mkdir -p "$folder/js"
-if command -v npm >/dev/null 2>&1 && ! cmp -s "$here/js/package-lock.json" "$folder/js/installed"; then
-  echo "installing the JavaScript client"
-  cp "$here/js/package.json" "$here/js/package-lock.json" "$folder/js/"
-  if (cd "$folder/js" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null); then
-    cp "$here/js/package-lock.json" "$folder/js/installed"
-  else
-    echo "the JavaScript client could not be installed"
-  fi
-fi
+sh tests/fetch-npm.sh "$here/js" "$folder/js" "the JavaScript client"
 
 if ! cmp -s "$here/sepy.lock" "$folder/sepy/installed"; then
   echo "installing the Python client"

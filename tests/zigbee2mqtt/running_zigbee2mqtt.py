@@ -78,7 +78,7 @@ class Zigbee2Mqtt:
 
     def __init__(self, folder: Path, broker_port: int) -> None:
         if not PROGRAM.exists():
-            missing("Zigbee2MQTT is not installed; tests/zigbee2mqtt/fetch.sh installs it")
+            missing("Zigbee2MQTT is not installed; `make test-zigbee2mqtt` installs it")
         self.told: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._data = folder
         folder.mkdir()
