@@ -2,6 +2,6 @@
 
 mqtt: sensors that publish over MQTT; coap: actuators that are CoAP servers; model: readings -> SPARQL updates; devices:
 discovered devices, and desired states; networks: the networks that an adapter may send to; client: what adapters need
-of the client library; counting: their counters as triples. An adapter uses the public protocol only (`engine.client`).
-It loads neither the store nor the gateway.
+of the client library; counting: their counters as triples; literals: booleans and times. An adapter uses the public
+protocol only (`engine.client`). It loads neither the store nor the gateway.
 """

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from lamplighter.adapters.devices.device import Availability, Device, Table
-from lamplighter.engine.terms import XSD, Term, literal
+from lamplighter.adapters.literals import FALSE, TRUE, datetime_term
+from lamplighter.engine.terms import Term
 from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, PLATFORM, RDF_TYPE
 
 LAST_BYTES_MAX = 1_024
 """Of a message that is kept for devices that are adopted later."""
-
-_TRUE, _FALSE = literal("true", datatype=XSD + "boolean"), literal("false", datatype=XSD + "boolean")
 
 
 @dataclass(slots=True)
@@ -104,10 +103,9 @@ class Availabilities:
 def online_update(device: Term, online: bool | None, last_seen: datetime | None = None) -> str:
     """Says in the default graph whether a platform is online; None: that it is not known. last_seen: of one that is
     offline, an aware datetime."""
-    said = "" if online is None else f"{device} <{ONLINE}> {_TRUE if online else _FALSE} . "
+    said = "" if online is None else f"{device} <{ONLINE}> {TRUE if online else FALSE} . "
     if last_seen is not None:
-        time = last_seen.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-        said += f"{device} <{LAST_SEEN}> {literal(time, datatype=XSD + 'dateTime')} "
+        said += f"{device} <{LAST_SEEN}> {datetime_term(last_seen, 'milliseconds')} "
     return (
         f"DELETE {{ {device} <{ONLINE}> ?before ; <{LAST_SEEN}> ?seen }} INSERT {{ {said}}} "
         f"WHERE {{ {device} <{RDF_TYPE}> <{PLATFORM}> OPTIONAL {{ {device} <{ONLINE}> ?before }} "

@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
+from lamplighter.adapters.literals import datetime_term
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     ACTUATION,
@@ -41,10 +42,7 @@ def desired_pattern(variable: str) -> str:
 
 def desired_update(actuator: Term, state: Term) -> str:
     """SPARQL text that makes ``state`` the desired state of the actuator."""
-    return (
-        f"DELETE {{ {actuator} <{DESIRED_STATE}> ?before }} INSERT {{ {actuator} <{DESIRED_STATE}> {state} }} "
-        f"WHERE {{ OPTIONAL {{ {actuator} <{DESIRED_STATE}> ?before }} }}"
-    )
+    return _state_update(actuator, DESIRED_STATE, state)
 
 
 def actuation_update(actuator: Term, state: Term, at: datetime) -> str:
@@ -54,14 +52,13 @@ def actuation_update(actuator: Term, state: Term, at: datetime) -> str:
     log has the past (design section 9). The text always has the same shape.
     """
     assert at.tzinfo is not None
-    time = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
     actuation = iri(lexical(actuator) + "/actuation")
     return (
         f"DELETE {{ {actuation} ?property ?value }} "
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
         f"{iri(MADE_BY_ACTUATOR)} {actuator} ; "
         f"{iri(HAS_SIMPLE_RESULT)} {state} ; "
-        f"{iri(RESULT_TIME)} {literal(time, datatype=XSD + 'dateTime')} }} "
+        f"{iri(RESULT_TIME)} {datetime_term(at)} }} "
         f"WHERE {{ OPTIONAL {{ {actuation} ?property ?value }} }}"
     )
 
@@ -79,9 +76,13 @@ def refusal_update(actuator: Term, reason: str) -> str:
 
 def reported_update(actuator: Term, state: Term) -> str:
     """SPARQL text that makes ``state`` what the device reports of the actuator."""
+    return _state_update(actuator, REPORTED_STATE, state)
+
+
+def _state_update(actuator: Term, name: str, state: Term) -> str:
     return (
-        f"DELETE {{ {actuator} <{REPORTED_STATE}> ?before }} INSERT {{ {actuator} <{REPORTED_STATE}> {state} }} "
-        f"WHERE {{ OPTIONAL {{ {actuator} <{REPORTED_STATE}> ?before }} }}"
+        f"DELETE {{ {actuator} <{name}> ?before }} INSERT {{ {actuator} <{name}> {state} }} "
+        f"WHERE {{ OPTIONAL {{ {actuator} <{name}> ?before }} }}"
     )
 
 

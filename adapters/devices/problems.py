@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.draft import plain
+from lamplighter.adapters.literals import datetime_term
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import (
     BROKER,
@@ -96,7 +97,7 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
             (MQTT_TOPIC, literal(plain(problem.topic, 500))),
             (REASON, literal(plain(problem.reason, 500))),
             (COUNT, _number(1)),
-            (LAST_SEEN, _time(now)),
+            (LAST_SEEN, datetime_term(now, "seconds")),
         ]
         if problem.broker:
             triples.append((BROKER, literal(problem.broker)))
@@ -106,10 +107,11 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
         return f"{forgotten}INSERT DATA {{ GRAPH {self._graph} {{\n{lines}}} }}"
 
     def _counted(self, node: Term, known: _Known) -> str:
+        seen = datetime_term(known.written, "seconds")
         return (
             f"WITH {self._graph}\n"
             f"DELETE {{ {node} <{COUNT}> ?count ; <{LAST_SEEN}> ?seen }}\n"
-            f"INSERT {{ {node} <{COUNT}> {_number(known.count)} ; <{LAST_SEEN}> {_time(known.written)} }}\n"
+            f"INSERT {{ {node} <{COUNT}> {_number(known.count)} ; <{LAST_SEEN}> {seen} }}\n"
             f"WHERE {{ {node} <{COUNT}> ?count ; <{LAST_SEEN}> ?seen }}"
         )
 
@@ -123,7 +125,3 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
 
 def _number(count: int) -> Term:
     return literal(str(count), datatype=XSD + "integer")
-
-
-def _time(moment: datetime) -> Term:
-    return literal(moment.isoformat(timespec="seconds").replace("+00:00", "Z"), datatype=XSD + "dateTime")

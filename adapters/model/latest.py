@@ -5,11 +5,12 @@ A reading whose own time is older than that of the live one is dropped.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.model.descriptions import description_update
 from lamplighter.adapters.model.readings import Reading, Stream
-from lamplighter.engine.terms import XSD, Term, lexical, literal
+from lamplighter.engine.terms import Term, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
 _UNKNOWN = ""
@@ -95,8 +96,7 @@ def reading_update(reading: Reading, *, marks: bool = False, compares: bool = Fa
     if compares:
         later = ""
         if reading.received.tzinfo is not None:
-            received = reading.received.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-            later = f" || ?time > {literal(received, datatype=XSD + 'dateTime')}"
+            later = f" || ?time > {datetime_term(reading.received)}"
         where += f"\n  FILTER(!BOUND(?time) || BOUND(?problem) || ?time <= {reading.time}{later})"
     if reading.retained:
         where += f"\n  FILTER NOT EXISTS {{ {observation} <{HAS_SIMPLE_RESULT}> {reading.value} }}"

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
+from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.model.readings import Keep, Reading
 from lamplighter.engine.terms import Term, lexical
 
@@ -115,7 +116,7 @@ def _within(dead_band: Decimal | None, one: Term, other: Term) -> bool:
 
 
 def _number(term: Term) -> Decimal | None:
-    if not term.endswith(("#integer>", "#decimal>", "#double>")):
+    if not term.endswith(NUMBERS):
         return None
     try:
         return Decimal(lexical(term))

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lamplighter.adapters.client import UpdatesClient
+from lamplighter.adapters.literals import FALSE, TRUE, datetime_term
 from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.terms import XSD, Term, iri, literal
+from lamplighter.engine.terms import Term, iri, literal
 from lamplighter.ontology.vocabulary import (
     CONNECTED,
     MESSAGE_BROKER,
@@ -113,8 +114,8 @@ class BrokerStates:
         values: list[tuple[str, Term]] = [
             (RDF_TYPE, iri(MESSAGE_BROKER)),
             (RDFS_LABEL, literal(f"{settings.host}:{settings.port}")),
-            (CONNECTED, literal("true" if state.connected else "false", datatype=f"{XSD}boolean")),
-            (SINCE, literal(state.since.isoformat(timespec="seconds"), datatype=f"{XSD}dateTime")),
+            (CONNECTED, TRUE if state.connected else FALSE),
+            (SINCE, datetime_term(state.since, "seconds")),
         ]
         if state.reason:
             values.append((REASON, literal(state.reason)))

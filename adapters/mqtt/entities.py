@@ -12,10 +12,11 @@ from collections import Counter
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from lamplighter.adapters.devices.desired import same_state
+from lamplighter.adapters.devices.desired import desired_update, same_state
+from lamplighter.adapters.literals import FALSE, NUMBERS, TRUE
 from lamplighter.adapters.mqtt.discovery.homeassistant import PREFIX, device_classes
 from lamplighter.engine.client import Notification
-from lamplighter.engine.terms import XSD, Term, is_iri, is_literal, lexical, literal
+from lamplighter.engine.terms import Term, is_iri, is_literal, lexical, literal
 from lamplighter.ontology.vocabulary import (
     CONTROLS,
     DESIRED_STATE,
@@ -74,8 +75,6 @@ QUERIES = (
 )
 """Of actuators, and of observations and platforms. Each row has a thing and one value."""
 
-_TRUE, _FALSE = (literal(word, datatype=XSD + "boolean") for word in ("true", "false"))
-_NUMBERS = tuple(f"^^<{XSD}{name}>" for name in ("integer", "decimal", "double"))
 _UNITS = {
     UNIT + name: unit
     for name, unit in {
@@ -205,11 +204,12 @@ class Entity(NamedTuple):
         state = self.words.get(payload.decode(errors="replace"))
         if state is None:
             return None
-        name = HAS_STATUS if self.status else DESIRED_STATE
-        broken = f" FILTER NOT EXISTS {{ {self.thing} <{HAS_STATUS}> 'BROKEN' }}" if self.status else ""
+        if not self.status:
+            return desired_update(self.thing, state)
         return (
-            f"DELETE {{ {self.thing} <{name}> ?before }} INSERT {{ {self.thing} <{name}> {state} }} "
-            f"WHERE {{ OPTIONAL {{ {self.thing} <{name}> ?before }}{broken} }}"
+            f"DELETE {{ {self.thing} <{HAS_STATUS}> ?before }} INSERT {{ {self.thing} <{HAS_STATUS}> {state} }} "
+            f"WHERE {{ OPTIONAL {{ {self.thing} <{HAS_STATUS}> ?before }} "
+            f"FILTER NOT EXISTS {{ {self.thing} <{HAS_STATUS}> 'BROKEN' }} }}"
         )
 
 
@@ -272,14 +272,14 @@ class Things:
         if any(host.startswith(self._sources) for host in self._terms(thing, "host")):
             return None
         desired, status, value = (self._one(thing, key) for key in ("desired", "status", "value"))
-        if status is not None or desired in (_TRUE, _FALSE):
+        if status is not None or desired in (TRUE, FALSE):
             return self._switch(thing, status=status is not None)
         return None if value is None else self._sensor(thing, value)
 
     def _switch(self, thing: Term, *, status: bool) -> Entity:
         controls = [lexical(one) for one in self._terms(thing, "controls")]
         component = "light" if status or _LIGHT in controls else "switch"
-        words = {"ON": literal("ON"), "OFF": literal("OFF")} if status else {"ON": _TRUE, "OFF": _FALSE}
+        words = {"ON": literal("ON"), "OFF": literal("OFF")} if status else {"ON": TRUE, "OFF": FALSE}
         known = self._one(thing, "reported") or self._one(thing, "recorded")
         state = next((word for word, one in words.items() if known is not None and same_state(known, one)), UNKNOWN)
         own = {"payload_on": "ON", "payload_off": "OFF", "command_topic": self._topic(thing, "set"), "qos": 1}
@@ -290,8 +290,8 @@ class Things:
         kind = {PRESENCE: GATEWAY + "occupancy", TEMPERATURE: GATEWAY + "temperature"}.get(kind, kind)
         classes = device_classes(kind.removeprefix(GATEWAY)) if kind.startswith(GATEWAY) else None
         own: dict[str, Any] = {}
-        if value in (_TRUE, _FALSE):
-            state, component = ("ON" if value == _TRUE else "OFF"), "binary_sensor"
+        if value in (TRUE, FALSE):
+            state, component = ("ON" if value == TRUE else "OFF"), "binary_sensor"
             if classes is not None and classes.binary:
                 own["device_class"] = classes.binary
                 if classes.inverted:
@@ -299,7 +299,7 @@ class Things:
             own |= {"payload_on": "ON", "payload_off": "OFF"}
         else:
             state, component = lexical(value)[:STATE_CHARS_MAX], "sensor"
-            if value.endswith(_NUMBERS):
+            if value.endswith(NUMBERS):
                 unit = _UNITS.get(lexical(self._one(thing, "unit") or literal("")))
                 measured = () if classes is None else classes.measured
                 name = next((one for one in measured if unit in _CLASS_UNITS.get(one, ())), None)

@@ -22,6 +22,7 @@ from typing import Protocol
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.intervals import Intervals, Learned, ReportingChannel, interval_update
+from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.engine.client import DeclaredCause
@@ -56,7 +57,6 @@ SELECT ?stream ?topic ?interval ?device ?online ?time WHERE {{
   ?device <{HOSTS}> ?sensor
   OPTIONAL {{ ?device <{ONLINE}> ?online }}
 }}"""
-_NUMBERS = ("#integer>", "#decimal>", "#double>")
 
 logger = EventLogger(__name__)
 
@@ -125,7 +125,7 @@ class Silence:
                 continue
             stream = reading.stream
             report = reports.setdefault((stream.topic, stream.platform), (stream.iri, []))
-            if not reading.value.endswith(_NUMBERS):
+            if not reading.value.endswith(NUMBERS):
                 report[1].append(reading.value)
         if reports:
             now = self._elapsed()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.mqtt.mapping.constructs import GraphQuery, Triple, graph_query, query_form
 from lamplighter.adapters.mqtt.mapping.patterns import (
     LEVELS_MAX,
@@ -26,7 +27,7 @@ from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical
 QUERY_CHARS_MAX = 16_384
 _SLOT = re.compile(rf"\{{(?:json:({NAME})|({NAME}))\}}")
 _ESCAPED = re.compile(r"[+#/%\x00-\x1f\x7f-\x9f]")
-_BARE = tuple(f"^^<{XSD}{name}>" for name in ("boolean", "integer", "decimal", "double"))
+_BARE = (f"^^<{XSD}boolean>", *NUMBERS)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 Row = tuple[Term | None, ...]

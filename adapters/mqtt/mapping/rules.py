@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.mqtt.mapping import sparkplug, times
 from lamplighter.adapters.mqtt.mapping.expressions import STEPS_MAX
@@ -248,7 +249,7 @@ class Mapping:
         if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
             return [PayloadError(f"payload has more than {PAYLOAD_BYTES_MAX} bytes" if payload else "payload is empty")]
         document = Payload(payload)
-        arrival = times.datetime_term(received)
+        arrival = datetime_term(received)
         problem = times.RETAINED if retained else None if trusted else times.CLOCK
         for source in sources:
             read, _, stream = source
@@ -303,7 +304,7 @@ class Mapping:
             problem = times.RETAINED
         elif moment is context.received and not context.trusted:
             problem = times.CLOCK
-        return Reading(stream, value, times.datetime_term(moment), retained, problem, context.received, own_time=own)
+        return Reading(stream, value, datetime_term(moment), retained, problem, context.received, own_time=own)
 
     def _sources_of(self, topic: str) -> _Sources:
         try:

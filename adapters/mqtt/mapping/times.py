@@ -16,7 +16,6 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from lamplighter.adapters.mqtt.mapping.payloads import Found
-from lamplighter.engine.terms import XSD, Term
 
 RETAINED, FUTURE, PAST, UNREADABLE, CLOCK = "retained", "future", "past", "unreadable", "clock"
 EARLIEST = datetime(2015, 1, 1, tzinfo=UTC)
@@ -24,20 +23,12 @@ EARLIEST = datetime(2015, 1, 1, tzinfo=UTC)
 AHEAD_MAX = timedelta(seconds=2)
 """A payload's time may be so much later than its arrival; arrival is used then, without a mark."""
 
-_DATETIME = f'"^^<{XSD}dateTime>'
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
 _EPOCH = re.compile(r"[0-9]{9,20}(?:\.[0-9]{0,9})?")
 _EPOCH_UNITS = ((Decimal(10) ** 11, 0), (Decimal(10) ** 14, 3), (Decimal(10) ** 17, 6), (Decimal(10) ** 20, 9))
 _OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
-
-
-def datetime_term(time: datetime) -> Term:
-    """xsd:dateTime in UTC, with microseconds, so that texts of one length sort by time."""
-    if time.tzinfo is not UTC:
-        time = time.astimezone(UTC)
-    return f'"{time.isoformat(timespec="microseconds")[:-6]}Z{_DATETIME}'
 
 
 def time_zone(name: str) -> tzinfo:

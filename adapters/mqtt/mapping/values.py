@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
+from lamplighter.adapters.literals import FALSE, TRUE
 from lamplighter.adapters.mqtt.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
@@ -25,7 +26,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+)")
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+")
 _XSD_INTEGER, _XSD_DECIMAL, _XSD_DOUBLE = f"^^<{XSD}integer>", f"^^<{XSD}decimal>", f"^^<{XSD}double>"
-_TRUE, _FALSE = literal("true", datatype=XSD + "boolean"), literal("false", datatype=XSD + "boolean")
 _INTEGER_MAX = 10**NUMBER_CHARS_MAX
 ON_WORDS, OFF_WORDS = ("true", "on", "1", "online"), ("false", "off", "0", "offline")
 
@@ -84,7 +84,7 @@ def boolean(on: Sequence[str] | None, off: Sequence[str] | None) -> ValueTerm:
         false -= true
     if true & false:
         raise ValueError(f"{sorted(true & false)[0]!r} is a word of both on and off")
-    words = dict.fromkeys(true, _TRUE) | dict.fromkeys(false, _FALSE)
+    words = dict.fromkeys(true, TRUE) | dict.fromkeys(false, FALSE)
     usual = on is None and off is None
     reason = "not a boolean (true/false, on/off, 1/0, online/offline)" if usual else "not a word of on or off"
 
@@ -130,7 +130,7 @@ def enumeration(words: Mapping[str, Term]) -> ValueTerm:
 def any_kind(found: Found) -> Term:
     """By the type of a record's value: boolean, number or text."""
     if isinstance(found, bool):
-        return _TRUE if found else _FALSE
+        return TRUE if found else FALSE
     if isinstance(found, str) and not isinstance(found, Number):
         return text(found)
     return number(found)
