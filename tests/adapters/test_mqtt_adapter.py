@@ -488,7 +488,9 @@ async def test_refused_for_now_is_sent_again_and_the_newest_reading_of_a_stream_
         assert await session_is_empty(broker)
 
 
-async def test_full_batch_is_sent_before_the_one_before_it_is_answered() -> None:
+@asynccontextmanager
+async def one_batch_under_way() -> AsyncIterator[tuple[Mosquitto, Gateway, MqttAdapter]]:
+    """One reading is committed, and the next one waits for its answer. A full batch has two messages."""
     with mosquitto() as broker:
         gateway = Gateway()
         async with running(broker.port, gateway, batch_max=2) as adapter:
@@ -497,33 +499,30 @@ async def test_full_batch_is_sent_before_the_one_before_it_is_answered() -> None
             gateway.open.clear()
             await publish(broker, ("street/1/temperature", "1"))
             await until(lambda: len(gateway.batches) == 2)
-            await publish(broker, *[("street/1/temperature", str(number)) for number in range(2, 7)])
-            await until(lambda: len(gateway.batches) == 3 and adapter.counters.received == 7)
-            await turns()
-            assert len(gateway.batches) == 3  # no third one is under way
-            gateway.open.set()
-            await until(lambda: adapter.counters.committed == 7)
-            assert gateway.values() == [str(number) for number in range(7)]
+            yield broker, gateway, adapter
         assert await session_is_empty(broker)
+
+
+async def test_full_batch_is_sent_before_the_one_before_it_is_answered() -> None:
+    async with one_batch_under_way() as (broker, gateway, adapter):
+        await publish(broker, *[("street/1/temperature", str(number)) for number in range(2, 7)])
+        await until(lambda: len(gateway.batches) == 3 and adapter.counters.received == 7)
+        await turns()
+        assert len(gateway.batches) == 3  # no third one is under way
+        gateway.open.set()
+        await until(lambda: adapter.counters.committed == 7)
+        assert gateway.values() == [str(number) for number in range(7)]
 
 
 async def test_batch_that_has_overtaken_a_refused_one_is_written_again() -> None:
-    with mosquitto() as broker:
-        gateway = Gateway()
-        async with running(broker.port, gateway, batch_max=2) as adapter:
-            await publish(broker, ("street/1/temperature", "0"))
-            await until(lambda: adapter.counters.committed == 1)
-            gateway.open.clear()
-            await publish(broker, ("street/1/temperature", "1"))
-            await until(lambda: len(gateway.batches) == 2)
-            await publish(broker, ("street/1/temperature", "2"), ("street/1/temperature", "3"))
-            await until(lambda: len(gateway.batches) == 3)
-            gateway.errors = [{"1": QueueFullError("full")}]
-            gateway.open.set()
-            await until(lambda: gateway.values()[-3:] == ["1", "2", "3"])
-            await until(lambda: adapter.counters.committed == 4)
-            assert gateway.values() == ["0", "2", "3", "1", "2", "3"]
-        assert await session_is_empty(broker)
+    async with one_batch_under_way() as (broker, gateway, adapter):
+        await publish(broker, ("street/1/temperature", "2"), ("street/1/temperature", "3"))
+        await until(lambda: len(gateway.batches) == 3)
+        gateway.errors = [{"1": QueueFullError("full")}]
+        gateway.open.set()
+        await until(lambda: gateway.values()[-3:] == ["1", "2", "3"])
+        await until(lambda: adapter.counters.committed == 4)
+        assert gateway.values() == ["0", "2", "3", "1", "2", "3"]
 
 
 async def test_reading_that_the_gateway_refuses_for_good_does_not_stop_the_others(

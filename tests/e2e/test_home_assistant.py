@@ -15,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.adapters.mqtt.discovery import homeassistant
 from lamplighter.ontology.vocabulary import GATEWAY, LIGHTING, SOSA
-from tests.support.brokers import Mosquitto
+from tests.support.brokers import Mosquitto, subscribed
 from tests.support.gateway_process import GatewayProcess, mqtt_gateway, wait_for
 
 PREFIXES = (
@@ -84,19 +84,10 @@ class Home:
 
 @contextmanager
 def home(broker: Mosquitto) -> Iterator[Home]:
-    granted: list[bool] = []
     client = mqtt.Client(CallbackAPIVersion.VERSION2)
     one = Home(client)
-    client.on_subscribe = lambda *_: granted.append(True)
-    client.connect("127.0.0.1", broker.port)
-    client.subscribe([("homeassistant/#", 1), ("lamplighter/#", 1)])
-    client.loop_start()
-    try:
-        wait_for(lambda: bool(granted), what="the subscription")
+    with subscribed(client, broker, "homeassistant/#", "lamplighter/#"):
         yield one
-    finally:
-        client.disconnect()
-        client.loop_stop()
 
 
 def gateway(folder: Path, broker: Mosquitto, **settings: object) -> GatewayProcess:

@@ -12,7 +12,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.ontology.vocabulary import GATEWAY
-from tests.support.brokers import Mosquitto
+from tests.support.brokers import Mosquitto, subscribed
 from tests.support.gateway_process import GatewayProcess, mqtt_gateway, wait_for
 
 PREFIXES = f"PREFIX gateway: <{GATEWAY}> PREFIX : <http://lamplighter.local/> "
@@ -51,21 +51,13 @@ class Listener:
 @contextmanager
 def listening(broker: Mosquitto, *filters: str) -> Iterator[Listener]:
     """Returns when the broker has granted the subscriptions."""
-    listener, granted = Listener(), []
+    listener = Listener()
     client = mqtt.Client(CallbackAPIVersion.VERSION2)
-    client.on_subscribe = lambda *_: granted.append(True)
     client.on_message = lambda _client, _data, message: listener.heard.append(
         (message.topic, message.payload.decode(), message.retain)
     )
-    client.connect("127.0.0.1", broker.port)
-    client.subscribe([(one, 1) for one in filters])
-    client.loop_start()
-    try:
-        wait_for(lambda: bool(granted), what="the subscription")
+    with subscribed(client, broker, *filters):
         yield listener
-    finally:
-        client.disconnect()
-        client.loop_stop()
 
 
 def gateway(folder: Path, broker: Mosquitto, **mqtt_settings: object) -> GatewayProcess:

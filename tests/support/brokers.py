@@ -128,6 +128,22 @@ class Mosquitto:
 
 
 @contextmanager
+def subscribed(client: mqtt.Client, broker: Mosquitto, *filters: str) -> Iterator[mqtt.Client]:
+    """The client, connected. The broker has granted its subscriptions."""
+    granted = threading.Event()
+    client.on_subscribe = lambda *_: granted.set()
+    client.connect("127.0.0.1", broker.port)
+    client.subscribe([(one, 1) for one in filters])
+    client.loop_start()
+    try:
+        assert granted.wait(START_TIMEOUT_S), f"the broker does not grant {filters}"
+        yield client
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+@contextmanager
 def mosquitto(port: int | None = None, *, settings: Sequence[str] = ("allow_anonymous true",)) -> Iterator[Mosquitto]:
     """A running mosquitto, by default on a free port, open to all on loopback, and without persistence.
 

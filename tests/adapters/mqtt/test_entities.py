@@ -20,7 +20,7 @@ from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Bag
 from lamplighter.ontology.vocabulary import PREFIXES
-from tests.support.event_loops import settled, until
+from tests.support.event_loops import beside, settled, until
 
 BASE = "http://g/"
 TOPICS = HomeTopics("one", "lamplighter/one/")
@@ -261,14 +261,10 @@ async def running(*, announce: bool = True, text: str = "") -> AsyncIterator[Run
     one = Running(announce=announce)
     if text:
         one.client.write(text)
-    task = asyncio.create_task(one.announcer.run())
-    try:
+    async with beside(one.announcer.run()) as task:
         await settled()
         yield one
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
+    assert task.cancelled()
 
 
 LAMP = "INSERT DATA { :x gateway:desiredState true }"

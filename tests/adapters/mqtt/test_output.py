@@ -18,7 +18,7 @@ from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.terms import XSD, Bag, Term, lexical, literal
 from lamplighter.ontology.vocabulary import DESIRED_STATE, PREFIXES
-from tests.support.event_loops import settled
+from tests.support.event_loops import beside, settled
 from tests.support.noted_messages import NotingBroker
 
 BASE = "http://gateway.example/"
@@ -81,21 +81,24 @@ async def running(
 ) -> AsyncIterator[Output]:
     one = Output(gateway, {"default": broker}, COMMANDS, note=note)
     one.change_rules(files, rules)
-    task = asyncio.create_task(one.run())
-    try:
+    async with beside(one.run()) as task:
         await settled()
         yield one
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
+    assert task.cancelled()
 
 
-async def test_a_state_is_published_and_recorded() -> None:
+@asynccontextmanager
+async def switched_on() -> AsyncIterator[tuple[Gateway, NotingBroker, Output]]:
+    """The lamp is desired to be on, and its message is sent."""
     gateway, broker = Gateway(), NotingBroker()
     async with running(gateway, broker, rule()) as one:
         gateway.desire("true")
         await settled()
+        yield gateway, broker, one
+
+
+async def test_a_state_is_published_and_recorded() -> None:
+    async with switched_on() as (gateway, broker, one):
         assert broker.messages == [("zigbee2mqtt/lamp/set", '{"state": "ON"}', 1, False)]
         assert gateway.found(f"?a sosa:madeByActuator {LAMP} ; sosa:hasSimpleResult ?x") == ["true"]
         gateway.desire("false")
@@ -181,10 +184,7 @@ async def test_a_failed_message_is_repeated(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_failed_message_waits_and_another_state_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "RETRY_MIN_S", 1_000.0)
     monkeypatch.setattr(output, "RETRY_MAX_S", 1_000.0)
-    gateway, broker = Gateway(), NotingBroker()
-    async with running(gateway, broker, rule()):
-        gateway.desire("true")
-        await settled()
+    async with switched_on() as (gateway, broker, _):
         broker.failures = 1
         gateway.desire("false")
         await settled()
@@ -197,10 +197,7 @@ async def test_a_failed_message_waits_and_another_state_does_not(monkeypatch: py
 async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gateway, broker = Gateway(), NotingBroker()
-    async with running(gateway, broker, rule()) as one:
-        gateway.desire("true")
-        await settled()
+    async with switched_on() as (gateway, broker, one):
         monkeypatch.setattr(output, "SETTLE_S", 0.0)
         await one.take([ReportedState(rule(), FALSE, retained=False)])
         await settled()
@@ -222,10 +219,7 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
 async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gateway, broker = Gateway(), NotingBroker()
-    async with running(gateway, broker, rule()) as one:
-        gateway.desire("true")
-        await settled()
+    async with switched_on() as (_, broker, one):
         [actuator] = one._actuators.values()
         for longest in (2.0, 4.0, 8.0):
             await one.take([ReportedState(rule(), FALSE, retained=False)])

@@ -15,7 +15,7 @@ from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.engine.client import Notification
 from lamplighter.engine.errors import GatewayError, RefusedError
 from lamplighter.engine.terms import Bag, iri, literal
-from tests.support.event_loops import settled, until
+from tests.support.event_loops import beside, settled, until
 from tests.support.noted_messages import NotingBroker
 
 ROOMS = "SELECT ?room ?value { ?room ?p ?value }"
@@ -67,14 +67,10 @@ class Running:
 async def running(*rules: PublishRule) -> AsyncIterator[Running]:
     one = Running()
     one.publisher.change_rules(rules)
-    task = asyncio.create_task(one.publisher.run())
-    try:
+    async with beside(one.publisher.run()) as task:
         await settled()
         yield one
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
+    assert task.cancelled()
 
 
 async def test_a_row_is_published_when_it_enters_and_not_at_the_start() -> None:

@@ -132,6 +132,16 @@ async def report_regularly(
         await report(broker, adapter, topic)
 
 
+@asynccontextmanager
+async def kitchen_online(gateway: Gateway, time: Time) -> AsyncIterator[tuple[Mosquitto, MqttAdapter]]:
+    """A broker and an adapter that has learned how often the kitchen reports."""
+    with mosquitto() as broker:
+        async with running(broker, gateway, time) as adapter:
+            await report_regularly(broker, adapter, time)
+            await until(lambda: gateway.online == {KITCHEN: "true"})
+            yield broker, adapter
+
+
 async def silent_until(time: Time, condition: Callable[[], bool], step_s: float = 10) -> float:
     """Lets the time go on until the condition holds; how long that took."""
     begin = time.elapsed_s
@@ -160,20 +170,15 @@ async def checked(adapter: MqttAdapter) -> None:
 
 async def test_a_silent_device_is_offline_with_the_time_of_its_last_report_and_online_with_its_next_one() -> None:
     gateway, time = Gateway(), Time()
-    with mosquitto() as broker:
-        async with running(broker, gateway, time) as adapter:
-            await report_regularly(broker, adapter, time)
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            assert [row["s"] for row in gateway.rows("?stream gateway:reportingInterval ?s")] == ["60"]
-            last = time.clock()
-            took = await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
-            assert took >= 180
-            assert {device: datetime.fromisoformat(seen) for device, seen in gateway.last_seen.items()} == {
-                KITCHEN: last
-            }
-            await report(broker, adapter, "home/kitchen/button", "pressed")
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            assert gateway.last_seen == {}
+    async with kitchen_online(gateway, time) as (broker, adapter):
+        assert [row["s"] for row in gateway.rows("?stream gateway:reportingInterval ?s")] == ["60"]
+        last = time.clock()
+        took = await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
+        assert took >= 180
+        assert {device: datetime.fromisoformat(seen) for device, seen in gateway.last_seen.items()} == {KITCHEN: last}
+        await report(broker, adapter, "home/kitchen/button", "pressed")
+        await until(lambda: gateway.online == {KITCHEN: "true"})
+        assert gateway.last_seen == {}
 
 
 async def test_irregular_devices_and_a_switched_off_setting_mark_nothing() -> None:
@@ -232,36 +237,30 @@ async def test_a_retained_message_is_no_sign_of_life() -> None:
 
 async def test_a_process_that_was_stopped_makes_no_device_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway, time = Gateway(), Time()
-    with mosquitto() as broker:
-        async with running(broker, gateway, time) as adapter:
-            await report_regularly(broker, adapter, time)
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            monkeypatch.setattr(silence, "STALL_S", 0.05)
-            time.elapsed_s += 100_000
-            stop_process()
-            await checked(adapter)
-            assert gateway.online == {KITCHEN: "true"}
-            monkeypatch.setattr(silence, "STALL_S", float("inf"))
-            await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
+    async with kitchen_online(gateway, time) as (_, adapter):
+        monkeypatch.setattr(silence, "STALL_S", 0.05)
+        time.elapsed_s += 100_000
+        stop_process()
+        await checked(adapter)
+        assert gateway.online == {KITCHEN: "true"}
+        monkeypatch.setattr(silence, "STALL_S", float("inf"))
+        await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
 
 
 async def test_a_broker_that_is_away_makes_no_device_offline() -> None:
     gateway, time = Gateway(), Time()
-    with mosquitto() as broker:
-        async with running(broker, gateway, time) as adapter:
-            await report_regularly(broker, adapter, time)
-            subscribed = adapter.brokers[FIRST_BROKER].inbox.subscribed
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            await asyncio.to_thread(broker.stop)
-            await until(lambda: not subscribed.is_set())
-            time.elapsed_s += 100_000
-            await checked(adapter)
-            await asyncio.to_thread(broker.start)
-            await until(subscribed.is_set)
-            time.elapsed_s += silence.RECONNECT_S + 170
-            await checked(adapter)
-            assert gateway.online == {KITCHEN: "true"}
-            await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
+    async with kitchen_online(gateway, time) as (broker, adapter):
+        subscribed = adapter.brokers[FIRST_BROKER].inbox.subscribed
+        await asyncio.to_thread(broker.stop)
+        await until(lambda: not subscribed.is_set())
+        time.elapsed_s += 100_000
+        await checked(adapter)
+        await asyncio.to_thread(broker.start)
+        await until(subscribed.is_set)
+        time.elapsed_s += silence.RECONNECT_S + 170
+        await checked(adapter)
+        assert gateway.online == {KITCHEN: "true"}
+        await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
 
 
 async def test_a_gateway_that_takes_nothing_makes_no_device_offline(
@@ -269,39 +268,33 @@ async def test_a_gateway_that_takes_nothing_makes_no_device_offline(
 ) -> None:
     caplog.set_level(logging.INFO)
     gateway, time = Gateway(), Time()
-    with mosquitto() as broker:
-        async with running(broker, gateway, time) as adapter:
-            silent = adapter._silence
-            await report_regularly(broker, adapter, time)
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            gateway.open.clear()
-            await asyncio.to_thread(broker.publish, ("home/attic/climate", "20"), ("home/kitchen/climate", "21"))
-            await until(lambda: bool(silent._busy))
-            time.elapsed_s += 100_000
-            await checked(adapter)
-            monkeypatch.setattr(silence, "STALL_S", -1.0)  # the commit counts as a long one
-            gateway.open.set()
-            await until(lambda: not silent._busy and not len(adapter.brokers[FIRST_BROKER].inbox))
-            monkeypatch.setattr(silence, "STALL_S", float("inf"))
-            await checked(adapter)
-            assert gateway.online == {KITCHEN: "true"}
-            assert "mqtt device silent" not in caplog.text
-            await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
+    async with kitchen_online(gateway, time) as (broker, adapter):
+        silent = adapter._silence
+        gateway.open.clear()
+        await asyncio.to_thread(broker.publish, ("home/attic/climate", "20"), ("home/kitchen/climate", "21"))
+        await until(lambda: bool(silent._busy))
+        time.elapsed_s += 100_000
+        await checked(adapter)
+        monkeypatch.setattr(silence, "STALL_S", -1.0)  # the commit counts as a long one
+        gateway.open.set()
+        await until(lambda: not silent._busy and not len(adapter.brokers[FIRST_BROKER].inbox))
+        monkeypatch.setattr(silence, "STALL_S", float("inf"))
+        await checked(adapter)
+        assert gateway.online == {KITCHEN: "true"}
+        assert "mqtt device silent" not in caplog.text
+        await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
 
 
 async def test_a_broker_that_delivers_nothing_makes_no_device_offline() -> None:
     gateway, time = Gateway(), Time()
-    with mosquitto() as broker:
-        async with running(broker, gateway, time) as adapter:
-            await report_regularly(broker, adapter, time)
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            inbox = adapter.brokers[FIRST_BROKER].inbox
-            inbox._canary.heard = lambda now: None  # type: ignore[method-assign]
-            time.elapsed_s += 100_000
-            await asyncio.sleep(2)  # longer than a canary takes
-            assert gateway.online == {KITCHEN: "true"}
-            del inbox._canary.heard
-            await until(lambda: gateway.online == {KITCHEN: "false"})
+    async with kitchen_online(gateway, time) as (_, adapter):
+        inbox = adapter.brokers[FIRST_BROKER].inbox
+        inbox._canary.heard = lambda now: None  # type: ignore[method-assign]
+        time.elapsed_s += 100_000
+        await asyncio.sleep(2)  # longer than a canary takes
+        assert gateway.online == {KITCHEN: "true"}
+        del inbox._canary.heard
+        await until(lambda: gateway.online == {KITCHEN: "false"})
 
 
 async def test_an_availability_topic_takes_precedence_once_it_was_heard() -> None:
@@ -337,13 +330,10 @@ async def test_an_availability_topic_takes_precedence_once_it_was_heard() -> Non
 
 async def test_a_device_whose_rule_goes_is_not_watched_any_more() -> None:
     gateway, time = Gateway(), Time()
-    with mosquitto() as broker:
-        async with running(broker, gateway, time) as adapter:
-            await report_regularly(broker, adapter, time)
-            await until(lambda: gateway.online == {KITCHEN: "true"})
-            adapter.remap(Mapping([]))
-            await until(lambda: gateway.online == {})
-            assert gateway.rows("?stream gateway:reportingInterval ?s") == []
+    async with kitchen_online(gateway, time) as (_, adapter):
+        adapter.remap(Mapping([]))
+        await until(lambda: gateway.online == {})
+        assert gateway.rows("?stream gateway:reportingInterval ?s") == []
 
 
 def test_fewer_than_two_intervals_are_refused() -> None:
