@@ -142,13 +142,16 @@ class Announcer:
             self._work.set()
 
     async def _command(self, key: str, message: Message) -> None:
-        entity = self._by_key.get(key)
         if message.retained:
             self._warn(message.topic, "a retained command is old; send commands without retain")
             return
-        text = None if entity is None else entity.command(message.payload)
+        entity = self._by_key.get(key)
+        if entity is None:
+            self._warn(message.topic, "no such lamp or switch")
+            return
+        text = entity.command(message.payload)
         if text is None:
-            self._warn(message.topic, "no such lamp or switch" if entity is None else "write ON or OFF")
+            self._warn(message.topic, "write ON or OFF")
             return
 
         def refused(error: GatewayError) -> None:

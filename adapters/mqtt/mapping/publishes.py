@@ -152,10 +152,10 @@ def row_payload(template: str, variables: Iterable[str], row: Mapping[str, Term]
     return encoded(_SLOT.sub(filled, template))
 
 
-def graph_payload(template: str, triples: Iterable[Triple]) -> bytes:
-    """No triples give an empty payload. Raises PayloadError."""
+def graph_payload(template: str | None, triples: Iterable[Triple]) -> bytes:
+    """template: None: the triples alone. No triples give an empty payload. Raises PayloadError."""
     lines = "".join(f"{s} {p} {o} .\n" for s, p, o in sorted(triples))
-    return encoded(template.replace("{triples}", lines) if lines else "")
+    return encoded(lines if template is None or not lines else template.replace("{triples}", lines))
 
 
 def encoded(text: str) -> bytes:
@@ -206,7 +206,7 @@ class GraphChange(NamedTuple):
         if self.removed and table.removed is not None:
             payloads.append(graph_payload(table.removed, self.removed))
         if self.added:
-            payloads.append(graph_payload("{triples}" if table.payload is None else table.payload, self.added))
+            payloads.append(graph_payload(table.payload, self.added))
         return tuple(payloads)
 
     def after(self, sent: int) -> Waiting:
@@ -338,7 +338,7 @@ class PublishedResult:
         table = self._rule.table
         if table.retain and (started or added or removed):
             try:
-                payload = graph_payload("{triples}" if table.payload is None else table.payload, self._triples)
+                payload = graph_payload(table.payload, self._triples)
             except PayloadError as error:
                 return Topics({}, [error])
             return Topics({table.topic: Messages((payload,))}, [])
