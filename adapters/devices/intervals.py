@@ -185,6 +185,13 @@ class Intervals:
             if device.seen is not None and not learned.online:
                 self._returned(channel.device, device, now)
 
+    def drop(self, stream: Term, device: Term) -> None:
+        """Forgets an interval of an earlier run that was not restored. Other channels may know whether the device is
+        online."""
+        self.intervals[stream] = None
+        if device not in self._devices or self._devices[device].online is None:
+            self.online[device] = None
+
     def keep(self, kept: Callable[[ReportingChannel, Term], bool]) -> None:
         """Forgets all other channels. kept: called with a channel and one of its streams."""
         for channel, known in list(self._known.items()):

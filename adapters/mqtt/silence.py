@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.devices.availability import online_update
@@ -75,6 +75,16 @@ class SilenceBroker(Protocol):
     def __len__(self) -> int: ...
 
 
+class _FormerStream(NamedTuple):
+    """A row of the query: what an earlier run learned of a stream."""
+
+    stream: Term
+    topic: str
+    device: Term
+    interval_s: float
+    online: bool | None
+
+
 class Silence:
     """The devices of an adapter. factor: learned intervals of silence before a device is offline, 0: nothing is done;
     topics_max: topics that are watched.
@@ -102,8 +112,9 @@ class Silence:
         self._clock, self._elapsed = clock, elapsed
         self._says_online, self._covers = says_online, covers
         self._intervals = Intervals(factor, topics_max)
-        self._former: list[tuple[Term, str, Term, float, bool | None]] = []
+        self._former: list[_FormerStream] = []
         """Rows of the query whose topic no rule reads yet: the rules of the dataset come later."""
+        self._rules_known = False
         self._connected: set[str] = set()
         self._busy: set[str] = set()
         self._asked: dict[Term, dict[Hashable, int | None]] = {}
@@ -152,8 +163,10 @@ class Silence:
         if took_s > STALL_S:
             self._intervals.interrupted(broker, self._elapsed())
 
-    def change_rules(self, changed: set[Term]) -> None:
-        """The rules have changed. changed: streams that may be described in another way now."""
+    def change_rules(self, changed: set[Term], *, known: bool) -> None:
+        """The rules have changed. changed: streams that may be described in another way now; known: whether the rules
+        of the dataset are among them, and not still to come."""
+        self._rules_known = known
         self._restore()
         self._intervals.keep(
             lambda channel, stream: stream not in changed and self._covers(str(channel.source), channel.name)
@@ -178,7 +191,7 @@ class Silence:
                         said = lexical(row["online"]) if "online" in row else None
                         online = None if said is None else said in ("true", "1")
                         values = row["stream"], lexical(row["topic"]), row["device"], float(lexical(row["interval"]))
-                        self._former.append((*values, online))
+                        self._former.append(_FormerStream(*values, online))
                         self._note_time(row["device"], row.get("time"))
                     break
         except UpstreamError:
@@ -197,17 +210,23 @@ class Silence:
             self._seen_before[device] = max(seen, self._seen_before.get(device, seen))
 
     def _restore(self) -> None:
-        """Takes the rows whose topics are read by now."""
+        """Takes the rows whose topics are read by now. Once all rules are known, the others are of rules that are
+        gone."""
         former, self._former = self._former, []
         now = self._elapsed()
-        for stream, topic, device, interval_s, online in former:
-            broker = next((name for name in self.brokers if self._covers(name, topic)), None)
+        for one in former:
+            broker = next((name for name in self.brokers if self._covers(name, one.topic)), None)
             if broker is None:
-                self._former.append((stream, topic, device, interval_s, online))
+                self._former.append(one)
                 continue
-            self._intervals.restore(Learned(ReportingChannel(broker, topic, device), stream, interval_s, online), now)
+            channel = ReportingChannel(broker, one.topic, one.device)
+            self._intervals.restore(Learned(channel, one.stream, one.interval_s, one.online), now)
             if broker in self._connected:
                 self._intervals.interrupted(broker, now, RECONNECT_S)
+        if self._rules_known:
+            for one in self._former:
+                self._intervals.drop(one.stream, one.device)
+            self._former.clear()
         self._changed()
 
     async def _check(self) -> None:

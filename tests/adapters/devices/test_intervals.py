@@ -282,3 +282,12 @@ def test_the_interval_is_stored_while_the_stream_exists() -> None:
             assert (b"10.004" in engine.dump("application/n-quads")) == (interval_s == 10.0041)
     finally:
         engine.close()
+
+
+def test_a_dropped_interval_leaves_what_other_channels_know_of_the_device() -> None:
+    found = intervals()
+    found.drop(STREAM, DEVICE)
+    assert drained(found) == ({DEVICE: None}, {STREAM: None})
+    found.restore(Learned(CHANNEL, STREAM, 60.0, True), 0)
+    found.drop("<x:other>", DEVICE)
+    assert drained(found) == ({}, {"<x:other>": None})

@@ -26,7 +26,7 @@ from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError
-from lamplighter.engine.terms import Bag
+from lamplighter.engine.terms import Bag, literal
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import BASE, rule
@@ -334,6 +334,21 @@ async def test_a_device_whose_rule_goes_is_not_watched_any_more() -> None:
         adapter.remap(Mapping([]))
         await until(lambda: gateway.online == {})
         assert gateway.rows("?stream gateway:reportingInterval ?s") == []
+
+
+async def test_a_device_whose_rule_goes_while_the_adapter_is_stopped_is_forgotten() -> None:
+    gateway, time = Gateway(), Time()
+    attic = f"{BASE}node/attic"
+    async with kitchen_online(gateway, time) as (broker, adapter):
+        await report_regularly(broker, adapter, time, "home/attic/climate")
+        await until(lambda: set(gateway.online) == {KITCHEN, attic})
+    table = {"topic": "home/attic/climate", "payload": "number", "property": "gateway:temperature"}
+    text = literal(json.dumps({"stream": table}))
+    gateway.engine.update(f"{PREFIX} INSERT DATA {{ <x:rule> a gateway:Mapping ; gateway:rule {text} }}")
+    with mosquitto() as broker:
+        async with running(broker, gateway, time, Mapping([])):
+            await until(lambda: set(gateway.online) == {attic})
+            await until(lambda: len(gateway.rows("?stream gateway:reportingInterval ?s")) == 1)
 
 
 def test_fewer_than_two_intervals_are_refused() -> None:
