@@ -130,6 +130,8 @@ def _template(tokens: list[_Token], prefixes: Mapping[str, str]) -> Iterator[Tri
             at += 1
             continue
         term, at = _term(tokens, at, prefixes)
+        if wanted in ("subject", "predicate") and is_literal(term):
+            raise ValueError(f"the template has the literal {token.text} as {wanted}")
         if wanted == "subject":
             subject, predicate, wanted = term, "", "predicate"
         elif wanted == "predicate":

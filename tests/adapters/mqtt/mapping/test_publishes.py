@@ -256,6 +256,8 @@ def test_a_construct_query_is_a_select_query_and_a_template(
         ("CONSTRUCT { ?s ?p ?o ?s ?p ?o } WHERE { ?s ?p ?o }", {"topic": "g"}, "before"),
         ("CONSTRUCT { ?s <x:p> . ?s <x:q> ?o } WHERE { ?s ?p ?o }", {"topic": "g"}, "cannot be read at '.'"),
         ("CONSTRUCT { ?s <x:p> ?o , . ?s <x:q> ?o } WHERE { ?s ?p ?o }", {"topic": "g"}, "cannot be read at '.'"),
+        ("CONSTRUCT { 'x' <x:p> ?o } WHERE { ?s ?p ?o }", {"topic": "g"}, "the literal 'x' as subject"),
+        ("CONSTRUCT { ?s 5 ?o } WHERE { ?s ?p ?o }", {"topic": "g"}, "the literal 5 as predicate"),
         ("CONSTRUCT { ?s <x:p> ?o ; , ?s } WHERE { ?s ?p ?o }", {"topic": "g"}, "cannot be read at ','"),
         ("CONSTRUCT { ?s ?p ?o", {"topic": "g"}, "closing brace"),
         ("CONSTRUCT { <x:a> <x:b> <x:c> } WHERE { ?s ?p ?o }", {"topic": "g"}, "no variable"),
