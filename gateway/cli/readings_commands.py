@@ -27,11 +27,13 @@ from lamplighter.ontology.vocabulary import (
 Adder = Callable[..., argparse.ArgumentParser]
 
 # With the model "event" the readings are in named graphs, and the stream has what all of them share.
-_READ = f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} "
+_READ = (
+    f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} "
+    f"OPTIONAL {{ ?reading <{TIME_PROBLEM}> ?problem }} "
+)
 _QUERY = f"""\
-SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem WHERE {{
-  {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} BIND(?reading AS ?about)
-     OPTIONAL {{ ?reading <{TIME_PROBLEM}> ?problem }} }}
+SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph WHERE {{
+  {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} BIND(?reading AS ?about) }}
   UNION {{ GRAPH ?graph {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} }} BIND(?stream AS ?about) }}
   ?about <{MADE_BY_SENSOR}> ?sensor ; <{HAS_FEATURE_OF_INTEREST}> ?feature ; <{OBSERVED_PROPERTY}> ?property .
   OPTIONAL {{ ?feature <{RDFS_LABEL}> ?name }}
@@ -60,9 +62,9 @@ def _readings(options: argparse.Namespace) -> int:
 def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
     """The cells of each sensor, by name and property. Two alike are told apart by the end of the sensor's IRI."""
     base = dataset.settings.gateway.base_iri
-    newest: dict[str, tuple[str, str, str, str, str]] = {}
+    newest: dict[str, tuple[str, tuple[str, str, str, str, str]]] = {}
     for row in dataset.rows(_QUERY):
-        sensor, feature, given, property_, value, unit, code, time, problem = (
+        sensor, feature, given, property_, value, unit, code, time, problem, graph = (
             "" if term is None else lexical(term) for term in row
         )
         feature = feature.removeprefix(base)
@@ -70,10 +72,12 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
             continue
         observes = _short(property_.removeprefix(f"{base}property/"))
         cells = (given or feature, observes, value, code or _short(unit), time[:19] or problem)
-        if sensor not in newest or newest[sensor][-1] < cells[-1]:
-            newest[sensor] = cells
-    alike = Counter(cells[:2] for cells in newest.values())
-    for sensor, cells in sorted(newest.items(), key=lambda one: (one[1][:2], one[0])):
+        # With the model "event" the end of a graph's IRI has time and number; a retained reading has no other time.
+        order = "/".join(graph.rsplit("/", 2)[1:]) or time.rstrip("Z")
+        newest[sensor] = max(newest.get(sensor, (order, cells)), (order, cells))
+    shown = {sensor: cells for sensor, (_, cells) in newest.items()}
+    alike = Counter(cells[:2] for cells in shown.values())
+    for sensor, cells in sorted(shown.items(), key=lambda one: (one[1][:2], one[0])):
         which = f" {sensor.rpartition('/')[2]}" if alike[cells[:2]] > 1 else ""
         yield tuple(shortened(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
 

@@ -25,7 +25,7 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
         [reading] = readings(mapping, topic, value, **more)  # type: ignore[arg-type]
         return reading
 
-    latest, event = LatestModel(), EventModel(5, 10)
+    latest, event = LatestModel(), EventModel(10, 10)
     async with running_gateway(tmp_path) as addresses:
         (tmp_path / "lamplighter.toml").write_text(
             f"[gateway]\nbase_iri = 'http://gateway.example/'\n[http]\nport = {urlsplit(addresses.query).port}\n"
@@ -40,7 +40,10 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
             (latest, read("hall/door", "20")),
             (latest, read("hall/window", "17", retained=True)),
             (event, read("attic/roof", "9")),
-            (event, read("attic/roof", "8", received=NOON + timedelta(seconds=1))),
+            (event, read("attic/roof", "8", retained=True, received=NOON + timedelta(seconds=1))),
+            *((event, read("attic/roof", str(n), received=NOON + timedelta(seconds=2 + n / 4))) for n in range(4)),
+            *((event, read("cellar/roof", str(n), received=NOON + timedelta(seconds=2 + n / 4))) for n in (3, 2, 1)),
+            (event, read("yard/roof", "5", retained=True)),
         ]
         for model, reading in written:
             for text in (model.description(reading.stream), *model.updates(reading)):
@@ -48,9 +51,11 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
         header, *rows = await shown()
         assert header == ["NAME", "OBSERVES", "VALUE", "UNIT", "TIME"]
         assert rows == [
-            ["room/attic", "temperature", "8", "unit:DEG_C", "2026-11-21T12:00:01"],
+            ["room/attic", "temperature", "3", "unit:DEG_C", "2026-11-21T12:00:02"],
+            ["room/cellar", "temperature", "3", "unit:DEG_C", "2026-11-21T12:00:02"],
             ["room/hall", "temperature", "door", "20", "unit:DEG_C", "2026-11-21T12:00:00"],
             ["room/hall", "temperature", "window", "17", "unit:DEG_C", "retained"],
+            ["room/yard", "temperature", "5", "unit:DEG_C", "retained"],
         ]
         assert [row[0] for row in (await shown("ATT"))[1:]] == ["room/attic"]
         assert (await shown("nowhere"))[0][:2] == ["no", "readings"]
