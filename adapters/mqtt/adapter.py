@@ -125,7 +125,6 @@ class MqttAdapter:
         self._settings = settings
         self._client, self._base_iri = client, base_iri
         self._files, self._rules, self._feed = mapping, rules, feed
-        self._dataset_known = rules is None
         self._mapping = mapping
         self._discovering = discovering
         self._warnings = _Warnings(discovering)
@@ -215,9 +214,7 @@ class MqttAdapter:
                     keep_counters(self._client, self._base_iri, "mqtt", self.counts), name="mqtt counters"
                 )
             if self._rules is not None and self._feed is not None:
-                tasks.create_task(
-                    follow_rules(self._feed, self._rules, self._apply_dataset), name="mqtt rules of the dataset"
-                )
+                tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.run(), name="mqtt discovery")
             tasks.create_task(self._silence.run(), name="mqtt silence")
@@ -235,10 +232,6 @@ class MqttAdapter:
     def remap(self, mapping: Mapping) -> None:
         """Takes other rules of files. Connections stay."""
         self._files = mapping
-        self._apply()
-
-    def _apply_dataset(self) -> None:
-        self._dataset_known = True
         self._apply()
 
     def _apply(self) -> None:
@@ -263,7 +256,7 @@ class MqttAdapter:
         self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
-        self._silence.change_rules(redescribed, known=self._dataset_known)
+        self._silence.change_rules(redescribed, known=found is None or found.known)
         self._subscribe()
         if self._outward is not None:
             dataset = () if found is None else found.commands()

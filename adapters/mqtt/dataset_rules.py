@@ -57,10 +57,11 @@ _Rule = StreamRule | CommandRule | PublishRule
 class DatasetRules:
     """The rules of the dataset. Pure: rows in, rules and updates out.
 
-    publish: filters of topics that rows may be published to.
+    publish: filters of topics that rows may be published to. known: whether a whole result was taken.
     """
 
     def __init__(self, base_iri: str, publish: Sequence[str] = ()) -> None:
+        self.known = False
         self._base_iri = base_iri
         self._publish = tuple(publish)
         self._rows: dict[_Row, _Rule | str | None] = {}
@@ -80,6 +81,7 @@ class DatasetRules:
         for begin in range(0, len(missing), PORTION):
             self.change(missing[begin : begin + PORTION], ())
             yield
+        self.known = True
 
     def change(self, added: Iterable[_Row], removed: Iterable[_Row]) -> None:
         """Takes a change of the result."""
