@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 600.0
-"""After a first change, and while the device goes on changing. Doubled with each change."""
+"""After a first change, and at most. Doubled with each further change."""
 DEVICES_MAX = 10_000
 """Devices whose pauses are remembered."""
 

@@ -323,7 +323,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         was, becomes = self._description(old), self._description(new) if new else set()
         added = (becomes - was) | (self._shared(new) if new else set())
         subject = self.device_iri(old.device)
-        # Nobody follows the topics of a device that is not adopted.
+        # The availability topics of a device that is not adopted are not read.
         silent = new is None or new.adoption != "adopted"
         deleted = f"    {subject} <{ONLINE}> ?online ; <{LAST_SEEN}> ?seen .\n" if silent else ""
         unless = (

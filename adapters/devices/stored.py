@@ -1,7 +1,7 @@
 """Checks a record of a device that was read from the dataset.
 
-Whoever may write the graph of proposals can write any record there. It is used only if it is one that
-`adapters.devices.draft` can have made: its parts become IRIs, subscriptions and updates of the adapter.
+A client that may write the graph of proposals can write any record there. A record is used only if
+`adapters.devices.draft` can have made it, because its parts become IRIs, subscriptions and updates of the adapter.
 """
 
 from __future__ import annotations

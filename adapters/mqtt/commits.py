@@ -111,7 +111,7 @@ class ReadingCommits:
         numbers: list[int | None] = []
         for index, steps in enumerate(portions, 1):
             if index == len(portions):
-                one.sent.set()  # the next batch goes on only after `_commit` has sent these
+                one.sent.set()  # the next batch continues only after `_commit` has sent these
             numbers += await self._commit(steps, changes)
         one.sent.set()
         known = [number for number in numbers if number is not None]

@@ -51,7 +51,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         certificate_file.
     keepalive_s: each side gives up the other after 1.5 times this long without a packet.
     announce: announces actuators and observations in the format of Home Assistant's MQTT discovery, and takes commands.
-        Everybody who may publish at the broker can switch them.
+        Every client that may publish at the broker can switch them.
     canary_s: after this long without a message the adapter sends itself one. If it does not come back, the adapter
         subscribes and connects again. 0: never.
     """

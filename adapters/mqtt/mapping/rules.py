@@ -159,8 +159,8 @@ class _Sources(NamedTuple):
 
 
 class _Cache(dict[Key, Value]):
-    """What was made of keys. It begins again when it holds `CACHED_CHARS_MAX`: whoever may publish chooses the
-    topics."""
+    """Values that were made of keys. It is emptied when it holds `CACHED_CHARS_MAX`, because every client that may
+    publish chooses topics."""
 
     def __init__(self) -> None:
         super().__init__()
