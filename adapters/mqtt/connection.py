@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, Protocol
 
 import paho.mqtt.client as mqtt
@@ -82,7 +84,14 @@ class _BufferedClient(mqtt.Client):
     def acknowledge(self, mids: Sequence[int]) -> None:
         """Sends the PUBACKs of messages at QoS 1 (MQTT 3.1.1, 3.4; MQTT 5 has the same short form)."""
         packets = b"".join([_PUBACK + mid.to_bytes(2, "big") for mid in mids])
-        self._packet_queue(_PUBACK[0], packets, mids[-1], 1)
+        sent = 0
+        if not self.want_write():
+            # At once: paho would ask the loop when the socket takes data, and write in its next turn.
+            with suppress(OSError):  # it takes none now, or the connection is broken, which paho reports
+                sent = self._sock_send(packets)
+                self._last_msg_out = time.monotonic()
+        if sent < len(packets):
+            self._packet_queue(_PUBACK[0], packets[sent:], mids[-1], 1)
 
 
 _PUBACK = b"\x40\x02"
