@@ -3,8 +3,8 @@
 connection: `EngineClient`, one WebSocket to a gateway or another SEPA broker; messages: its messages; http:
 `SparqlEndpoint`, the SPARQL 1.1 Protocol; patterns: `Producer`, `Consumer`, `Aggregator` and `GenericClient` on a JSAP
 file; profile: reads JSAP files; oauth: registration and tokens; addresses: URLs, Unix sockets and trust; results:
-answers as values; rdflib: a live graph of RDFLib. The only package of `engine` that does I/O, but for a file that
-`Engine.load` reads. It loads no store; an HTTP client is imported at first use.
+answers as values; rdflib: a live graph of RDFLib; sending: whole messages. The only package of `engine` that does I/O,
+but for a file that `Engine.load` reads. It loads no store; an HTTP client is imported at first use.
 """
 
 from importlib import import_module

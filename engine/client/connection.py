@@ -32,6 +32,7 @@ from lamplighter.engine.client.messages import (
     UpdateAnswer,
     graph_members,
 )
+from lamplighter.engine.client.sending import send_text
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import DeclaredCause, UpdateRequest
@@ -290,7 +291,7 @@ class EngineClient:
             message = await self._message(kind, body)
             if self._socket is not None:
                 with contextlib.suppress(WebSocketException, OSError):
-                    await self._socket.send(message, text=True)
+                    await send_text(self._socket, message)
 
     async def _message(self, kind: str, body: Any) -> bytes:
         """One message, with a token in each member in secure mode. Raises RefusedError, UpstreamError."""
@@ -359,7 +360,7 @@ class EngineClient:
             if not unsent:
                 break
             for key in unsent:
-                await socket.send(await self._message(*kept[key]), text=True)
+                await send_text(socket, await self._message(*kept[key]))
                 sent.add(key)
         self._socket = socket
         self._given_up.clear()
@@ -369,7 +370,7 @@ class EngineClient:
                 first = message.get("notification", {})
                 if first.get("sequence") == 0 and "alias" in first and first["alias"] not in self._subscriptions:
                     # The subscription was ended before its spuid was known.
-                    await socket.send(await self._message("unsubscribe", {"spuid": first["spuid"]}), text=True)
+                    await send_text(socket, await self._message("unsubscribe", {"spuid": first["spuid"]}))
                 elif not self._take(message):
                     logger.warning("slow consumer resubscribes", name=self._name)
                     return

@@ -16,6 +16,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from lamplighter.engine.change_log import Cause
+from lamplighter.engine.client.sending import send_text
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import (
     AccessDeniedError,
@@ -223,7 +224,7 @@ class _Connection:
 
     async def _send(self) -> None:
         while True:
-            await self._socket.send(await self._outbox.get(), text=True)
+            await send_text(self._socket, await self._outbox.get())
             self._sent += 1
 
     async def _disconnect_when_too_slow(self) -> None:
