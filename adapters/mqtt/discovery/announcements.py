@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +35,8 @@ CHARS_MAX = 3_000_000
 PARTS_CHARS_MAX = 2 * DEVICE_CHARS_MAX
 PARTS_CHARS_ALL_MAX = 2 * CHARS_MAX
 """Of what the announcements of one device say, and of all. A part that no device is made of yet counts too."""
+COVERED_MAX, COVERED_CHARS_MAX = 10_000, 200
+"""Topics of which it is remembered whether they announce devices, and characters of one."""
 _NOT_OF_DEVICES = re.compile(
     r"^homeassistant/.*/config$|/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
     r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
@@ -82,6 +85,7 @@ class Announcements:
     def __init__(self, formats: Iterable[str], *, devices_max: int) -> None:
         wanted = set(formats)
         self._formats = [one for name, one in FORMATS.items() if name in wanted]
+        self._covered = lru_cache(COVERED_MAX)(self._covers)
         self._devices_max = devices_max
         self._groups: dict[_Key, _AnnouncedGroup] = {}
         self._announced: dict[_Origin, set[tuple[_Key, str]]] = {}
@@ -108,6 +112,9 @@ class Announcements:
 
     def covers(self, topic: str) -> bool:
         """Whether `read` takes messages of the topic."""
+        return self._covered(topic) if len(topic) <= COVERED_CHARS_MAX else self._covers(topic)
+
+    def _covers(self, topic: str) -> bool:
         return any(format_.covers(topic) for format_ in self._formats)
 
     def restore(self, devices: Iterable[Device]) -> None:
