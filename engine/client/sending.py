@@ -1,4 +1,4 @@
-"""Sends a whole text message over a WebSocket of either side.
+"""Sends whole text messages over a WebSocket of either side.
 
 `Connection.send` of the library enters a context for each message, for fragments and for connections that close. That
 is as much work as all the rest of sending a small message.
@@ -8,6 +8,26 @@ from __future__ import annotations
 
 from websockets.asyncio.connection import Connection
 from websockets.protocol import State
+
+AT_ONCE_BYTES_MAX = 16 * 1024
+
+
+def sent_at_once(socket: Connection, message: bytes) -> bool:
+    """Sends a short message if the connection is open and nothing waits to be written; whether it did.
+
+    message: UTF-8. Only for sockets on which no fragmented message is sent.
+    """
+    transport = socket.transport
+    if (
+        len(message) > AT_ONCE_BYTES_MAX
+        or socket.protocol.state is not State.OPEN
+        or transport.is_closing()
+        or transport.get_write_buffer_size()
+    ):
+        return False
+    socket.protocol.send_text(message)
+    socket.send_data()
+    return True
 
 
 async def send_text(socket: Connection, message: bytes) -> None:

@@ -3,7 +3,8 @@
 A notification gets its number when it is taken out to be sent, so notifications that wait for a slow client can be
 composed. When many bytes wait, all queued notifications of a subscription become one net notification, at the place of
 the first. Nothing is moved backwards, so an answer never overtakes what it confirms. A client for which still too much
-waits is disconnected; it connects again and starts from a fresh first result, or resumes.
+waits is disconnected; it connects again and starts from a fresh first result, or resumes. While nothing waits, a
+message may go out at once.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Outbox:
     """Messages in the order in which they are to be sent. put, notify and replay never wait; get does.
 
     replay_bytes_max: of replays that wait. They do not count in bytes_max: a client asks for them when it comes back,
-    so they must not disconnect it. composed: called after each composing; unsent: the sum that it counts in.
+    so they must not disconnect it. composed: called after each composing; unsent: the sum that it counts in; at_once:
+    sends a message if it does not have to wait, and returns whether it did.
     """
 
     def __init__(
@@ -91,11 +93,14 @@ class Outbox:
         replay_bytes_max: int = 0,
         composed: Callable[[], None] = lambda: None,
         unsent: Unsent | None = None,
+        at_once: Callable[[bytes], bool] = lambda message: False,
     ) -> None:
         self._bytes_max = bytes_max
         self._unsent = unsent or Unsent(sys.maxsize)
         self._replay_bytes_max = replay_bytes_max
         self._composed = composed
+        self._at_once = at_once
+        self._waits = False  # whether `get` waits, so that no earlier message is unsent
         self._messages: deque[bytes | _Queued | _Replay] = deque()
         self._counted = 0  # messages that are no replays
         self._bytes = 0  # bytes of those
@@ -126,10 +131,14 @@ class Outbox:
 
     def put(self, message: bytes) -> None:
         """Adds a message. A single one may exceed the limit: a first result is one message."""
-        self._add(message, len(message))
+        if not (self._waits and self._at_once(message)):
+            self._add(message, len(message))
 
     def notify(self, numbering: Numbering, results: Results) -> None:
         """Adds a notification, which may be composed with others of the same numbering."""
+        if self._waits and self._at_once(results_message(numbering.spuid, numbering.sequence + 1, results)):
+            numbering.sequence += 1
+            return
         queued = _Queued(numbering, results)
         self._add(queued, queued.size)
 
@@ -138,6 +147,7 @@ class Outbox:
         if self._closed or not size:
             return
         self._messages.append(_Replay(messages, size))
+        self._waits = False
         self._replay_bytes += size
         self._filled.set()
         if self._replay_bytes > self._replay_bytes_max:
@@ -157,6 +167,7 @@ class Outbox:
         while True:
             while not self._messages:
                 self._filled.clear()
+                self._waits = not self._closed
                 await self._filled.wait()
             entry = self._messages[0]
             if isinstance(entry, _Replay):
@@ -180,6 +191,7 @@ class Outbox:
         if self._closed:
             return
         self._messages.append(entry)
+        self._waits = False
         self._counted += 1
         self._bytes += size
         self._fresh_bytes += size
@@ -203,6 +215,7 @@ class Outbox:
     def close(self) -> None:
         """Drops all messages, also later ones: the connection ends."""
         self._closed = True
+        self._waits = False
         self._messages.clear()
         self._counted = self._bytes = self._replay_bytes = self._sending = 0
         self._unsent.changed(self, 0)

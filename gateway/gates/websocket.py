@@ -16,7 +16,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.client.sending import send_text
+from lamplighter.engine.client.sending import send_text, sent_at_once
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import (
     AccessDeniedError,
@@ -176,6 +176,7 @@ class _Connection:
             replay_bytes_max=runner.replay_bytes_max,
             composed=self._composed,
             unsent=None if socket.local else unsent,
+            at_once=partial(sent_at_once, socket),
         )
         self._sinks: dict[str, _Sink] = {}
         self._sent = 0
@@ -274,17 +275,21 @@ class _Connection:
         room = False
         batch = Batch()
         answered: asyncio.Future[Any] | None = None
+        caller: Caller | None = None
+        authorization: object = None
         for request in found:
             # Authentication comes before errors of the request and before limits.
             try:
                 if full is not None:
                     raise full
-                caller = self._gatekeeper.socket_caller(request.authorization, self._socket)
-                if caller.registered:
-                    self._held.by_caller(caller)
-                    self._runner.figures.shares.join(caller.name, self._outbox, self._outbox_bytes_max)
-                if not self._socket.trusted:
-                    self._trust()
+                if caller is None or caller.registered or request.authorization != authorization:
+                    caller, authorization = None, request.authorization
+                    caller = self._gatekeeper.socket_caller(authorization, self._socket)
+                    if caller.registered:  # each of its requests counts
+                        self._held.by_caller(caller)
+                        self._runner.figures.shares.join(caller.name, self._outbox, self._outbox_bytes_max)
+                    if not self._socket.trusted:
+                        self._trust()
                 if not room:
                     self._runner.check_room(len(found))
                     room = True

@@ -70,6 +70,70 @@ async def test_after_an_overflow_nothing_comes_out_so_there_is_no_gap() -> None:
     assert outbox.waiting_bytes == 0
 
 
+# --- at once ---------------------------------------------------------------
+
+
+class Socket:
+    """What goes out at once, and by `get`, in one order. ready: whether it takes messages at once."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.at_once = 0
+        self.ready = True
+
+    def take(self, message: bytes) -> bool:
+        if self.ready:
+            self.sent.append(message)
+            self.at_once += 1
+        return self.ready
+
+    async def read(self, outbox: Outbox) -> None:
+        while True:
+            self.sent.append(await outbox.get())
+
+
+async def test_a_message_goes_out_at_once_only_if_no_other_waits() -> None:
+    socket = Socket()
+    outbox = Outbox(10_000, replay_bytes_max=100, at_once=socket.take)
+    outbox.put(b"1")  # nobody waits for it yet
+    reader = asyncio.create_task(socket.read(outbox))
+    await asyncio.sleep(0)
+    assert (socket.sent, socket.at_once) == ([b"1"], 0)
+    outbox.put(b"2")
+    assert (socket.sent[-1], socket.at_once) == (b"2", 1)
+    socket.ready = False
+    outbox.put(b"3")
+    socket.ready = True
+    outbox.put(b"4")  # behind the one that waits
+    outbox.replay(iter([b"5"]), 1)
+    outbox.put(b"6")
+    assert socket.at_once == 1
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert socket.sent == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    outbox.put(b"7")
+    assert (socket.sent[-1], socket.at_once) == (b"7", 2)
+    outbox.close()
+    outbox.put(b"8")
+    assert socket.sent[-1] == b"7"
+    reader.cancel()
+
+
+async def test_notifications_that_go_out_at_once_are_numbered_with_those_that_wait() -> None:
+    socket, numbering = Socket(), Numbering("one")
+    outbox = Outbox(10_000, at_once=socket.take)
+    reader = asyncio.create_task(socket.read(outbox))
+    await asyncio.sleep(0)
+    for ready in (True, False, True, False, True, True):
+        socket.ready = ready
+        outbox.notify(numbering, added(ROWS[0]))
+        if ready:
+            await asyncio.sleep(0)
+    reader.cancel()
+    assert [json.loads(message)["notification"]["sequence"] for message in socket.sent] == [1, 2, 3, 4, 5, 6]
+    assert socket.at_once == 2
+
+
 # --- notifications ----------------------------------------------------------------------------------
 
 ROWS: list[Binding] = [(f"<http://{name}>", None) for name in "abcd"]
