@@ -511,6 +511,10 @@ class Engine:
         """The queries that the store would evaluate to follow a delta."""
         return self._subscriptions.re_evaluated(delta)
 
+    def has_many_matchings(self, delta: QuadDelta) -> bool:
+        """Whether following a delta may take long because of the number of quads and subscriptions."""
+        return self._subscriptions.has_many_matchings(delta)
+
     @property
     def quad_count(self) -> int:
         """How many quads the dataset has. Counted one by one when it was opened and not used yet, 0.2 us each."""

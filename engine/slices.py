@@ -47,14 +47,17 @@ class Slices:
         return _BESIDE
 
 
-def sliced(members: Sequence[_Member], slices: Slices) -> Iterator[Sequence[_Member]]:
-    """The members in order, in slices with a pause after each; in one slice if there are at most `LONG`."""
-    if len(members) <= LONG:
+def sliced(members: Sequence[_Member], slices: Slices, size: int = SLICE) -> Iterator[Sequence[_Member]]:
+    """The members in order, in slices with a pause after each; in one slice if they are few.
+
+    size: the members of a slice. Few are as many slices as `LONG` has.
+    """
+    if len(members) <= size * (LONG // SLICE):
         if members:
             yield members
         return
-    for start in range(0, len(members), SLICE):
-        yield members[start : start + SLICE]
+    for start in range(0, len(members), size):
+        yield members[start : start + size]
         slices.pause()
 
 

@@ -19,13 +19,18 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import Lutt, Matcher
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.slices import LONG, Slices, sliced
+from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import TooMuchWork, Work
 
 Change = tuple[Unit, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
+
+LONG_MATCHINGS = 20_000
+"""Calls of a matcher with a quad above which a commit counts as long. One takes 0.2 to 1 us."""
+SLICE_MATCHINGS = LONG_MATCHINGS * SLICE // LONG
+"""Calls between two pauses."""
 
 Found = dict[Unit, tuple[Rows, Rows]]
 """The rows removed and added so far, by unit; equal rows may still stand in both lists."""
@@ -78,10 +83,12 @@ class Follower:
         changes: list[Change] = []
         try:
             matchers, wildcards = self._matchers, self._wildcards
-            if changed > LONG:
-                for some in sliced(delta.removed, self._slices):
+            if changed > LONG or changed * self._lutt.filed > LONG_MATCHINGS:
+                matchings = self._lutt.matchings(delta)
+                size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
+                for some in sliced(delta.removed, self._slices, size):
                     self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)
-                for some in sliced(delta.added, self._slices):
+                for some in sliced(delta.added, self._slices, size):
                     self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)

@@ -58,12 +58,14 @@ _Key = tuple[Term | None, ...]
 class Lutt(Generic[Owner]):
     """Matchers by predicate, and owners by footprint.
 
-    matchers: by predicate; wildcards: the matchers of patterns whose predicate is a variable. Owners are hashable.
+    matchers: by predicate; wildcards: the matchers of patterns whose predicate is a variable; filed: how many both are.
+    Owners are hashable.
     """
 
     def __init__(self) -> None:
         self.matchers: dict[Term, list[Matcher]] = {}
         self.wildcards: list[Matcher] = []
+        self.filed = 0
         self._patterns: dict[_Mask, dict[_Key, dict[Owner, None]]] = {}
         self._graph_names: dict[Owner, None] = {}
         self._order: dict[Owner, int] = {}
@@ -75,14 +77,23 @@ class Lutt(Generic[Owner]):
             self.wildcards.append(matcher)
         else:
             self.matchers.setdefault(predicate, []).append(matcher)
+        self.filed += 1
 
     def remove_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
         """Removes a matcher, if it is filed."""
         filed = self.wildcards if predicate is None else self.matchers.get(predicate, [])
         if matcher in filed:
             filed.remove(matcher)
+            self.filed -= 1
         if predicate is not None and not filed:
             self.matchers.pop(predicate, None)
+
+    def matchings(self, delta: QuadDelta) -> int:
+        """How often a delta calls a matcher with a quad, at most `filed` times for each quad."""
+        wildcards, matchers = len(self.wildcards), self.matchers
+        return sum(
+            wildcards + len(matchers.get(quad.p, ())) for quads in (delta.removed, delta.added) for quad in quads
+        )
 
     @property
     def owners(self) -> int:

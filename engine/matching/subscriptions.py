@@ -12,7 +12,7 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.matching.aggregates import OrderMattersError
 from lamplighter.engine.matching.collectors import CommitState
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.following import Change, Follower
+from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follower
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
@@ -147,6 +147,11 @@ class Subscriptions:
     def re_evaluated(self, delta: QuadDelta) -> list[str]:
         """The queries that the store would evaluate to follow a delta."""
         return self._follower.re_evaluated(delta)
+
+    def has_many_matchings(self, delta: QuadDelta) -> bool:
+        """Whether following a delta may take long because of the number of quads and subscriptions."""
+        changed = len(delta.removed) + len(delta.added)
+        return changed * self._lutt.filed > LONG_MATCHINGS and self._lutt.matchings(delta) > LONG_MATCHINGS
 
     def note(self, error: BaseException) -> None:
         """Records a fault (`CommitState.note`)."""

@@ -122,10 +122,11 @@ class Evaluations:
         return None if evaluation is None else evaluation.ms
 
     def is_long(self, delta: QuadDelta) -> bool:
-        """Whether following a delta may take long: it is large, or the store evaluates what takes time."""
-        if len(delta.removed) + len(delta.added) > LONG or self._engine.work.heavy:
+        """Whether following a delta may take long: it is large, many match it, or the store needs time."""
+        engine = self._engine
+        if len(delta.removed) + len(delta.added) > LONG or engine.work.heavy or engine.has_many_matchings(delta):
             return True
-        texts = self._engine.re_evaluated(delta)
+        texts = engine.re_evaluated(delta)
         known = [self._last.get(text) for text in texts]
         if None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX:
             return True

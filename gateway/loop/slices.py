@@ -156,7 +156,7 @@ class LoopSlices(slices.Slices):
             self._worker = None
             self.steady.set()
             if long:
-                gc.freeze()  # what the work has left is data and free of cycles; reference counts are enough for it
+                gc.freeze()  # what the work has left is data, mostly; `Upkeep` collects the rest
                 if collecting:
                     gc.enable()
         if cancelled is not None:

@@ -26,6 +26,7 @@ from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.doubt import Doubt, applied
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.upkeep import COLLECTED_AFTER
 from lamplighter.gateway.service.adapter_process import (
     NOBODY,
     AdapterConfiguration,
@@ -57,8 +58,6 @@ _OWN_FILES = 256
 """Open files of the process besides its connections, with reserve: log, store, readers, adapters."""
 ADAPTERS_S = 10.0
 """How long the start of a gateway with adapters waits for their peers."""
-_COLLECTED_AFTER = 10_000
-"""Additional container objects between two collections: a few MB."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def collect_rarely() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_COLLECTED_AFTER, 10, 10)
+    gc.set_threshold(COLLECTED_AFTER, 10, 10)
 
 
 async def run_gateway(

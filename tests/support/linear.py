@@ -37,6 +37,13 @@ def growth(run: Callable[[str], object], text: Callable[[int], str], characters_
         if cost_s(run, small) >= _ENOUGH_S:
             break
         count *= 2
+    found = _ratio(run, small, large)
+    if found >= RATIO_MAX and len(large) <= characters_max // 2:  # caches may be too small for the large one only
+        found = min(found, _ratio(run, text(count * 2), text(count * 2 << _DOUBLINGS)))
+    return found
+
+
+def _ratio(run: Callable[[str], object], small: str, large: str) -> float:
     best_small = best_large = float("inf")
     for _ in range(_ATTEMPTS):
         best_small = min(best_small, cost_s(run, small))

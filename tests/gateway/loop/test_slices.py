@@ -16,10 +16,12 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
+from lamplighter.engine.matching import following
+from lamplighter.engine.matching import subscriptions as matching_subscriptions
 from lamplighter.engine.matching.spellings import Spellings
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.slices import LONG
-from lamplighter.engine.terms import Quad
+from lamplighter.engine.terms import XSD, Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.loop import slices
 from lamplighter.gateway.loop.runner import Runner
@@ -256,7 +258,36 @@ async def test_gates_go_on_while_a_long_step_is_under_way(tmp_path: Path) -> Non
         while not long.done():
             turns += not runner._slices.steady.is_set()
             await asyncio.sleep(0)
+        await long
         assert turns > 3
+
+
+@pytest.mark.parametrize(("subscriptions", "quads", "in_slices"), [(20, 50, True), (1, 50, False), (20, 5, False)])
+async def test_few_quads_that_many_subscriptions_match_are_followed_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subscriptions: int, quads: int, in_slices: bool
+) -> None:
+    monkeypatch.setattr(following, "LONG_MATCHINGS", 100)
+    monkeypatch.setattr(matching_subscriptions, "LONG_MATCHINGS", 100)
+    monkeypatch.setattr(following, "SLICE_MATCHINGS", 20)
+    async with recovered_runner(tmp_path) as runner:
+        listeners = [
+            await subscribed(runner, f"SELECT ?s ?o {{ ?s {P} ?o OPTIONAL {{ ?s <http://q{number}> ?x }} }}")
+            for number in range(subscriptions)
+        ]
+        elsewhere: list[bool] = []
+        follower = runner._engine._subscriptions._follower
+        match = follower._match
+
+        def noted(*arguments: Any) -> None:
+            elsewhere.append(runner._slices.elsewhere)
+            match(*arguments)
+
+        monkeypatch.setattr(follower, "_match", noted)
+        for text in (insert(data(quads)), insert(data(quads)).replace("INSERT", "DELETE"), insert(data(quads))):
+            await update(runner, text)
+        assert elsewhere == 3 * ([True] * quads if in_slices else [False])
+        rows = {(f"<http://s{number}>", f'"{number}"^^<{XSD}integer>') for number in range(quads)}
+        assert all(listener.rows == rows for listener in listeners)
 
 
 async def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import lamplighter.gateway.loop.upkeep
 from lamplighter.engine.core import Engine
 from lamplighter.engine.store.renewal import RenewalPolicy
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.loop.upkeep import PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
+from lamplighter.gateway.loop.upkeep import COLLECTED_AFTER, PAUSE_S, RENEWAL_PAUSE_S, TRIM_TURNS_MIN, Upkeep
 from tests.support.gateway_parts import recovered_runner, until, update
 
 QUADS = "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(50)) + "}"
@@ -119,6 +120,73 @@ async def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_re
         runner._engine.cts.remove(Quad("<http://s3>", "<http://p>", '"3"^^<http://www.w3.org/2001/XMLSchema#integer>'))
         await until(lambda: runner.figures.status()["status"] == "damaged")
         assert "http://s3" in runner.figures.status()["problems"][0]
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def frozen_garbage(keeper: Upkeep) -> weakref.ref[Cycle]:
+    """Of a connection that was open when a long work ended."""
+    cycle = Cycle()
+    gc.freeze()
+    keeper.large_work_ended()
+    return weakref.ref(cycle)
+
+
+@pytest.fixture
+def rare_collections() -> Iterator[None]:
+    """As in the gateway's process."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTED_AFTER, 10, 10)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("rare_collections")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_garbage_of_long_works_is_collected_when_it_is_quiet_or_little_or_has_waited_long(
+    monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "COLLECTED_AT_ONCE", 10**9 if at_once else 0)
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "COLLECTION_SHARE", float("inf"))
+    keeper, _ = upkeep(Engine())
+    cycle = frozen_garbage(keeper)
+    gc.collect()
+    assert cycle() is not None
+    keeper.turn(quiet=False)
+    assert (cycle() is None) == at_once
+    for _ in range(TRIM_TURNS_MIN):
+        keeper.turn(quiet=True)
+    assert cycle() is None
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "COLLECTION_TURNS_MAX", TRIM_TURNS_MIN)
+    cycle = frozen_garbage(keeper)
+    for _ in range(3 * TRIM_TURNS_MIN):
+        keeper.turn(quiet=False)
+    assert cycle() is None
+
+
+@pytest.mark.usefixtures("rare_collections")
+def test_collections_that_take_long_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "COLLECTION_SHARE", 1e-9)
+    keeper, _ = upkeep(Engine())
+    for first in (True, False):
+        cycle = frozen_garbage(keeper)
+        for _ in range(2 * TRIM_TURNS_MIN):
+            keeper.turn(quiet=True)
+        assert (cycle() is None) == first
+
+
+def test_garbage_of_a_process_that_is_not_the_gateways_is_left_alone() -> None:
+    keeper, _ = upkeep(Engine())
+    cycle = frozen_garbage(keeper)
+    keeper.turn(quiet=True)
+    assert cycle() is not None
+    gc.unfreeze()
 
 
 def test_memory_is_given_back_after_large_work_and_not_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
