@@ -61,8 +61,8 @@ HELD_MS_MAX = 500.0
 LOG = "gateway.log"
 COUNT = "SELECT (COUNT(*) AS ?n) { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
 USUAL = ("browser refused", "client disconnected", "subscription expired", "subscription ended")
-REST_S = 30.0
-"""Longer than upkeep waits until it gives memory back."""
+REST_S = 60.0
+"""Longer than upkeep takes to renew the store, let the old one go and give memory back, without a quiet moment."""
 REFUSED_MAX = 20
 """Updates of the well-behaved client that may have to be sent again while the queue is full."""
 PAUSE_S, SERVED_S_MAX = 0.03, 120.0
