@@ -28,19 +28,15 @@ AUDITED_MAX = 500
 """Quads of the index, and of the store, that are compared in one turn: about `AUDIT_S`."""
 RETIRED_MAX = 1
 """Replaced stores that wait for a quiet moment. Each takes as much memory as the dataset."""
-RETIRED_TURNS_MAX = 30
-"""Turns that a replaced store waits for a quiet moment."""
+QUIET_TURNS_MAX = 30
+"""Turns that a replaced store, or the garbage of long works, waits for a quiet moment."""
 TRIM_TURNS_MIN = 10
 """Turns between two times that memory is given back."""
 COLLECTED_AFTER = 10_000
 """Additional container objects between two collections of garbage in the gateway's process: a few MB."""
-COLLECTED_AT_ONCE = 200_000
-"""Objects that are searched for garbage while others wait. 20,000 take 5 ms; 1,000 subscriptions of as many plans have
-400,000, which take 350 ms."""
-COLLECTION_TURNS_MAX = 3600
-"""Turns that a search among more of them waits for a quiet moment."""
-COLLECTION_SHARE = 0.001
-"""Of a core, at most, for these searches."""
+COLLECTION_SHARE = 0.02
+"""Of a core, at most, for the search of long works' garbage. It takes 5 ms, and 350 ms with 1,000 subscriptions of as
+many plans, which are 400,000 objects."""
 FINDINGS_MAX = 10
 """Findings that are told; one fault may have thousands."""
 
@@ -58,7 +54,7 @@ class Upkeep:
         self._trim_after = 0  # turns
         self._loose = False
         self._frozen = False
-        self._collect_after = self._collection_waited = 0  # turns
+        self._frozen_turns = self._collect_after = 0
         self.findings = 0
         self._store.retire = self._retired.append
 
@@ -69,14 +65,15 @@ class Upkeep:
 
     def large_work_ended(self) -> None:
         """Much memory may be free and still belong to the process."""
-        self._loose = self._frozen = True
+        self._loose = True
+        self._frozen = gc.get_threshold()[0] >= COLLECTED_AFTER  # else it is not the gateway's own process
 
     def turn(self, quiet: bool) -> float:
         """Does a little; returns the seconds until the next turn. quiet: nobody has asked for anything of late."""
         start = perf_counter()
         self._retired_turns += bool(self._retired)
         many = len(self._retired) > RETIRED_MAX
-        if self._retired and (quiet or many or self._retired_turns >= RETIRED_TURNS_MAX):
+        if self._retired and (quiet or many or self._retired_turns >= QUIET_TURNS_MAX):
             # Blocks for 70 to 140 ms at 334K quads, while the memory is freed.
             self._retired.clear()
             self._retired_turns = 0
@@ -88,7 +85,9 @@ class Upkeep:
             return RENEWAL_PAUSE_S
         self._trim_after -= 1
         self._collect_after -= 1
-        if self._frozen and self._collect_after <= 0 and self._collected(quiet):
+        self._frozen_turns += self._frozen
+        if self._frozen and self._collect_after <= 0 and (quiet or self._frozen_turns >= QUIET_TURNS_MAX):
+            self._collect()
             return PAUSE_S
         if self._loose and self._trim_after <= 0:
             self._loose, self._trim_after = False, TRIM_TURNS_MIN
@@ -97,24 +96,16 @@ class Upkeep:
         self._audit()
         return PAUSE_S
 
-    def _collected(self, quiet: bool) -> bool:
+    def _collect(self) -> None:
         """Collects garbage also among what long works have exempted from collection, which is all that lived when they
-        ended (`loop.slices`): connections, for example, leave cycles when they end. Returns whether it has."""
-        if gc.get_threshold()[0] < COLLECTED_AFTER:
-            return False  # not the gateway's own process
-        self._collect_after = TRIM_TURNS_MIN
-        self._collection_waited += TRIM_TURNS_MIN
-        waited = self._collection_waited > COLLECTION_TURNS_MAX
-        if not quiet and not waited and gc.get_freeze_count() > COLLECTED_AT_ONCE:
-            return False
+        ended (`loop.slices`): connections, for example, leave cycles when they end."""
         start = perf_counter()
         gc.unfreeze()
         gc.collect()
         gc.freeze()
         self._frozen, self._loose = False, True
-        self._collection_waited = 0
+        self._frozen_turns = 0
         self._collect_after = max(TRIM_TURNS_MIN, int((perf_counter() - start) / COLLECTION_SHARE / PAUSE_S))
-        return True
 
     def _audit(self) -> None:
         start = perf_counter()
