@@ -20,6 +20,7 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.engine.change_log import SUFFIX
+from lamplighter.engine.errors import ConfigurationError
 from tests.support.components import require_command
 from tests.support.destinations import require_module
 from tests.support.places import ROOT
@@ -129,9 +130,12 @@ class Street:
 
     def landed(self) -> list[bytes]:
         """The lines in the lake, by the manifest's word on which files count."""
-        if not (self.lake / "manifest.sqlite").exists():
+        try:
+            manifest = Manifest(self.lake)
+        except ConfigurationError as error:
+            assert "collect into this lake first" in str(error)
             return []
-        with contextlib.closing(Manifest(self.lake)) as manifest:
+        with contextlib.closing(manifest):
             names = [f"{one.epoch}-{one.first:012d}-{one.last:012d}{SUFFIX}" for one in manifest.all_landed("gw-1")]
             moves = {target: source for source, target in manifest.moves()}
         lines = []

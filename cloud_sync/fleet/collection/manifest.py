@@ -148,6 +148,8 @@ class Manifest:
                     for statement in filter(str.strip, _TABLES.split(";")):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={VERSION}")
+            elif not version:
+                raise ConfigurationError(f"{path}: it has no tables yet; collect into this lake first")
             elif version != VERSION:
                 raise ConfigurationError(
                     f"{path}: version {version}; this program reads version {VERSION}, so use the program that wrote it"

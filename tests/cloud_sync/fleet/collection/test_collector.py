@@ -502,6 +502,19 @@ def test_a_lake_whose_manifest_is_gone_is_not_filled_twice(fleet: Fleet) -> None
         fleet.collect()
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_lake_that_nothing_was_collected_into_is_named(fleet: Fleet, begun: bool) -> None:
+    """begun: the collector was killed before it had made its tables."""
+    fleet.lake.mkdir(exist_ok=True)
+    if begun:
+        (fleet.lake / FILE).touch()
+    with pytest.raises(ConfigurationError, match="collect into this lake first"):
+        Manifest(fleet.lake)
+    LOG[0].put(fleet.source / "gw-1")
+    fleet.collect()
+    Manifest(fleet.lake).close()
+
+
 def test_a_full_disk_is_told_and_what_follows_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, told = os.fsync, set()
     calls = moment = 0
