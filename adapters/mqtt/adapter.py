@@ -31,6 +31,7 @@ from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits, Writing
 from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
+from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import uncovered
@@ -128,6 +129,7 @@ class MqttAdapter:
         self._mapping = mapping
         self._discovering = discovering
         self._warnings = _Warnings(discovering)
+        self._failures = Failures()
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
@@ -328,17 +330,17 @@ class MqttAdapter:
 
     def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState]:
         """What a message says of the states of actuators."""
-        found = broker.mapping.reports(
-            message.topic, message.payload, retained=message.retained, received=message.received
-        )
-        for one in found or ():
+        of_message = message.topic, message.payload
+        read = partial(broker.mapping.reports, *of_message, retained=message.retained, received=message.received)
+        for one in self._failures.guarded(message.topic, read) or ():
             if isinstance(one, PayloadError):
                 self._drop(message, one)
             else:
                 yield ReportedState(*one, retained=message.retained)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
-        found = broker.mapping.readings(
+        read = partial(
+            broker.mapping.readings,
             message.topic,
             message.payload,
             retained=message.retained,
@@ -347,6 +349,7 @@ class MqttAdapter:
             births=broker.births,
             trusted=trusted,
         )
+        found = self._failures.guarded(message.topic, read)
         if not found and not broker.mapping.covers(message.topic) and not self._announced(broker.name, message.topic):
             self.counters.dropped_unmapped += 1
             self._warnings.reading(message.topic, "no mapping rule covers the topic")

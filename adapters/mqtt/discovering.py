@@ -25,7 +25,8 @@ from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
-from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
+from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
+from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
@@ -82,6 +83,7 @@ class Discovering:
         """What the dataset is to say of devices."""
         self._texts: deque[str] = deque([self._problems.forgetting])
         self._refused = False
+        self._failures = Failures()
         self._work = asyncio.Event()
         self._work.set()
 
@@ -121,7 +123,11 @@ class Discovering:
         """Reads an announcement; what follows from it is written by `run`."""
         if self._refused:
             return
-        changes = self._announcements.read(broker, topic, payload)
+        try:
+            changes = self._announcements.read(broker, topic, payload)
+        except Exception as error:
+            reason = str(self._failures.payload_error(topic, error))
+            changes = Changes(problems=[Problem("announcement", broker, topic, reason)])
         for problem in changes.problems:
             self.note(problem)
         for identity in changes.gone:

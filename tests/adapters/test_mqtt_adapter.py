@@ -256,6 +256,27 @@ async def test_broken_and_unmapped_messages_are_warned_of_once_counted_and_ackno
         assert await session_is_empty(broker)
 
 
+async def test_message_that_the_adapter_fails_to_read_is_dropped_and_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual = Mapping.readings
+
+    def failing(mapping: Mapping, topic: str, payload: bytes, **more: Any) -> Any:
+        if payload == b"1":
+            raise ZeroDivisionError
+        return usual(mapping, topic, payload, **more)
+
+    monkeypatch.setattr(Mapping, "readings", failing)
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway) as adapter:
+            await publish(broker, *[("street/1/temperature", value) for value in ("1", "1", "2")])
+            await until(lambda: gateway.values() == ["2"])
+            assert adapter.counters.dropped_payload == 2
+        assert said(caplog, "mqtt message failed") == ["ERROR"]
+        assert await session_is_empty(broker)
+
+
 async def test_topic_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with mosquitto() as broker:
         async with running(broker.port, Gateway()) as adapter:

@@ -488,7 +488,7 @@ class _Entity:
         device_class, unit = self._config.get("device_class"), self._config.get("unit_of_measurement")
         kind = _MEASURED.get(device_class) if isinstance(device_class, str) else None
         numeric = kind or unit or self._config.get("state_class")
-        payload = "number" if numeric and device_class not in _TEXTS else "text"
+        payload = "text" if not numeric or (isinstance(device_class, str) and device_class in _TEXTS) else "number"
         self._require("state_topic")
         found = f"gateway:{kind}" if kind else self._own_kind()
         self.value(found, "state_topic", "value_template", payload, unit=unit)

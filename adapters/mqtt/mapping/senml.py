@@ -118,10 +118,13 @@ def _sum(value: Any, base: Any) -> Found:
 
 def _number(value: Any) -> Decimal:
     if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, Number) and len(value) <= 64):
-        number = Decimal(value)
+        try:
+            number = Decimal(value)
+        except decimal.InvalidOperation as error:
+            raise PayloadError("a SenML number is out of range") from error
     else:
         raise PayloadError("a SenML number is missing, too long or not a number")
-    if abs(number.adjusted()) > 64 and number:
+    if abs(number.adjusted()) > 64:
         raise PayloadError("a SenML number is out of range")
     return number
 

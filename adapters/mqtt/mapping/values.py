@@ -24,7 +24,8 @@ ValueTerm = Callable[[Found], Term]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+)")
-_DOUBLE = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][+-]?0*[0-9]{1,4}")
+"""An exponent of more digits is out of the range of decimal numbers, which scales and dead bands compute with."""
 _XSD_INTEGER, _XSD_DECIMAL, _XSD_DOUBLE = f"^^<{XSD}integer>", f"^^<{XSD}decimal>", f"^^<{XSD}double>"
 _INTEGER_MAX = 10**NUMBER_CHARS_MAX
 ON_WORDS, OFF_WORDS = ("true", "on", "1", "online"), ("false", "off", "0", "offline")

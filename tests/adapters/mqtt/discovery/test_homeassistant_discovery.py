@@ -203,3 +203,13 @@ def test_an_entity_without_device_is_a_device_of_its_own() -> None:
     (device,) = one({"stat_t": "a/b", "name": "Outside", "uniq_id": "x1", "unit_of_meas": "hPa"}).devices
     assert (device.identity, device.name, device.broker) == ("homeassistant/x1", "Outside", "home")
     assert device.sensors[0].kind == "property/outside"
+
+
+@pytest.mark.parametrize(
+    "key", ["device_class", "state_class", "platform", "unique_id", "name", "~", "qos", "unit_of_measurement"]
+)
+@pytest.mark.parametrize("value", [{}, [], {"a": []}, 1e308, True])
+@pytest.mark.parametrize("component", ["sensor", "binary_sensor", "light", "number"])
+def test_a_key_of_another_type_ends_nothing(component: str, key: str, value: object) -> None:
+    config = {"name": "a", "stat_t": "a/state", "cmd_t": "a/set", "unit_of_meas": "W", "ids": ["a"]} | {key: value}
+    one(config, component)

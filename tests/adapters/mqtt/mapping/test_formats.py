@@ -68,6 +68,8 @@ def test_decimals_are_scaled_exactly_and_stay_decimals() -> None:
         ('payload = "number"\npattern = "[0-9]+"', "none"),
         ('on = ["open"]', "ajar"),
         ('payload = "number"\nscale = 2', "9e307"),
+        ('payload = "number"\nscale = 2', "1e-99999999999999999999"),
+        ('payload = "number"\nmember = "a"\nscale = 2', '{"a": 1e-99999999999999999999}'),
     ],
 )
 def test_broken_payload_is_refused_without_quoting_it(keys: str, payload: bytes | str) -> None:
@@ -146,6 +148,9 @@ def test_senml_base_fields(pack: str, expected: list[tuple[str, str, float]]) ->
         "{}", "[1]", '[{"v":1}]', '[{"n":"a b","v":1}]', '[{"n":"a","v":"1"}]', '[{"n":"a","v":1,"vb":true}]',
         '[{"n":"a","v":1,"x_":1}]', '[{"bver":11,"n":"a","v":1}]', '[{"n":"a","v":1e300}]', '[{"n":1,"v":1}]',
         '[{"n":"a","v":true}]', '[{"n":"a","t":"x","v":1}]', "[" * 2000,
+        '[{"n":"a","v":1e99999999999999999999}]', '[{"n":"a","v":1e-99999999999999999999}]',
+        '[{"n":"a","v":1,"bt":1e99999999999999999999}]', '[{"bver":1e99999999999999999999,"n":"a","v":1}]',
+        '[{"bv":0e-9999,"n":"a","v":0e-9999}]',
         "[" + ",".join(['{"n":"a","v":1}'] * 1025) + "]",
     ],
 )  # fmt: skip
