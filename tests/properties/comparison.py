@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sized
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -102,6 +103,18 @@ class GraphOracle(Oracle):
         rows = [tuple(None if term is None else term_text(term) for term in solution) for solution in solutions]
         return Answer([variable.value for variable in solutions.variables], rows)
 
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def has_more_rows(self, most: int, sparql: str, graphs: Graphs | None = None) -> bool:
+        """Whether a query has more rows than that. They are not kept."""
+        default, named = (
+            None if given is None else [ox.NamedNode(name[1:-1]) for name in given] for given in graphs or (None, None)
+        )
+        solutions = self._store.query(sparql, default_graph=default, named_graphs=named)
+        assert isinstance(solutions, ox.QuerySolutions), sparql
+        return sum(1 for _ in islice(solutions, most + 1)) > most
+
     def relabel(self, nquads: bytes) -> None:
         """Takes an equal dataset whose blank nodes have other labels; the graphs without quads stay."""
         store = ox.Store()
@@ -120,6 +133,13 @@ class GraphOracle(Oracle):
 
 QUADS_MAX = 120
 """Beyond, the dataset is cleared before an update: templates with new blank nodes multiply it each time they come."""
+QUADS_ENOUGH, ROWS_ENOUGH = 1_500, 100_000
+"""A case ends when one update makes more quads, or a subscription of it has more rows: patterns that share nothing have
+the product of what they match, for which no memory is enough."""
+
+
+class CaseTooLargeError(Exception):
+    """The case is not gone on with."""
 
 
 @dataclass
@@ -180,6 +200,9 @@ class Comparison:
             for step in case.steps:
                 self.take(step)
             self.check_dataset()
+        except CaseTooLargeError:
+            self.tally.counts["too large"] += 1
+        else:
             classes = [self.engine.describe(one.spuid).spu_class for one in self.followers]
             self.tally.counts["gave up"] += sum(
                 one.spu_class != now for one, now in zip(self.followers, classes, strict=True)
@@ -190,6 +213,8 @@ class Comparison:
     def take(self, step: Step) -> None:
         match step.kind:
             case "subscribe":
+                if self.oracle.has_more_rows(ROWS_ENOUGH, step.text, step.graphs):
+                    raise CaseTooLargeError
                 with self._few_units():
                     try:
                         self.subscribe(step.text, step.graphs)
@@ -263,6 +288,8 @@ class Comparison:
             oracle_step()
         except REFUSALS as refusal:
             refused = refusal
+        if self.followers and len(self.oracle) > QUADS_MAX:
+            self._check_size()
         notifications: tuple[Notification, ...] = ()
         try:
             commit = engine_step()
@@ -286,6 +313,13 @@ class Comparison:
         for one in self.followers:
             one.follow(notifications)
             self._check_follower(one)
+
+    def _check_size(self) -> None:
+        """Ends a case before the engine follows an update that multiplies rows."""
+        if len(self.oracle) > QUADS_ENOUGH:
+            raise CaseTooLargeError
+        if any(self.oracle.has_more_rows(ROWS_ENOUGH, one.text, one.graphs) for one in self.followers):
+            raise CaseTooLargeError
 
     def renew_oracle(self) -> None:
         self.oracle.renew()
