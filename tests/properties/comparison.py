@@ -191,11 +191,13 @@ class Comparison:
         self.tally = tally
         self._whole_every = whole_every
         self._updates = 0
+        self._bounded = False
         self._quads: set[QuadTexts] = set()
         self._graphs: set[str] = set()
 
     def run(self, case: Case) -> None:
         self.tally.counts["cases"] += 1
+        self._bounded = True  # what is generated may grow by itself
         try:
             for step in case.steps:
                 self.take(step)
@@ -288,7 +290,7 @@ class Comparison:
             oracle_step()
         except REFUSALS as refusal:
             refused = refusal
-        if self.followers and len(self.oracle) > QUADS_MAX:
+        if self._bounded and self.followers and len(self.oracle) > QUADS_MAX:
             self._check_size()
         notifications: tuple[Notification, ...] = ()
         try:
