@@ -162,7 +162,7 @@ def test_topics_manager_of_the_paper() -> None:
 
 
 def test_slow_topics_of_many_rules_are_bounded_together() -> None:
-    slow = {"topic": "{x:" + "a?" * 25 + "b}/#", "payload": "number", "property": "gateway:x"}
+    slow = {"topic": "{x:" + "a?" * 22 + "b}/#", "payload": "number", "property": "gateway:x"}
     rows = [
         row("a", {"stream": slow}),
         row("b", {"stream": slow}),
@@ -189,7 +189,7 @@ def test_values_of_one_topic_are_bounded_over_all_rules() -> None:
 
 
 def test_patterns_of_one_topic_are_bounded_over_all_rules() -> None:
-    stream = {"topic": "#", "payload": "number", "property": "gateway:x", "pattern": "a?" * 17 + "b", "sensor": "s"}
+    stream = {"topic": "#", "payload": "number", "property": "gateway:x", "pattern": "a?" * 14 + "b", "sensor": "s"}
     rules = DatasetRules(BASE)
     replaced(rules, [row(f"{number:02}", {"stream": stream}) for number in range(50)])
     found = Mapping(rules.streams()).readings("a", b"1", retained=False, received=NOON)
