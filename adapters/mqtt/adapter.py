@@ -53,6 +53,9 @@ UNDER_WAY_MAX = 2
 TOPIC_CHARS_SAID = 200
 STREAM_CHARS_MEAN = 2_000
 """Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams."""
+BATCH_READINGS_MAX = 4_096
+"""Readings that are written together, besides those of the last message: each takes 2 kB as an update, and one message
+can have thousands."""
 SLICE_S = 0.02
 """How long messages are read in one go, besides the time of one message."""
 HELD_CHECK_S = 0.5
@@ -293,18 +296,30 @@ class MqttAdapter:
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
                 batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._repeats.holds else None)
-            await self._take(broker, batch, tasks)
+            self._silence.committing(broker.name)
+            if self._discovering is not None:
+                outward = self._outward
+                others = [one for one in batch if outward is None or not outward.covers(broker.name, one.topic)]
+                await self._discovering.take_all(broker.name, others)
+            taken = await self._take(broker, batch, tasks)
+            while taken < len(batch):
+                await broker.may_take(self._commits)
+                batch = batch[taken:]
+                taken = await self._take(broker, batch, tasks)
 
-    async def _take(self, broker: Broker, batch: list[Message], tasks: asyncio.TaskGroup) -> None:
-        """Reads a batch, and has it written."""
+    async def _take(self, broker: Broker, batch: list[Message], tasks: asyncio.TaskGroup) -> int:
+        """Reads the first messages of a batch, and has them written. Returns how many."""
         began = asyncio.get_running_loop().time()
         self._silence.committing(broker.name)
-        if self._discovering is not None:
-            outward = self._outward
-            others = [one for one in batch if outward is None or not outward.covers(broker.name, one.topic)]
-            await self._discovering.take_all(broker.name, others)
         trusted = self._trusted()
-        readings = [one async for message in _in_slices(batch) for one in self._readings(broker, message, trusted)]
+        readings: list[Reading] = []
+        taken = 0
+        async for message in _in_slices(batch):
+            readings += self._readings(broker, message, trusted)
+            taken += 1
+            if len(readings) >= BATCH_READINGS_MAX:
+                break
+        batch = batch[:taken]
         self._silence.take(broker.name, readings)
         readings = self._commits.current(readings)
         written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
@@ -327,6 +342,7 @@ class MqttAdapter:
             self._silence.committed(broker.name, took_s, others=bool(broker.under_way))
 
         tasks.create_task(write(), name=f"mqtt commits {broker.name}")
+        return taken
 
     def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState]:
         """What a message says of the states of actuators."""

@@ -22,9 +22,10 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt import canary
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.commits import UPDATE_CHARS_MAX
+from lamplighter.adapters.mqtt.commits import UPDATE_CHARS_MAX, ReadingCommits
 from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
@@ -448,6 +449,32 @@ async def test_members_of_one_message_are_one_batch_and_partial_messages_are_no_
             await until(lambda: gateway.values() == ["1", "2", "3"])
             assert (adapter.counters.dropped_payload, adapter.counters.dropped_unmapped) == (0, 0)
     assert said(caplog, "dropped") == []
+
+
+async def test_messages_with_thousands_of_readings_are_written_in_parts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sizes: list[int] = []
+    usual = ReadingCommits.write
+
+    async def noting(self: ReadingCommits, readings: Sequence[Reading], *more: Any) -> None:
+        sizes.append(len(readings))
+        await usual(self, readings, *more)
+
+    monkeypatch.setattr(ReadingCommits, "write", noting)
+    monkeypatch.setattr("lamplighter.adapters.mqtt.adapter.BATCH_READINGS_MAX", 50)
+    mapping = rules(tmp_path, 'topic = "many/+"\npayload = "number"\nmember = "{n}"\nproperty = "gateway:temperature"')
+    payload = msgspec.json.encode({f"m{number}": number for number in range(20)})
+    with mosquitto() as broker:
+        gateway = Gateway()
+        async with running(broker.port, gateway, mapping=mapping) as adapter:
+            gateway.open.clear()
+            await publish(broker, *[(f"many/{number}", payload) for number in range(20)])
+            await until(lambda: adapter.counters.received == 20)
+            gateway.open.set()
+            await until(lambda: adapter.counters.committed == 400)
+        assert sum(sizes) == 400 and max(sizes) <= 60
+        assert await session_is_empty(broker)
 
 
 async def test_event_model_writes_graphs_and_untrusted_clock_marks_them() -> None:

@@ -29,6 +29,8 @@ TOPIC_READS_MAX = 1_000
 TOPIC_STEPS_MAX = 10 * STEPS_MAX
 """Values that all rules read of the messages of one topic, and the steps of their expressions. Rules of files come
 first; a client that may write rules must not make a message take minutes."""
+READINGS_MAX = 4_096
+"""Of a message, besides those of the last rule that is used: rules for all members of an object multiply them."""
 CACHED_CHARS_MAX = 16_000_000
 """Of the streams of topics that are kept, and of those of records. 10,000 streams of usual names take 10,000,000."""
 _STREAM_CHARS = 500
@@ -253,6 +255,10 @@ class Mapping:
         problem = times.RETAINED if retained else None if trusted else times.CLOCK
         for source in sources:
             read, _, stream = source
+            if len(readings) >= READINGS_MAX:
+                reason = f"the message has more than {READINGS_MAX} values; {read.place} and later ones are not used"
+                readings.append(PayloadError(reason))
+                break
             try:
                 if stream is not None and not read.own_time:
                     readings.append(Reading(stream, read.term(document), arrival, retained, problem, received))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from datetime import timedelta
 from typing import Any
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mqtt.mapping import Births, cbor, protobuf, senml
+from lamplighter.adapters.mqtt.mapping import Births, Mapping, cbor, protobuf, senml
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, lexical, literal
 from lamplighter.ontology.vocabulary import UNIT
-from tests.support.mapping_rules import NOON, readings, rules, values
+from tests.support.mapping_rules import NOON, readings, rule, rules, values
 
 
 def mapping(keys: str) -> Any:
@@ -380,3 +381,12 @@ def test_wrong_clock_of_the_gateway_is_marked_and_judges_no_device() -> None:
     early = NOON - timedelta(days=9000)
     message = '{"v": 1, "t": "2026-11-21T11:00:00Z"}'
     assert timed('time = "member t"', message, trusted=False, received=early) == ("2026-11-21T11:00:00", None)
+
+
+def test_values_of_a_message_are_bounded_over_all_rules() -> None:
+    read = {"payload": "number", "member": "{n}", "property": "gateway:temperature"}
+    many = rule({"topic": "t", "read": [read | {"sensor": f"s{number}/{{n}}"} for number in range(20)]})
+    payload = json.dumps({f"k{number}": number for number in range(1_000)}).encode()
+    found = Mapping([many]).readings("t", payload, retained=False, received=NOON)
+    assert len(found) == 5_001
+    assert str(found[-1]) == ("the message has more than 4096 values; rule of t read 6 and later ones are not used")
