@@ -34,7 +34,7 @@ from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
-from lamplighter.adapters.mqtt.mapping.patterns import uncovered
+from lamplighter.adapters.mqtt.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mqtt.output import ReportedState
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
@@ -153,7 +153,15 @@ class MqttAdapter:
         self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
         self._outward: Outward | None = None
         if feed is not None:
-            self._outward = Outward(settings, feed, inboxes, base_iri=base_iri, now=clock, warnings=self._warnings)
+            self._outward = Outward(
+                settings,
+                feed,
+                inboxes,
+                base_iri=base_iri,
+                now=clock,
+                warnings=self._warnings,
+                reader=lambda name, topic: self.brokers[name].mapping.reader(topic),
+            )
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
         self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
         self._repeats = Repeats(settings.streams_max)
@@ -187,7 +195,9 @@ class MqttAdapter:
         return uncovered([*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own])
 
     def _announced(self, broker: str, topic: str) -> bool:
-        return any(part is not None and part.covers(broker, topic) for part in (self._outward, self._discovering))
+        return is_reserved(topic) or any(
+            part is not None and part.covers(broker, topic) for part in (self._outward, self._discovering)
+        )
 
     def _subscribe(self) -> None:
         """Subscribes to what is needed now; connections stay."""
@@ -355,6 +365,8 @@ class MqttAdapter:
                 yield ReportedState(*one, retained=message.retained)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
+        if self._outward is not None and self._outward.covers(broker.name, message.topic):
+            return []
         read = partial(
             broker.mapping.readings,
             message.topic,

@@ -169,6 +169,8 @@ class HomeTopics(NamedTuple):
 
     def announces(self, topic: str) -> bool:
         """Whether a topic is that of an announcement of its own."""
+        if not topic.startswith(PREFIX):
+            return False
         levels = topic.split("/", 5)
         return len(levels) == 5 and levels[0] == PREFIX and levels[2] == self.node and levels[4] == "config"
 

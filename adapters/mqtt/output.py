@@ -35,6 +35,7 @@ from lamplighter.adapters.devices.desired import (
 from lamplighter.adapters.mqtt.mapping import CommandRule
 from lamplighter.adapters.mqtt.mapping.patterns import is_reserved
 from lamplighter.adapters.mqtt.mapping.publishes import encoded, json_value
+from lamplighter.adapters.mqtt.pace import Pace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
@@ -54,6 +55,9 @@ from lamplighter.ontology.vocabulary import (
 
 SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
 """The pause before a state is sent again; it doubles while the device goes on reporting another state."""
+AT_ONCE, PAUSE_S = 120, 1.0
+"""Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
+may set states that change each other."""
 STATE_CHARS_SAID, VALUES_CHARS_SAID = 50, 500
 """In reasons, which go into the log and the dataset each time."""
 
@@ -157,7 +161,7 @@ class _Actuator:
     mapping/*.toml. told: the state that the device was told last; None if that is unknown. sent_at: when, on the
     loop's clock. refused: the state that cannot be sent. reported: by a message of this run; live: it was not a
     retained one. contrary: after the last message the device has reported another state. back: it has come back online
-    at this time. repeats: messages in a row about one state. retry_at: not before.
+    at this time. pace: of its messages. repeats: messages in a row about one state. retry_at: not before.
     """
 
     iri: Term
@@ -172,6 +176,7 @@ class _Actuator:
     reported: Term | None = None
     contrary: bool = False
     back: float | None = None
+    pace: Pace = field(default_factory=lambda: Pace(AT_ONCE, PAUSE_S))
     repeats: int = 0
     retry_at: float = 0.0
     failures: int = 0
@@ -196,6 +201,11 @@ class _Actuator:
 
     def due(self) -> float | None:
         """When to send the wanted state, on the loop's clock; None: not as things are."""
+        needed = self.needed()
+        return None if needed is None else max(needed, self.pace.free_at())
+
+    def needed(self) -> float | None:
+        """When the wanted state is to be sent, whatever the pace."""
         if self.rule is None or self.wanted is None or not self.started or self.refused == self.wanted:
             return None
         if self.told is None or self.told != self.wanted:
@@ -400,6 +410,7 @@ class Output:
                 actuator.worker = None
                 return
             if due > loop.time():
+                self._tell_of_pace(actuator, loop.time())
                 try:
                     async with asyncio.timeout(due - loop.time()):
                         await actuator.wake.wait()
@@ -416,6 +427,21 @@ class Output:
             else:
                 await self._attempt(actuator, actuator.rule, broker)
 
+    def _tell_of_pace(self, actuator: _Actuator, now: float) -> None:
+        """Tells the operator if the pace alone makes a message wait."""
+        needed = actuator.needed()
+        if needed is None or needed > now or actuator.pace.free_at() <= now or not actuator.pace.tells(now):
+            return
+        assert actuator.rule is not None
+        reason = (
+            f"more than {AT_ONCE} messages in a short time, now one in {PAUSE_S:g} s at most: two applications, or an "
+            "application and what the device reports, set states that change each other; stop one of them"
+        )
+        logger.warning(
+            "mqtt actuator switched too often", actuator=actuator.iri, rule=actuator.rule.place, reason=reason
+        )
+        self._note(actuator.rule.table.topic, f"{actuator.rule.place}: {reason}")
+
     async def _attempt(self, actuator: _Actuator, rule: CommandRule, broker: OutputBroker) -> None:
         """One message with the newest wanted state, and its record."""
         state, table = actuator.wanted, rule.table
@@ -430,6 +456,7 @@ class Output:
         repeated = actuator.told == state
         actuator.told = None  # from here on the device may have it
         actuator.contrary, actuator.back = False, None
+        actuator.pace.sent(loop.time())
         self.counters.published += 1
         self.counters.reasserted += repeated
         actuator.repeats += repeated

@@ -39,7 +39,7 @@ class Warnings(Protocol):
 
 
 class Outward:
-    """The parts that send. inboxes: the brokers by name."""
+    """The parts that send. inboxes: the brokers by name; reader: as for `RowPublisher`."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class Outward:
         base_iri: str,
         now: Callable[[], datetime],
         warnings: Warnings,
+        reader: Callable[[str, str], str | None],
     ) -> None:
         self._output = Output(client, inboxes, settings.commands, now=now, note=warnings.state)
-        self._rows = RowPublisher(client, inboxes, warnings.outward)
+        self._rows = RowPublisher(client, inboxes, warnings.outward, reader)
         self._announcers = {
             name: Announcer(
                 client,

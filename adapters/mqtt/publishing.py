@@ -11,6 +11,7 @@ missing is sent again, so a subscriber may get it twice.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient,
 from lamplighter.adapters.mqtt.mapping import PublishRule
 from lamplighter.adapters.mqtt.mapping.publishes import PublishedResult, Waiting
 from lamplighter.adapters.mqtt.output import OutputBroker
+from lamplighter.adapters.mqtt.pace import Pace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -26,6 +28,9 @@ from lamplighter.engine.tables import counted
 
 TOPICS_MAX = 10_000
 """Topics whose messages wait for the broker; messages for further ones are dropped."""
+
+LOOP_AT_ONCE, LOOP_PAUSE_S = 20, 1.0
+"""Messages without a pause to one topic that another rule of the adapter reads, and the pause between further ones."""
 
 logger = EventLogger(__name__)
 
@@ -52,20 +57,24 @@ class _Topic:
 
 
 class RowPublisher:
-    """Runs beside the inboxes. brokers: by name; note: takes topic and reason of what is not published."""
+    """Runs beside the inboxes. brokers: by name; note: takes topic and reason of what is not published; reader: the
+    place of the rule that reads a topic of a broker, None if there is none."""
 
     def __init__(
         self,
         client: AdapterClient,
         brokers: Mapping[str, OutputBroker],
         note: Callable[[str, str], None],
+        reader: Callable[[str, str], str | None] = lambda broker, topic: None,
     ) -> None:
         self.counters = PublishCounters()
         self._failing = False
         """Whether the last attempt failed; the log has only the first of several failures in a row."""
         self._client = client
         self._brokers = brokers
-        self._note = note
+        self._note, self._reader = note, reader
+        self._paces: OrderedDict[tuple[PublishRule, str], Pace] = OrderedDict()
+        """Of topics that a rule reads."""
         self._followers: dict[PublishRule, asyncio.Task[None] | None] = {}
         self._topics: dict[tuple[PublishRule, str], _Topic] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -149,6 +158,9 @@ class RowPublisher:
             if not broker.subscribed.is_set():
                 await broker.subscribed.wait()  # what is newest by then is sent
                 continue
+            if (pause_s := self._loop_pause_s(topic)) > 0:
+                await asyncio.sleep(pause_s)  # what is newest by then is sent
+                continue
             sending, topic.waiting = topic.waiting, None
             left = await self._send(topic, sending, broker)
             if left is None:
@@ -161,6 +173,29 @@ class RowPublisher:
             await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
         if self._topics.get((topic.rule, topic.name)) is topic:
             del self._topics[topic.rule, topic.name]
+
+    def _loop_pause_s(self, topic: _Topic) -> float:
+        """How long the next message has to wait: a rule that reads it could cause another one without an end. Where
+        there is no pause, the message counts as sent."""
+        table = topic.rule.table
+        place = self._reader(table.broker or FIRST_BROKER, topic.name)
+        if place is None:
+            return 0.0
+        pace = self._paces.setdefault((topic.rule, topic.name), Pace(LOOP_AT_ONCE, LOOP_PAUSE_S))
+        if len(self._paces) > TOPICS_MAX:
+            self._paces.popitem(last=False)
+        now = asyncio.get_running_loop().time()
+        if pace.tells(now):
+            reason = (
+                f"{topic.rule.place} publishes to it, and {place} reads it: a message that changes the result of the "
+                f"query causes another one. More than {LOOP_AT_ONCE} in a short time wait {LOOP_PAUSE_S:g} s each; "
+                "give one of the rules another topic"
+            )
+            self._note(topic.name, reason)
+        wait_s = pace.free_at() - now
+        if wait_s <= 0:
+            pace.sent(now)
+        return wait_s
 
     async def _send(self, topic: _Topic, sending: Waiting, broker: OutputBroker) -> Waiting | None:
         """What is left to be sent again, None: nothing."""

@@ -16,6 +16,7 @@ COVERING_STEPS_MAX = 200
 """Levels of other filters that are looked at, to find one that covers a filter."""
 OWN_TOPICS = "lamplighter"
 """The first level of the topics that the adapter keeps for itself."""
+_RESERVED = ("$", f"{OWN_TOPICS}/")
 
 
 def own_topics(session: str) -> str:
@@ -80,6 +81,8 @@ class TopicPattern:
         self.names = frozenset(names)
         self.levels = tuple(level.text for level in self._levels)
         """The text of each level, None where it varies; without the rest."""
+        self._begins_open = not self.levels or self.levels[0] is None
+        """Whether topics may begin with any level; the reserved ones are for rules that name them."""
         self.positions = {level.name: at for at, level in enumerate(self._levels) if level.name is not None}
         """The level that a capture takes whole."""
         self.filter = "/".join([*("+" if text is None else text for text in self.levels), *["#"] * self.rest])
@@ -90,7 +93,7 @@ class TopicPattern:
         count = len(self._levels)
         if len(levels) < count or (len(levels) > count and not self.rest):
             return None
-        if topic.startswith("$") and not self.filter.startswith("$"):
+        if self._begins_open and topic.startswith(_RESERVED):
             return None
         captures: dict[str, str] = {}
         for wanted, level in zip(self._levels, levels, strict=False):

@@ -210,6 +210,11 @@ class Mapping:
         """Whether a rule covers a topic, or reads the state of an actuator from it."""
         return bool(self.covering(topic) or (self._states is not None and self._states.covering(topic)))
 
+    def reader(self, topic: str) -> str | None:
+        """The place of the first rule that covers a topic, or that reads the state of an actuator from it."""
+        covering = self.covering(topic) or ([] if self._states is None else self._states.covering(topic))
+        return covering[0].place if covering else None
+
     def covering(self, topic: str) -> list[StreamRule]:
         """The rules that cover a topic."""
         return [rule for _, rule in self._index.of(topic)]

@@ -388,3 +388,20 @@ async def test_a_conflict_is_logged_in_few_words(caplog: pytest.LogCaptureFixtur
 
 def test_the_query_is_maintained_incrementally() -> None:
     assert Engine().subscribe(QUERY).spu_class == "telescoped"
+
+
+async def test_actuator_that_is_switched_without_an_end_is_sent_few_messages_and_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "PAUSE_S", 3_600.0)
+    monkeypatch.setattr(output, "AT_ONCE", 5)
+    gateway, broker = Gateway(), NotingBroker()
+    noted: list[tuple[str, str]] = []
+    async with running(gateway, broker, rule(), note=lambda *one: noted.append(one)):
+        for number in range(20):
+            gateway.desire("true" if number % 2 else "false")
+            await settled()
+    assert len(broker.messages) == 5
+    [(topic, reason)] = noted
+    assert topic == "zigbee2mqtt/lamp/set"
+    assert reason.startswith("<http://e/rule>: more than 5 messages in a short time, now one in 3600 s at most: ")

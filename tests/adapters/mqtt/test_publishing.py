@@ -60,7 +60,13 @@ class Running:
     def __init__(self) -> None:
         self.client, self.broker = Client(), NotingBroker()
         self.noted: list[tuple[str, str]] = []
-        self.publisher = RowPublisher(self.client, {"default": self.broker}, lambda *one: self.noted.append(one))
+        self.readers: dict[tuple[str, str], str] = {}
+        self.publisher = RowPublisher(
+            self.client,
+            {"default": self.broker},
+            lambda *one: self.noted.append(one),
+            lambda *topic: self.readers.get(topic),
+        )
 
 
 @asynccontextmanager
@@ -202,3 +208,18 @@ async def test_what_is_not_published_is_noted_with_the_place_of_its_rule() -> No
         one.client.change(("hall", "1"))
         await settled()
         assert one.noted[2:] == [("t", "second: [mqtt.brokers] has no broker 'attic'")]
+
+
+async def test_rule_that_another_one_reads_sends_few_messages_and_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "LOOP_PAUSE_S", 3_600.0)
+    async with running(rule()) as one:
+        one.readers["default", "rooms/x:hall"] = "mapping/rooms.toml line 3: stream 1"
+        one.client.change()
+        for number in range(publishing.LOOP_AT_ONCE + 30):
+            one.client.change(("hall", f"{number}"), ("attic", f"{number}"))
+            await settled()
+        assert sum(topic == "rooms/x:hall" for topic, *_ in one.broker.messages) == publishing.LOOP_AT_ONCE
+        assert sum(topic == "rooms/x:attic" for topic, *_ in one.broker.messages) == publishing.LOOP_AT_ONCE + 30
+        [(topic, reason)] = one.noted
+        assert topic == "rooms/x:hall"
+        assert reason.startswith("rule publishes to it, and mapping/rooms.toml line 3: stream 1 reads it")

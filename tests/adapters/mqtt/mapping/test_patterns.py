@@ -175,3 +175,11 @@ def test_expressions_of_all_levels_are_bounded_together() -> None:
 def test_filters_that_have_a_topic_in_common(one: str, other: str, wanted: bool) -> None:
     assert meet(one, other) is wanted
     assert meet(other, one) is wanted
+
+
+@pytest.mark.parametrize("pattern", ["#", "{rest#}", "+/#", "{a}/{b}/{c}"])
+def test_topics_of_the_adapter_are_for_rules_that_name_them(pattern: str) -> None:
+    """A wildcard that read the states of announced entities would make further entities of them, without an end."""
+    assert TopicPattern(pattern).captures("lamplighter/me/state") is None
+    assert TopicPattern(pattern).captures("lamplighters/me/state") is not None
+    assert TopicPattern("lamplighter/{b}/{c}").captures("lamplighter/me/state") == {"b": "me", "c": "state"}
