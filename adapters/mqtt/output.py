@@ -32,9 +32,9 @@ from lamplighter.adapters.devices.desired import (
     reported_update,
     same_state,
 )
-from lamplighter.adapters.mqtt.mapping import CommandRule
+from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, CommandRule
 from lamplighter.adapters.mqtt.mapping.patterns import is_reserved
-from lamplighter.adapters.mqtt.mapping.publishes import encoded, json_value
+from lamplighter.adapters.mqtt.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
 from lamplighter.adapters.mqtt.pace import Pace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
@@ -127,7 +127,11 @@ def not_permitted(topic: str) -> str:
 
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
-    table, text, as_json = rule.table, lexical(state), json_value(state)
+    table = rule.table
+    too_long = f"the message would have more than {PAYLOAD_BYTES_MAX} bytes"
+    if len(state) > TERM_CHARS_MAX:
+        raise PayloadError(too_long)
+    text, as_json = lexical(state), json_value(state)
     if table.values:
         if text not in table.values:
             said, values = _json_text(text[:STATE_CHARS_SAID]), ", ".join(table.values)[:VALUES_CHARS_SAID]
@@ -136,7 +140,8 @@ def command_payload(rule: CommandRule, state: Term) -> bytes:
         as_json = _json_text(text)
     if table.minimum is not None or table.maximum is not None:
         _check_bounds(text, table.minimum, table.maximum)
-    return encoded(_SLOT.sub(lambda slot: as_json if slot[1] == "json" else text, table.payload))
+    words = {"json": as_json, "value": text}
+    return encoded(filled(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, too_long))
 
 
 def _json_text(text: str) -> str:

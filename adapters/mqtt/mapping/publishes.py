@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lamplighter.adapters.literals import NUMBERS
@@ -26,6 +26,10 @@ from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical
 
 QUERY_CHARS_MAX = 16_384
 _SLOT = re.compile(rf"\{{(?:json:({NAME})|({NAME}))\}}")
+_TRIPLES = re.compile(r"\{triples\}")
+_TOO_LONG = f"the message would have more than {PAYLOAD_BYTES_MAX} bytes"
+TERM_CHARS_MAX = 6 * PAYLOAD_BYTES_MAX
+"""Of a value that a message may have: as a term, each of its characters can be an escape of six."""
 _ESCAPED = re.compile(r"[+#/%\x00-\x1f\x7f-\x9f]")
 _BARE = (f"^^<{XSD}boolean>", *NUMBERS)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -56,13 +60,20 @@ class PublishRule(NamedTuple):
 
     def topic(self, row: Mapping[str, Term]) -> str:
         """Raises PayloadError: a variable is not bound, or its value is no level."""
-        text = CAPTURE.sub(lambda found: _level(found[1], row.get(found[1]), self.base_iri), self.table.topic)
+        too_long = f"the topic would have more than {TOPIC_BYTES_MAX} bytes"
+        text = filled(
+            CAPTURE,
+            self.table.topic,
+            lambda found: _level(found[1], row.get(found[1]), self.base_iri),
+            TOPIC_BYTES_MAX,
+            too_long,
+        )
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
             raise PayloadError("the topic cannot be written in UTF-8") from error
         if size > TOPIC_BYTES_MAX:
-            raise PayloadError(f"the topic would have more than {TOPIC_BYTES_MAX} bytes")
+            raise PayloadError(too_long)
         if is_reserved(text):
             raise PayloadError(f"the topic {text} is not permitted")
         return text
@@ -123,7 +134,25 @@ def _level(name: str, term: Term | None, base_iri: str) -> str:
         text = text.removeprefix(base_iri)
     if not text:
         raise PayloadError(f"?{name} of the topic is empty")
+    if len(text) > TOPIC_BYTES_MAX:
+        raise PayloadError(f"?{name} of the topic has more than {TOPIC_BYTES_MAX} bytes")
     return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+def filled(
+    slots: re.Pattern[str], template: str, value: Callable[[re.Match[str]], str], chars_max: int, too_long: str
+) -> str:
+    """A template with values in its slots. It ends as soon as the text is too long: a client may write a template with
+    thousands of slots, and a value of a megabyte. Raises PayloadError with the reason `too_long`."""
+    parts: list[str] = []
+    chars = at = 0
+    for slot in slots.finditer(template):
+        parts += template[at : slot.start()], value(slot)
+        chars += len(parts[-2]) + len(parts[-1])
+        if chars > chars_max:
+            raise PayloadError(too_long)
+        at = slot.end()
+    return "".join([*parts, template[at:]])
 
 
 def json_value(term: Term) -> str:
@@ -138,24 +167,39 @@ def row_payload(template: str, variables: Iterable[str], row: Mapping[str, Term]
     """variables: of the query; slots of other names stay as they are. Raises PayloadError."""
     known = frozenset(variables)
 
-    def filled(slot: re.Match[str]) -> str:
+    def short(term: Term) -> Term:
+        if len(term) > TERM_CHARS_MAX:
+            raise PayloadError(_TOO_LONG)
+        return term
+
+    def value(slot: re.Match[str]) -> str:
         as_json, name = slot[1], slot[2]
         if as_json is not None:
-            return slot[0] if as_json not in known else json_value(row[as_json]) if as_json in row else "null"
+            return slot[0] if as_json not in known else json_value(short(row[as_json])) if as_json in row else "null"
         if name == "json":
-            return "{" + ", ".join(f"{json.dumps(key)}: {json_value(term)}" for key, term in row.items()) + "}"
+            members = (f"{json.dumps(key)}: {json_value(short(term))}" for key, term in row.items())
+            return "{" + ", ".join(members) + "}"
         if name not in known:
             return slot[0]
-        term = row.get(name, "")
+        term = short(row.get(name, ""))
         return lexical(term) if is_iri(term) or is_literal(term) else term
 
-    return encoded(_SLOT.sub(filled, template))
+    return encoded(filled(_SLOT, template, value, PAYLOAD_BYTES_MAX, _TOO_LONG))
 
 
 def graph_payload(template: str | None, triples: Iterable[Triple]) -> bytes:
     """template: None: the triples alone. No triples give an empty payload. Raises PayloadError."""
-    lines = "".join(f"{s} {p} {o} .\n" for s, p, o in sorted(triples))
-    return encoded(lines if template is None or not lines else template.replace("{triples}", lines))
+    found: list[Triple] = []
+    chars = 0
+    for triple in triples:
+        found.append(triple)
+        chars += sum(map(len, triple))
+        if chars > PAYLOAD_BYTES_MAX:  # of a large graph, sorting alone would take long
+            raise PayloadError(_TOO_LONG)
+    lines = "".join(f"{s} {p} {o} .\n" for s, p, o in sorted(found))
+    if template is None or not lines:
+        return encoded(lines)
+    return encoded(filled(_TRIPLES, template, lambda slot: lines, PAYLOAD_BYTES_MAX, _TOO_LONG))
 
 
 def encoded(text: str) -> bytes:
@@ -165,7 +209,7 @@ def encoded(text: str) -> bytes:
     except UnicodeEncodeError as error:
         raise PayloadError(f"the message cannot be written in UTF-8: {error.reason}") from error
     if len(payload) > PAYLOAD_BYTES_MAX:
-        raise PayloadError(f"the message would have more than {PAYLOAD_BYTES_MAX} bytes")
+        raise PayloadError(_TOO_LONG)
     return payload
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.mqtt.mapping import PublishRule, PublishTable, load_mapping, publish_rule
-from lamplighter.adapters.mqtt.mapping.publishes import GraphChange, Messages, PublishedResult, Topics, row_payload
+from lamplighter.adapters.mqtt.mapping.publishes import (
+    GraphChange,
+    Messages,
+    PublishedResult,
+    Topics,
+    graph_payload,
+    row_payload,
+)
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Bag, Term, iri, literal
@@ -282,3 +290,19 @@ def test_faulty_rules(query: str, keys: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize("permitted", ["rooms/+", "#", "+/#", "rooms/#"])
 def test_a_permitted_filter_covers_all_topics_of_a_rule(permitted: str) -> None:
     assert rule(permitted=(permitted,)).filter == "rooms/+"
+
+
+def test_templates_with_many_slots_do_not_multiply_long_values() -> None:
+    long = {"a": literal("/" * 50_000)}
+    begun = time.thread_time()
+    with pytest.raises(PayloadError, match="has more than 1024 bytes"):
+        rule(query="SELECT ?a { ?a ?b ?c }", topic="t/" + "{a}" * 300).topic(long)
+    with pytest.raises(PayloadError, match="more than 65536 bytes"):
+        row_payload("{a}" * 5_000, ["a"], long)
+    with pytest.raises(PayloadError, match="more than 65536 bytes"):
+        row_payload("{json}" * 5_000, ["a"], long)
+    with pytest.raises(PayloadError, match="more than 65536 bytes"):
+        row_payload("{a}", ["a"], {"a": literal("/" * 10_000_000)})
+    with pytest.raises(PayloadError, match="more than 65536 bytes"):
+        graph_payload("{triples}" * 5_000, [(iri("x:s"), iri("x:p"), literal("x" * 50_000))])
+    assert time.thread_time() - begun < 1
