@@ -39,20 +39,30 @@ class AbsentError(PayloadError):
 _DECODER = msgspec.json.Decoder(float_hook=Number)
 
 
+class Csv(NamedTuple):
+    """titles: the first position of each title of the first row, empty if there is one row only; last: the last row."""
+
+    titles: dict[str, int]
+    last: list[str]
+
+
 class Payload:
     """size and emptiness are checked by whoever makes it."""
 
-    __slots__ = ("_decoded", "_json", "data")
+    __slots__ = ("_decoded", "_json", "_text", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._json: Any = _UNREAD
+        self._text: str | None = None
         self._decoded: dict[str, Any] | None = None
 
     def text(self) -> str:
         """Raises PayloadError."""
         try:
-            return self.data.decode()
+            if self._text is None:
+                self._text = self.data.decode()
+            return self._text
         except UnicodeDecodeError as error:
             raise PayloadError("payload is not UTF-8") from error
 
@@ -67,8 +77,8 @@ class Payload:
             raise PayloadError("payload is not JSON")
         return self._json
 
-    def csv(self, separator: str) -> list[list[str]]:
-        """The rows that are not empty. Raises PayloadError."""
+    def csv(self, separator: str) -> Csv:
+        """The first and the last row that are not empty. Raises PayloadError."""
         return self.once(f"csv {separator}", lambda: self._rows(separator))
 
     def once(self, format_: str, decode: Callable[[], Decoded]) -> Decoded:
@@ -85,11 +95,22 @@ class Payload:
             raise decoded
         return decoded  # type: ignore[no-any-return]
 
-    def _rows(self, separator: str) -> list[list[str]]:
+    def _rows(self, separator: str) -> Csv:
+        first: list[str] | None = None
+        last: list[str] = []
+        header = False
         try:
-            return [row for row in csv.reader(self.text().splitlines(), delimiter=separator, strict=True) if row]
+            for row in csv.reader(self.text().splitlines(), delimiter=separator, strict=True):
+                if row:
+                    header = first is not None
+                    first, last = first or row, row
         except csv.Error as error:
             raise PayloadError("payload is not CSV") from error
+        titles: dict[str, int] = {}
+        if header and first is not None:
+            for number, title in enumerate(first):
+                titles.setdefault(title.strip(), number)
+        return Csv(titles, last)
 
 
 _UNREAD, _BROKEN = object(), object()

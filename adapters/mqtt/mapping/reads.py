@@ -12,7 +12,7 @@ from lamplighter.adapters.model.readings import Keep, Stream
 from lamplighter.adapters.mqtt.mapping import senml, sparkplug, times, units, values
 from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
 from lamplighter.adapters.mqtt.mapping.patterns import TopicPattern
-from lamplighter.adapters.mqtt.mapping.payloads import AbsentError, Found, JsonPath, Number, Payload
+from lamplighter.adapters.mqtt.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
 from lamplighter.adapters.mqtt.mapping.tables import PayloadKind, ReadTable, Word
 from lamplighter.adapters.mqtt.mapping.templates import (
     CAPTURE,
@@ -401,16 +401,15 @@ def _column(column: int | str) -> int | str:
     return column
 
 
-def _cell(rows: list[list[str]], column: int | str) -> Found:
+def _cell(rows: Csv, column: int | str) -> Found:
     """The cell of the last row. A header is looked up in the first one."""
     if isinstance(column, str):
-        titles = [title.strip() for title in rows[0]] if len(rows) > 1 else []
-        if column not in titles:
+        if column not in rows.titles:
             raise AbsentError("the payload has no column of that name")
-        column = titles.index(column)
-    if not rows or column >= len(rows[-1]) or not rows[-1][column].strip():
+        column = rows.titles[column]
+    if column >= len(rows.last) or not rows.last[column].strip():
         raise AbsentError(f"column {column} is missing")
-    return rows[-1][column]
+    return rows.last[column]
 
 
 def _layout(text: str) -> struct.Struct:

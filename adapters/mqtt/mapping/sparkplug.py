@@ -154,6 +154,7 @@ def _payload(data: memoryview) -> tuple[int | None, list[_Metric]]:
 
 def _metric(data: memoryview) -> _Metric:
     metric = _Metric()
+    name = unit = text = None  # the last one of each counts, and is decoded once
     for number, wire_type, value in protobuf.fields(data):
         if isinstance(value, int):
             if number == 2:
@@ -169,33 +170,37 @@ def _metric(data: memoryview) -> _Metric:
             elif number == 14:
                 metric.found = bool(value)
         elif number == 1:
-            metric.name = _text(value)
-            if len(metric.name) > NAME_CHARS_MAX:
-                raise PayloadError(f"a metric's name has more than {NAME_CHARS_MAX} characters")
+            name = value
         elif number == 9:
-            metric.unit = _unit(value)
+            unit = value
         elif number == 12 and wire_type == protobuf.FIXED32:
             metric.found = _finite(struct.unpack("<f", value)[0])
         elif number == 13 and wire_type == protobuf.FIXED64:
             metric.found = _finite(struct.unpack("<d", value)[0])
         elif number == 15:
-            metric.found = _text(value)
+            text = value
+    if name is not None:
+        metric.name = _text(name)
+        if len(metric.name) > NAME_CHARS_MAX:
+            raise PayloadError(f"a metric's name has more than {NAME_CHARS_MAX} characters")
+    if unit is not None:
+        metric.unit = _unit(unit)
+    if text is not None:
+        metric.found = _text(text)
     return metric
 
 
 def _unit(data: memoryview) -> str | None:
-    """The text of the property engUnit of a property set."""
-    keys, texts = [], []
+    """The text of the property engUnit of a property set. Keys and values have the same order."""
+    keys: list[memoryview] = []
+    values: list[memoryview] = []
     for number, _, value in protobuf.fields(data):
-        if isinstance(value, int):
-            continue
-        if number == 1:
-            keys.append(_text(value))
-        elif number == 2:
-            texts.append(
-                next((_text(v) for n, _, v in protobuf.fields(value) if n == 8 and not isinstance(v, int)), None)
-            )
-    return dict(zip(keys, texts, strict=False)).get("engUnit")
+        if not isinstance(value, int) and number in (1, 2):
+            (keys if number == 1 else values).append(value)
+    for key, value in zip(keys, values, strict=False):
+        if bytes(key) == b"engUnit":
+            return next((_text(v) for n, _, v in protobuf.fields(value) if n == 8 and not isinstance(v, int)), None)
+    return None
 
 
 def _text(data: memoryview) -> str:

@@ -86,11 +86,13 @@ def boolean(on: Sequence[str] | None, off: Sequence[str] | None) -> ValueTerm:
     if true & false:
         raise ValueError(f"{sorted(true & false)[0]!r} is a word of both on and off")
     words = dict.fromkeys(true, TRUE) | dict.fromkeys(false, FALSE)
+    longest = max(map(len, words))
     usual = on is None and off is None
     reason = "not a boolean (true/false, on/off, 1/0, online/offline)" if usual else "not a word of on or off"
 
     def term(found: Found) -> Term:
-        value = words.get((found if isinstance(found, str) else str(found)).strip().lower())
+        word = (found if isinstance(found, str) else str(found)).strip()
+        value = words.get(word.lower()) if len(word) <= longest else None
         if value is None:
             raise PayloadError(reason)
         return value

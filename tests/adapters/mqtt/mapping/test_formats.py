@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -390,3 +391,40 @@ def test_values_of_a_message_are_bounded_over_all_rules() -> None:
     found = Mapping([many]).readings("t", payload, retained=False, received=NOON)
     assert len(found) == 5_001
     assert str(found[-1]) == ("the message has more than 4096 values; rule of t read 6 and later ones are not used")
+
+
+def test_columns_of_one_payload_are_looked_up_in_one_reading_of_it() -> None:
+    reads = [
+        {"payload": "number", "column": f"c{number}", "property": "gateway:temperature", "sensor": f"s{number}"}
+        for number in range(100)
+    ]
+    many = Mapping([rule({"topic": "t", "read": reads})])
+    titles = ",".join(["x"] * 15_000 + [f"c{number}" for number in range(100)])
+    payload = f"{titles}\n{'1,' * 15_099}1".encode()
+    begun = time.thread_time()
+    assert len(readings(many, "t", payload)) == 100
+    assert time.thread_time() - begun < 1
+
+
+def test_header_is_the_first_of_several_rows() -> None:
+    column = mapping('payload = "number"\ncolumn = "a"')
+    assert list(values(column, "t/1", "\na , b,a\n\n1,2,3\n4,5,6\n").values()) == ["4"]
+    with pytest.raises(PayloadError, match="no column"):
+        values(column, "t/1", "a,b")
+
+
+def test_long_words_of_booleans_are_not_compared() -> None:
+    assert list(values(mapping('on = ["İ"]'), "t/1", "i̇").values()) == ["true"]
+    with pytest.raises(PayloadError, match="not a boolean"):
+        values(mapping('payload = "boolean"'), "t/1", "İ" * 30_000)
+
+
+def test_sparkplug_unit_is_that_of_the_property_eng_unit() -> None:
+    def field(number: int, *parts: bytes) -> bytes:
+        return protobuf.bytes_field(number, b"".join(parts))
+
+    units = [field(2, field(8, text)) for text in (b"no", b"W", b"no")]
+    properties = field(9, field(1, b"a"), field(1, b"engUnit"), field(1, b"engUnit"), *units)
+    metric = field(2, field(1, b"m"), properties, protobuf.varint_field(10, 7))
+    [(name, _, value, unit, _)] = Births().records("spBv1.0/g/NBIRTH/n", metric)
+    assert (name, value, unit) == ("m", 7, "W")
