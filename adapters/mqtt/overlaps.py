@@ -146,9 +146,22 @@ def _read(text: str, template: str) -> dict[str, str] | None:
     names = parts[1::2]
     if len(set(names)) < len(names):
         return None
-    pattern = "".join("(.+)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
-    found = re.fullmatch(pattern, text)
-    return None if found is None else dict(zip(names, found.groups(), strict=True))
+    if not names:
+        return {} if text == template else None
+    # Each text between two levels is looked for once, from the end: expressions would try all ways to divide the text.
+    first, end = parts[0], len(text) - len(parts[-1])
+    found: dict[str, str] = {}
+    if not text.startswith(first) or not text.endswith(parts[-1]) or end < len(first):
+        return None
+    for name, before in zip(reversed(names), reversed(parts[2:-1:2]), strict=False):
+        at = text.rfind(before, len(first), end - 1)
+        if at < 0:
+            return None
+        found[name] = text[at + len(before) : end]
+        end = at
+    if end <= len(first):
+        return None
+    return found | {names[0]: text[len(first) : end]}
 
 
 def _gives_one_stream(one: _RuleValue, topic: str, other: _RuleValue, other_topic: str) -> bool:

@@ -1,11 +1,15 @@
 """Mapping rules that read one value twice, or give one stream to two topics."""
 
+import re
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lamplighter.adapters.mqtt.mapping import load_mapping
-from lamplighter.adapters.mqtt.overlaps import overlaps
+from lamplighter.adapters.mqtt.overlaps import _read, overlaps
 
 BASE = "http://gateway.example/"
 
@@ -83,3 +87,21 @@ def test_topics_with_the_same_stream_are_reported(
 )
 def test_rules_that_do_not_overlap_are_not_reported(tmp_path: Path, one: dict[str, str], other: dict[str, str]) -> None:
     assert found(tmp_path, one, other) == []
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "ab", "", "-"]), min_size=2, max_size=5), st.text("ab-", min_size=1, max_size=9)
+)
+def test_levels_are_read_as_by_an_expression(parts: list[str], text: str) -> None:
+    template = "".join(f"{part}{{{number}}}" for number, part in enumerate(parts[:-1])) + parts[-1]
+    expression = "(.+)".join(map(re.escape, parts))
+    expected = re.fullmatch(expression, text)
+    found = _read(text, template)
+    assert found == (None if expected is None else {f"{n}": group for n, group in enumerate(expected.groups())})
+
+
+def test_many_levels_in_one_segment_are_read_fast() -> None:
+    begun = time.thread_time()
+    assert _read("-" * 900 + "!", "-".join(f"{{{number}}}" for number in range(60)) + "-x") is None
+    assert _read("-" * 900, "".join(f"{{{number}}}" for number in range(60)) + "x") is None
+    assert time.thread_time() - begun < 1
