@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -31,6 +32,8 @@ _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 _NAME = re.compile(_SEGMENT)
 _PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _SPAN = re.compile(r"(\d+)\s*(s|m|min|h)")
+_DIGITS_MAX = 15
+"""Of a temperature, before and behind the point."""
 _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -92,6 +95,10 @@ def _declare(modes: Any, name: str, template: Template) -> None:
 
 
 def _init(options: argparse.Namespace) -> int:
+    for name, value in vars(options).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not _is_unicode(text):
+                raise ConfigurationError(f"--{name.replace('_', '-')}: write UTF-8")
     config = config_file(options)
     settings = read_settings(config)
     folder = config.parent if config else Path()
@@ -111,6 +118,15 @@ def _init(options: argparse.Namespace) -> int:
     print(f"it follows sensors of {' and '.join(template.properties)}: {which}")
     _tell_next(options, settings, choice, config, mapped=bool(tables))
     return 0
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written: other bytes of the command line are halves of pairs (PEP 383)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # --- options ---
@@ -259,7 +275,7 @@ def _number(text: str, option: str) -> str:
         number = Decimal(text)
     except InvalidOperation as error:
         raise ConfigurationError(f"{option} {text}: write a number such as 21 or 20.5") from error
-    if not number.is_finite():
+    if not number.is_finite() or abs(number.adjusted()) > _DIGITS_MAX or len(text) > 2 * _DIGITS_MAX:
         raise ConfigurationError(f"{option} {text}: write a number such as 21 or 20.5")
     return f"{number:f}"
 
@@ -280,7 +296,11 @@ def _checked(text: str, choice: Choice) -> str:
 
 
 def _write(files: dict[Path, str], *, overwrite: bool) -> None:
-    """Writes all files, or none if one exists. Raises ConfigurationError."""
+    """Writes all files, or none if one exists. A link is not followed: whoever may write the folder could lead it to a
+    file of the user's. Raises ConfigurationError."""
+    links = [str(path) for path in files if path.is_symlink()]
+    if links:
+        raise ConfigurationError(f"{' and '.join(links)} is a link; nothing was written. Give another --name")
     existing = [str(path) for path in files if path.exists()]
     if existing and not overwrite:
         raise ConfigurationError(
@@ -298,7 +318,7 @@ def _tell_next(
     options: argparse.Namespace, settings: Settings, choice: Choice, config: Path | None, *, mapped: bool
 ) -> None:
     """Prints the next commands."""
-    with_config = f" --config {options.config}" if options.config else ""
+    with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""
     if settings.mqtt.model == "event":
         print('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
     if mapped and not settings.mqtt.host:
@@ -311,4 +331,5 @@ def _tell_next(
         print(f"  lamplighter run --all{with_config}")
     if options.coap:
         triple = f"<{choice.actuators[0]}> <{COAP_RESOURCE}> <{options.coap}>"
-        print(f"and, once it runs:\n  lamplighter update{with_config} 'INSERT DATA {{ {triple} }}'")
+        update = shlex.quote(f"INSERT DATA {{ {triple} }}")
+        print(f"and, once it runs:\n  lamplighter update{with_config} {update}")

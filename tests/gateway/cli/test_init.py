@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import tomllib
 from pathlib import Path
@@ -203,3 +204,35 @@ def test_a_terminal_is_asked_for_what_is_missing(folder: Path) -> None:
     [application] = load_applications(folder / "apps")
     assert f"<{BASE}area/kitchen>" in application.profile.queries["MOTION"].sparql
     assert application.profile.updates["SWITCH_OFF"].delay == "PT5M"
+
+
+def test_links_are_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "apps").mkdir()
+    (folder / "apps" / "x.jsap").symlink_to(folder / "victim")
+    for force in ([], ["--force"]):
+        assert main(["init", "leak-alarm", "--alarm", "a", "--name", "x", *force]) == 2
+    assert "apps/x.jsap is a link; nothing was written" in capsys.readouterr().err
+    assert files(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--present", "1e999999999"], "--present 1e999999999: write a number"),
+        (["--present", "1e-999999999"], "--present 1e-999999999: write a number"),
+        (["--topic", "a/\udcff"], "--topic: write UTF-8"),
+        (["--room", "\udcff"], "--room: write UTF-8"),
+    ],
+)
+def test_values_that_no_file_may_have(
+    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert main(["init", "presence-heating", "--thermostat", "a", *more]) == 2
+    assert said in capsys.readouterr().err
+    assert files(folder) == []
+
+
+def test_printed_commands_are_quoted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "leak-alarm", "--alarm", "http://x/a'b", "--coap", "coap://10.0.0.1/a"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "INSERT DATA" in line]
+    assert len(shlex.split(line)) == 3
