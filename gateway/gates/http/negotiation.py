@@ -14,6 +14,9 @@ from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, SOLUTION_FORMATS
 
 _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
+RANGES_MAX = 100
+"""Media ranges of one Accept header; further ones are ignored."""
+
 ALSO: Mapping[str, tuple[str, ...]] = {
     "application/sparql-results+json": ("application/json",),
     "application/sparql-results+xml": ("application/xml", "text/xml"),
@@ -82,7 +85,7 @@ def _ranges(request: Request) -> dict[str, tuple[float, int]]:
     """Each media range of Accept with its quality and its place, from 0. Everything, where there is no Accept."""
     found: dict[str, tuple[float, int]] = {}
     for value in request.headers.getlist("accept"):
-        for item in value.lower().split(","):
+        for item in value.lower().split(",", RANGES_MAX)[:RANGES_MAX]:
             name, *options = (part.strip() for part in item.split(";"))
             quality = next((option[2:] for option in options if option.startswith("q=")), "1")
             try:

@@ -21,6 +21,8 @@ from lamplighter.gateway.workers.resources import FORMATS, HTML, ResourceRequest
 
 _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
+TARGET_BYTES_MAX = 8_192
+"""Of an IRI that is looked up; RFC 9110, 4.1 asks for 8000."""
 _HEADERS = {"Vary": "Accept", "X-Content-Type-Options": "nosniff"}
 
 
@@ -77,6 +79,8 @@ def requested_iris(base_iri: str, raw_path: bytes, query: bytes) -> Iterator[str
     IRI can hold (RFC 3987, 3.2)."""
     origin = base_iri[: len(base_iri) - len(urlsplit(base_iri).path)]
     target = raw_path + (b"?" + query if query else b"")
+    if len(target) > TARGET_BYTES_MAX:
+        return
     try:
         sent = origin + target.decode("ascii")
     except UnicodeDecodeError:

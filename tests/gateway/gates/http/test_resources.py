@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import time
 
-from lamplighter.gateway.gates.http.resources import requested_iris, resources_path
+import pytest
+from starlette.requests import Request
+
+from lamplighter.gateway.gates.http.negotiation import accepted
+from lamplighter.gateway.gates.http.resources import TARGET_BYTES_MAX, requested_iris, resources_path
 
 BASE = "http://lamplighter.local/"
 
@@ -59,3 +63,18 @@ def test_only_iris_below_the_base_iri_are_meant() -> None:
 )
 def test_base_iris_with_paths_below_are_served(base: str, path: str | None) -> None:
     assert resources_path(base) == path
+
+
+def test_a_long_path_means_no_iri() -> None:
+    assert len(list(requested_iris(BASE, b"/" + b"a" * (TARGET_BYTES_MAX - 1), b""))) == 1
+    assert list(requested_iris(BASE, b"/" + b"%C3%BC" * 10_000, b"")) == []
+
+
+def test_a_long_accept_header_takes_little_time() -> None:
+    """Time of the event loop, which all clients share."""
+    begun = time.thread_time()
+    for header in (b"text/html" + b"," * 65_000, b"text/html," + b"a/b;q=0.1," * 6_500):
+        request = Request({"type": "http", "headers": [(b"accept", header)]})
+        for _ in range(20):
+            assert accepted(request, ["text/html"]).format == "text/html"
+    assert time.thread_time() - begun < 0.5
