@@ -18,7 +18,7 @@ import pyoxigraph as ox
 from lamplighter.ontology.vocabulary import PREFIXES, RDFS_LABEL
 
 _SHOWN_MAX = 2000
-"""Characters of a literal that the page shows."""
+"""Characters of a literal or of an IRI that the page shows. A longer IRI is no link."""
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;margin:.5em 0}"
@@ -99,15 +99,14 @@ class _Page:
 
     def _link(self, term: _Term) -> str:
         if isinstance(term, ox.NamedNode):
-            text, address = escape(self._short(term.value)), self._address(term.value)
+            text, address = escape(_cut(self._short(term.value))), self._address(term.value)
             return text if address is None else f'<a href="{escape(address)}" rel="noreferrer">{text}</a>'
         if isinstance(term, ox.Triple):
             return escape(f"<<( {term} )>>"[:_SHOWN_MAX])
         if isinstance(term, ox.BlankNode):
             return escape(str(term))
-        shown = term.value if len(term.value) <= _SHOWN_MAX else f"{term.value[:_SHOWN_MAX]}…"
-        kind = f"@{term.language}" if term.language else self._short(term.datatype.value)
-        return escape(shown) + ("" if kind == "xsd:string" else f" <small>{escape(kind)}</small>")
+        kind = f"@{term.language}" if term.language else _cut(self._short(term.datatype.value))
+        return escape(_cut(term.value)) + ("" if kind == "xsd:string" else f" <small>{escape(kind)}</small>")
 
     def _short(self, iri: str) -> str:
         for prefix, namespace in PREFIXES.items():
@@ -117,6 +116,8 @@ class _Page:
 
     def _address(self, iri: str) -> str | None:
         """Where the link to an IRI leads, None if it may not be one."""
+        if len(iri) > _SHOWN_MAX:
+            return None
         try:
             parts = urlsplit(iri)
         except ValueError:
@@ -128,3 +129,7 @@ class _Page:
             start = len(quote(f"{parts.scheme}://{parts.netloc}", safe="%/:[]@!$&'()*+,;=~"))
             return address[start:]
         return address
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"

@@ -172,3 +172,10 @@ def test_a_page_has_each_blank_node_once_however_many_paths_lead_to_it() -> None
 def test_the_policy_of_pages_permits_their_own_style_only() -> None:
     assert POLICY.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in POLICY and "script-src" not in POLICY
+
+
+def test_long_iris_are_cut_and_no_links() -> None:
+    long = "ü" * 50_000
+    text = document(f"<a> :p {', '.join(f'<http://e/{number}/{long}>' for number in range(20))}", HTML)
+    assert len(text) < 100_000 * 2
+    assert "…".encode() in text and b'href="http://e/' not in text
