@@ -17,6 +17,8 @@ from lamplighter.engine.errors import PayloadError
 PAYLOAD_BYTES_MAX = 65_536
 MEMBERS_MAX = 1_024
 """Members that one capture in a path takes from a message."""
+NAME_CHARS_MAX = 256
+"""Of a member that is captured, since it becomes a part of IRIs."""
 _STEPS_MAX = 32
 
 Found = str | bool | int | float
@@ -174,7 +176,7 @@ class JsonPath:
     def many(self, document: Any) -> Iterator[tuple[dict[str, str], Found]]:
         """Captures and value of each place that the path has in a document. What does not fit the path is passed over.
 
-        Raises PayloadError for too many members.
+        Raises PayloadError for too many members and for long names.
         """
         places: list[tuple[dict[str, str], Any]] = [({}, document)]
         for step in self._steps:
@@ -182,6 +184,8 @@ class JsonPath:
             for captures, node in places:
                 if isinstance(step, _Every):
                     if isinstance(node, dict):
+                        if any(len(name) > NAME_CHARS_MAX for name in node):
+                            raise PayloadError(f"a member's name has more than {NAME_CHARS_MAX} characters")
                         found += [(captures | {step.capture: name}, member) for name, member in node.items()]
                 else:
                     try:

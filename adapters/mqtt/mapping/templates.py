@@ -10,6 +10,9 @@ from lamplighter.adapters.mqtt.mapping.patterns import NAME
 from lamplighter.engine.errors import PayloadError
 from lamplighter.ontology.vocabulary import PREFIXES
 
+TEMPLATE_CHARS_MAX = 1_024
+IRI_CHARS_MAX = 4_096
+"""Of a filled template. Each reading has several IRIs, and each IRI may have a capture many times."""
 CAPTURE = re.compile(rf"\{{({NAME})\}}")
 
 # The characters of an IRI besides captured levels: those of RFC 3986, which every store accepts. A relative template
@@ -63,6 +66,8 @@ def iri_template(template: str, names: frozenset[str]) -> str:
 
 
 def check_names(template: str, names: frozenset[str]) -> None:
+    if len(template) > TEMPLATE_CHARS_MAX:
+        raise ValueError(f"write at most {TEMPLATE_CHARS_MAX} characters")
     unknown = [name for name in CAPTURE.findall(template) if name not in names]
     if unknown:
         raise ValueError(f"{{{unknown[0]}}} is not captured by the topic ({', '.join(sorted(names)) or 'none is'})")
@@ -83,8 +88,10 @@ def encoded(captures: Mapping[str, str], rest: str | None) -> dict[str, str]:
 
 
 def filled_iri(template: str, captures: Mapping[str, str], base_iri: str) -> str:
-    """The IRI of a template. captures: encoded."""
+    """The IRI of a template. captures: encoded. Raises PayloadError for a long one."""
     text = CAPTURE.sub(lambda found: captures[found[1]], template)
+    if len(text) > IRI_CHARS_MAX:
+        raise PayloadError(f"an IRI would have more than {IRI_CHARS_MAX} characters")
     return text if STARTS_ABSOLUTE.match(text) else base_iri + text
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamplighter.adapters.mqtt.mapping import Births, Mapping, cbor, protobuf, senml
-from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical, literal
 from lamplighter.ontology.vocabulary import UNIT
 from tests.support.mapping_rules import NOON, readings, rule, rules, values
@@ -428,3 +428,18 @@ def test_sparkplug_unit_is_that_of_the_property_eng_unit() -> None:
     metric = field(2, field(1, b"m"), properties, protobuf.varint_field(10, 7))
     [(name, _, value, unit, _)] = Births().records("spBv1.0/g/NBIRTH/n", metric)
     assert (name, value, unit) == ("m", 7, "W")
+
+
+def test_captured_names_and_the_iris_that_they_fill_are_bounded() -> None:
+    many = rules('[[stream]]\ntopic = "t"\npayload = "number"\nmember = "{n}"\nproperty = "ex:p"')
+    with pytest.raises(PayloadError, match="name has more than 256 characters"):
+        readings(many, "t", json.dumps({"x" * 257: 1}))
+    sensor = "s/" + "{n}" * 300
+    many = rules(
+        f'[[stream]]\ntopic = "t"\npayload = "number"\nmember = "{{n}}"\nproperty = "ex:p"\nsensor = "{sensor}"'
+    )
+    assert len(readings(many, "t", '{"a": 1}')) == 1
+    with pytest.raises(PayloadError, match="an IRI would have more than 4096 characters"):
+        readings(many, "t", json.dumps({"x" * 256: 1}))
+    with pytest.raises(ConfigurationError, match=r"sensor = .*: write at most 1024 characters"):
+        rule({"topic": "t", "payload": "number", "property": "ex:p", "sensor": "s" * 1_025})
