@@ -154,7 +154,7 @@ def _read(text: str, template: str) -> dict[str, str] | None:
     if not text.startswith(first) or not text.endswith(parts[-1]) or end < len(first):
         return None
     for name, before in zip(reversed(names), reversed(parts[2:-1:2]), strict=False):
-        at = text.rfind(before, len(first), end - 1)
+        at = text.rfind(before, len(first), max(0, end - 1))
         if at < 0:
             return None
         found[name] = text[at + len(before) : end]
