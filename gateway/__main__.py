@@ -27,6 +27,7 @@ from lamplighter.gateway.cli.commands import (
     DEFAULT_CONFIG,
     add_commands,
     config_file,
+    printable,
     settings_and_data,
     shortened,
     table,
@@ -70,14 +71,17 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
         return int(options.command(options))
-    except ConfigurationError as error:  # several faults are several lines
-        print(*(f"lamplighter: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
-        return 2
-    except GatewayError as error:
-        print(f"lamplighter: {error}", file=sys.stderr)
+    except GatewayError as error:  # several faults are several lines
+        _say(error)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _say(error: GatewayError) -> None:
+    """Prints the lines of an error, which can quote names of devices and texts of clients."""
+    for line in str(error).splitlines():
+        print(f"lamplighter: {printable(line)}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

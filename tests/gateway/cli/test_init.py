@@ -236,3 +236,8 @@ def test_printed_commands_are_quoted(folder: Path, capsys: pytest.CaptureFixture
     assert main(["init", "leak-alarm", "--alarm", "http://x/a'b", "--coap", "coap://10.0.0.1/a"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if "INSERT DATA" in line]
     assert len(shlex.split(line)) == 3
+
+
+def test_refusals_send_no_control_sequences_to_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "leak-alarm", "--alarm", "\x1b[31mx"]) == 2
+    assert capsys.readouterr().err.startswith("lamplighter: --alarm \\u001B[31mx: use letters")
