@@ -8,6 +8,6 @@ commands; outward: all that sends; adapter: wires the parts, and acknowledges me
 commits: readings -> durable updates; inbox: a broker's messages as an iterator; connection: one connection to a broker;
 canary: whether messages still arrive; broker_states: which brokers are connected, as triples; silence: which devices
 stopped reporting; rebirths: requests to Sparkplug nodes; lasting_updates: updates sent until they are taken or refused;
-failures: exceptions that nobody expected; pace: how often loops may send;
-settings: the table ``[mqtt]``.
+failures: exceptions that nobody expected; pace: how often loops may send; owners: streams and their topics; settings:
+the table ``[mqtt]``.
 """

@@ -25,7 +25,7 @@ from functools import partial
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
-from lamplighter.adapters.model.readings import Reading, Stream
+from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits, Writing
@@ -37,6 +37,7 @@ from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
 from lamplighter.adapters.mqtt.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mqtt.output import ReportedState
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
+from lamplighter.adapters.mqtt.owners import StreamOwners
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
@@ -44,15 +45,12 @@ from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
-from lamplighter.engine.terms import Term
 
 WARNINGS_MAX = 1_000
 """Pairs of topic and reason in the log; further ones are only counted."""
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
 TOPIC_CHARS_SAID = 200
-STREAM_CHARS_MEAN = 2_000
-"""Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams."""
 BATCH_READINGS_MAX = 4_096
 """Readings that are written together, besides those of the last message: each takes 2 kB as an update, and one message
 can have thousands."""
@@ -165,8 +163,7 @@ class MqttAdapter:
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
         self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
         self._repeats = Repeats(settings.streams_max)
-        self._owners: dict[Term, tuple[str, Stream]] = {}
-        self._owned_chars = 0
+        self._owners = StreamOwners(settings.streams_max, self._warnings.reading)
         self._commits = ReadingCommits(client, settings, self.counters, self._warnings.reading)
 
     def _broker(
@@ -264,10 +261,7 @@ class MqttAdapter:
         changed = {
             read.place for rule in before.rules if kept.get(rule.place) != rule for read in rule.reads
         }  # their streams may be described in another way now, or belong to another rule
-        redescribed = {iri for iri, (_, stream) in self._owners.items() if stream.rule in changed}
-        for iri in redescribed:
-            _, stream = self._owners.pop(iri)
-            self._owned_chars -= stream.chars()
+        redescribed = self._owners.forget(changed)
         self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
@@ -385,7 +379,7 @@ class MqttAdapter:
         for reading in found:
             if isinstance(reading, PayloadError):
                 self._drop(message, reading)
-            elif self._may_write(broker, reading):
+            elif self._owners.may_write(broker.name, reading):
                 readings.append(reading)
             else:
                 self.counters.refused += 1
@@ -395,30 +389,6 @@ class MqttAdapter:
         self.counters.dropped_payload += 1
         if message.payload:  # an empty message deletes the retained one, and is no fault of a device
             self._warnings.reading(message.topic, str(error))
-
-    def _may_write(self, broker: Broker, reading: Reading) -> bool:
-        """Whether the reading is of the broker, topic and rule that its stream was first read from; they own it."""
-        stream = reading.stream
-        owner = self._owners.get(stream.iri)
-        most = self._settings.streams_max
-        if owner is None and len(self._owners) < most and self._owned_chars < STREAM_CHARS_MEAN * most:
-            self._owners[stream.iri] = owner = broker.name, stream
-            self._owned_chars += stream.chars()
-        if owner is None:
-            self._warnings.reading("*", f"more than {most} streams (mqtt.streams_max)")
-            return False
-        name, owning = owner
-        if owning is stream and name == broker.name:
-            return True
-        if owning != stream:
-            self._warnings.reading(
-                stream.topic, f"its stream {stream.iri} belongs to topic {owning.topic} by {owning.rule}"
-            )
-        elif name != broker.name:
-            self._warnings.reading(
-                stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker.name!r}"
-            )
-        return owning == stream and name == broker.name
 
 
 async def _in_slices(messages: Sequence[Message]) -> AsyncIterator[Message]:

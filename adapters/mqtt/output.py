@@ -35,7 +35,7 @@ from lamplighter.adapters.devices.desired import (
 from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, CommandRule
 from lamplighter.adapters.mqtt.mapping.patterns import is_reserved
 from lamplighter.adapters.mqtt.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
-from lamplighter.adapters.mqtt.pace import Pace
+from lamplighter.adapters.mqtt.pace import MessagePace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
@@ -181,7 +181,7 @@ class _Actuator:
     reported: Term | None = None
     contrary: bool = False
     back: float | None = None
-    pace: Pace = field(default_factory=lambda: Pace(AT_ONCE, PAUSE_S))
+    pace: MessagePace = field(default_factory=lambda: MessagePace(AT_ONCE, PAUSE_S))
     repeats: int = 0
     retry_at: float = 0.0
     failures: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 TOLD_AGAIN_S = 3_600.0
 
 
-class Pace:
+class MessagePace:
     """at_once: messages without a pause; pause_s: between two of those that follow. Times are of one clock."""
 
     __slots__ = ("_at_once", "_due", "_pause_s", "_told")

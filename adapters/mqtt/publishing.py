@@ -20,7 +20,7 @@ from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient,
 from lamplighter.adapters.mqtt.mapping import PublishRule
 from lamplighter.adapters.mqtt.mapping.publishes import PublishedResult, Waiting
 from lamplighter.adapters.mqtt.output import OutputBroker
-from lamplighter.adapters.mqtt.pace import Pace
+from lamplighter.adapters.mqtt.pace import MessagePace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -73,7 +73,7 @@ class RowPublisher:
         self._client = client
         self._brokers = brokers
         self._note, self._reader = note, reader
-        self._paces: OrderedDict[tuple[PublishRule, str], Pace] = OrderedDict()
+        self._paces: OrderedDict[tuple[PublishRule, str], MessagePace] = OrderedDict()
         """Of topics that a rule reads."""
         self._followers: dict[PublishRule, asyncio.Task[None] | None] = {}
         self._topics: dict[tuple[PublishRule, str], _Topic] = {}
@@ -181,7 +181,7 @@ class RowPublisher:
         place = self._reader(table.broker or FIRST_BROKER, topic.name)
         if place is None:
             return 0.0
-        pace = self._paces.setdefault((topic.rule, topic.name), Pace(LOOP_AT_ONCE, LOOP_PAUSE_S))
+        pace = self._paces.setdefault((topic.rule, topic.name), MessagePace(LOOP_AT_ONCE, LOOP_PAUSE_S))
         if len(self._paces) > TOPICS_MAX:
             self._paces.popitem(last=False)
         now = asyncio.get_running_loop().time()
