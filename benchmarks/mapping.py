@@ -14,9 +14,9 @@ from decimal import Decimal
 
 import msgspec
 
+from lamplighter.adapters.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.ontology.vocabulary import PREFIXES
 
 ROUNDS = 20

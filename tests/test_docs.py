@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import connect
 
-from lamplighter.adapters.mqtt.mapping import StreamTable, load_mapping
+from lamplighter.adapters.mapping import StreamTable, load_mapping
 from lamplighter.adapters.mqtt.output import command_payload
 from lamplighter.engine.terms import XSD, literal
 from lamplighter.gateway.settings import Settings

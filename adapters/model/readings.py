@@ -51,7 +51,7 @@ class Stream:
 
 class Reading(NamedTuple):
     """value: a typed literal, spelled as in the payload, or an IRI; time: the result time, xsd:dateTime; retained: an
-    old state that the broker stored; time_problem: why `time` is not what the payload says, see `mqtt.mapping.times`;
+    old state that the broker stored; time_problem: why `time` is not what the payload says, see `mapping.times`;
     received: by the adapter's clock; again: the value is to leave and to enter once more; own_time: the rule takes the
     time from the message, so that readings may come out of order."""
 

@@ -25,21 +25,21 @@ from functools import partial
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
+from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits, Writing
-from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
-from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
-from lamplighter.adapters.mqtt.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mqtt.output import ReportedState
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.owners import StreamOwners
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
-from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
+from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mqtt.entities import QUERIES, Entity, HomeTopics, Things
 from lamplighter.adapters.mqtt.inbox import Message
-from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.adapters.mqtt.output import OutputBroker
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError

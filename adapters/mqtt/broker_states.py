@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lamplighter.adapters.client import UpdatesClient
+from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.literals import FALSE, TRUE, datetime_term
-from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError

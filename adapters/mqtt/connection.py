@@ -24,8 +24,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.canary import Canary
-from lamplighter.adapters.mqtt.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 

@@ -24,11 +24,11 @@ from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
+from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
 from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Message
-from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

@@ -24,9 +24,9 @@ from types import MappingProxyType
 
 import paho.mqtt.client as mqtt
 
+from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection, End
-from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

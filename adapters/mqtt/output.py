@@ -32,9 +32,9 @@ from lamplighter.adapters.devices.desired import (
     reported_update,
     same_state,
 )
-from lamplighter.adapters.mqtt.mapping import PAYLOAD_BYTES_MAX, CommandRule
-from lamplighter.adapters.mqtt.mapping.patterns import is_reserved
-from lamplighter.adapters.mqtt.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
+from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, CommandRule
+from lamplighter.adapters.mapping.patterns import is_reserved
+from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
 from lamplighter.adapters.mqtt.pace import MessagePace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest

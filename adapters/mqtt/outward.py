@@ -9,11 +9,11 @@ from importlib.metadata import version
 from typing import Protocol
 
 from lamplighter.adapters.client import AdapterClient
+from lamplighter.adapters.mapping import CommandRule, PublishRule
+from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.announcer import Announcer
 from lamplighter.adapters.mqtt.entities import HomeTopics
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
-from lamplighter.adapters.mqtt.mapping import CommandRule, PublishRule
-from lamplighter.adapters.mqtt.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.output import Output, ReportedState
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings

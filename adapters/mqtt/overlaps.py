@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from lamplighter.adapters.mqtt.mapping import CommandRule, PublishRule, StreamRule
-from lamplighter.adapters.mqtt.mapping.patterns import meet
-from lamplighter.adapters.mqtt.mapping.reads import Read
+from lamplighter.adapters.mapping import CommandRule, PublishRule, StreamRule
+from lamplighter.adapters.mapping.patterns import meet
+from lamplighter.adapters.mapping.reads import Read
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import PayloadError
 

@@ -17,8 +17,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
-from lamplighter.adapters.mqtt.mapping import PublishRule
-from lamplighter.adapters.mqtt.mapping.publishes import PublishedResult, Waiting
+from lamplighter.adapters.mapping import PublishRule
+from lamplighter.adapters.mapping.publishes import PublishedResult, Waiting
 from lamplighter.adapters.mqtt.output import OutputBroker
 from lamplighter.adapters.mqtt.pace import MessagePace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER

@@ -22,9 +22,9 @@ from typing import NamedTuple, Protocol
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.intervals import Intervals, Learned, ReportingChannel, interval_update
+from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt.lasting_updates import write
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

@@ -20,8 +20,8 @@ from lamplighter.adapters.devices.desired import desired_update, differences, st
 from lamplighter.adapters.devices.device import Actuator, Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry, named
-from lamplighter.adapters.mqtt.mapping.rules import CommandRule
-from lamplighter.adapters.mqtt.mapping.tables import CommandTable
+from lamplighter.adapters.mapping.rules import CommandRule
+from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.mqtt.output import command_payload, not_permitted, permits
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal

@@ -17,7 +17,7 @@ from typing import Any
 
 from lamplighter.adapters.coap.mapping import resource_uri
 from lamplighter.adapters.devices.draft import segment
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri

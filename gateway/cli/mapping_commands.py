@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lamplighter.adapters.mapping import Mapping, PublishRule, StreamRule, checked_mapping
+from lamplighter.adapters.mapping.dataset_rules import QUERY, DatasetRules
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt.dataset_rules import QUERY, DatasetRules
-from lamplighter.adapters.mqtt.mapping import Mapping, PublishRule, StreamRule, checked_mapping
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine import Engine
 from lamplighter.engine.client import EngineClient

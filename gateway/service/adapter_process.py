@@ -34,8 +34,8 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
+    from lamplighter.adapters.mapping import CommandRule, PublishRule, StreamRule
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
-    from lamplighter.adapters.mqtt.mapping import CommandRule, PublishRule, StreamRule
 
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
 
@@ -138,10 +138,10 @@ async def run_mqtt(
     tried: asyncio.Event | None = None,
 ) -> None:
     """The MQTT adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
+    from lamplighter.adapters.mapping import Mapping, load_mapping
+    from lamplighter.adapters.mapping.dataset_rules import DatasetRules
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
-    from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
     from lamplighter.adapters.mqtt.discovering import Discovering
-    from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
 
     def part(now: AdapterConfiguration) -> _MqttPart:
         if not now.mqtt.host:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.mqtt.mapping import Mapping, load_mapping
+from lamplighter.adapters.mapping import Mapping, load_mapping
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses

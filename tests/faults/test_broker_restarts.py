@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.brokers import Mosquitto, mosquitto

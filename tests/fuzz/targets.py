@@ -25,13 +25,13 @@ from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.mapping import Births, Mapping, load_mapping
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.mapping.expressions import compiled
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
-from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
-from lamplighter.adapters.mqtt.mapping import Births, Mapping, load_mapping
-from lamplighter.adapters.mqtt.mapping.expressions import compiled
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, decode, encode

@@ -18,10 +18,10 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.intervals import interval_update
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
-from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine import Engine

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mqtt.adapter import Broker, MqttAdapter
 from lamplighter.adapters.mqtt.inbox import Message
-from lamplighter.adapters.mqtt.mapping import Mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from lamplighter.adapters.mapping import Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt.mapping import Mapping, StreamRule, StreamTable
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import lexical
 from lamplighter.ontology.vocabulary import PREFIXES

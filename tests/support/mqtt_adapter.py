@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.mapping import Mapping
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
+from lamplighter.adapters.mapping.sparkplug import NAMESPACE, Births
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
-from lamplighter.adapters.mqtt.mapping.sparkplug import NAMESPACE, Births
 from lamplighter.engine.errors import PayloadError
 
 NAME = "sparkplug"

@@ -10,8 +10,8 @@ from pyoxigraph import Store
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import READS_MAX, Entry, Registry, named
+from lamplighter.adapters.mapping import CommandTable, StreamRule, StreamTable, command_rule
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
-from lamplighter.adapters.mqtt.mapping import CommandTable, StreamRule, StreamTable, command_rule
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements, zigbee_house
 

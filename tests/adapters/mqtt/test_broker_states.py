@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lamplighter.adapters.mqtt import broker_states, lasting_updates
+from lamplighter.adapters import lasting_updates
+from lamplighter.adapters.mqtt import broker_states
 from lamplighter.adapters.mqtt.broker_states import PAUSE_MAX_S, PAUSE_MIN_S, BrokerStates, next_pause_s
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest

@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamplighter.adapters.mqtt import rule_feed
+from lamplighter.adapters.mapping import Mapping, rule_feed
+from lamplighter.adapters.mapping.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
+from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
-from lamplighter.adapters.mqtt.mapping import Mapping
-from lamplighter.adapters.mqtt.rule_feed import follow_rules
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, QueueFullError, RefusedError, UpstreamError

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
 from lamplighter.adapters.mqtt import output
-from lamplighter.adapters.mqtt.mapping import CommandRule, CommandTable, command_rule
 from lamplighter.adapters.mqtt.output import QUERY, Output, ReportedState, command_payload
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mapping import load_mapping
 from lamplighter.adapters.mqtt.overlaps import _read, overlaps
 
 BASE = "http://gateway.example/"

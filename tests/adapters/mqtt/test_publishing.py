@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from lamplighter.adapters.mapping import PublishRule, PublishTable, publish_rule
 from lamplighter.adapters.mqtt import publishing
-from lamplighter.adapters.mqtt.mapping import PublishRule, PublishTable, publish_rule
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.engine.client import Notification
 from lamplighter.engine.errors import GatewayError, RefusedError

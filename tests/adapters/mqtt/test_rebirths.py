@@ -14,10 +14,10 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from lamplighter.adapters.mapping import Births, Mapping, protobuf
+from lamplighter.adapters.mapping.sparkplug import rebirth_request
 from lamplighter.adapters.mqtt import rebirths
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.mapping import Births, Mapping, protobuf
-from lamplighter.adapters.mqtt.mapping.sparkplug import rebirth_request
 from lamplighter.adapters.mqtt.rebirths import AT_ONCE_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Node, RebirthPauses
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest

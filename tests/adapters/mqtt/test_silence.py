@@ -17,11 +17,11 @@ import pytest
 from lamplighter.adapters.devices.device import Availability, Device, Sensor
 from lamplighter.adapters.devices.intervals import REPORTS_MIN
 from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.mapping import Mapping
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt import silence
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.discovering import Discovering
-from lamplighter.adapters.mqtt.mapping import Mapping
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine

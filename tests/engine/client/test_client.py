@@ -297,7 +297,7 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_client_and_adapters_load_no_store() -> None:
     program = (
-        "import sys, lamplighter.engine.client, lamplighter.adapters.mqtt.adapter, lamplighter.adapters.mqtt.mapping\n"
+        "import sys, lamplighter.engine.client, lamplighter.adapters.mqtt.adapter, lamplighter.adapters.mapping\n"
         "import lamplighter.adapters.coap.adapter\n"
         "print([name for name in ('pyoxigraph', 'rdflib') if name in sys.modules])"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.core import Engine
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, mapping_text, profile_text
 from lamplighter.gateway.loop.runner import Runner

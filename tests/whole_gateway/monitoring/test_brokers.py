@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lamplighter.adapters import counting
-from lamplighter.adapters.mqtt.mapping import load_mapping
+from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.terms import literal
 from lamplighter.gateway.addresses import Addresses

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
-from lamplighter.adapters.mqtt.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.places import ROOT
 

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, tzinfo
 from typing import Any, NamedTuple, TypeVar
 
-from lamplighter.adapters.model.readings import Keep, Stream
-from lamplighter.adapters.mqtt.mapping import senml, sparkplug, times, units, values
-from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
-from lamplighter.adapters.mqtt.mapping.patterns import TopicPattern
-from lamplighter.adapters.mqtt.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
-from lamplighter.adapters.mqtt.mapping.tables import PayloadKind, ReadTable, Word
-from lamplighter.adapters.mqtt.mapping.templates import (
+from lamplighter.adapters.mapping import senml, sparkplug, times, units, values
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
+from lamplighter.adapters.mapping.patterns import TopicPattern
+from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
+from lamplighter.adapters.mapping.tables import PayloadKind, ReadTable, Word
+from lamplighter.adapters.mapping.templates import (
     CAPTURE,
     STARTS_ABSOLUTE,
     check_names,
@@ -28,7 +27,8 @@ from lamplighter.adapters.mqtt.mapping.templates import (
     short,
     stream_path,
 )
-from lamplighter.adapters.mqtt.mapping.values import ValueTerm
+from lamplighter.adapters.mapping.values import ValueTerm
+from lamplighter.adapters.model.readings import Keep, Stream
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, iri, literal
 

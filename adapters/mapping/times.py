@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from lamplighter.adapters.mqtt.mapping.payloads import Found
+from lamplighter.adapters.mapping.payloads import Found
 
 RETAINED, FUTURE, PAST, UNREADABLE, CLOCK = "retained", "future", "past", "unreadable", "clock"
 EARLIEST = datetime(2015, 1, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
-from lamplighter.adapters.mqtt.mapping.patterns import TopicIndex, TopicPattern, covers, meet, uncovered
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+from lamplighter.adapters.mapping.patterns import TopicIndex, TopicPattern, covers, meet, uncovered
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
-from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
-from lamplighter.adapters.mqtt.lasting_updates import write
+from lamplighter.adapters.lasting_updates import write
+from lamplighter.adapters.mapping.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

@@ -7,16 +7,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad, Store
 
-from lamplighter.adapters.model.descriptions import description_update
-from lamplighter.adapters.model.latest import reading_update
-from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt.mapping import (
+from lamplighter.adapters.mapping import (
     PAYLOAD_BYTES_MAX,
     TEXT_CHARS_MAX,
     TOPIC_BYTES_MAX,
     Mapping,
     load_mapping,
 )
+from lamplighter.adapters.model.descriptions import description_update
+from lamplighter.adapters.model.latest import reading_update
+from lamplighter.adapters.model.readings import Reading
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical
 from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import PublishRule, PublishTable, load_mapping, publish_rule
-from lamplighter.adapters.mqtt.mapping.publishes import (
+from lamplighter.adapters.mapping import PublishRule, PublishTable, load_mapping, publish_rule
+from lamplighter.adapters.mapping.publishes import (
     GraphChange,
     Messages,
     PublishedResult,

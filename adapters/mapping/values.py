@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from lamplighter.adapters.literals import FALSE, TRUE
-from lamplighter.adapters.mqtt.mapping.payloads import Found, Number
+from lamplighter.adapters.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
 

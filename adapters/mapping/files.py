@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lamplighter.adapters.mqtt.mapping import rules
-from lamplighter.adapters.mqtt.mapping.publishes import PublishRule, publish_rule
-from lamplighter.adapters.mqtt.mapping.rules import CommandRule, StreamRule, command_rule
-from lamplighter.adapters.mqtt.mapping.tables import CommandTable, PublishTable, StreamTable
-from lamplighter.adapters.mqtt.mapping.templates import ABSOLUTE
+from lamplighter.adapters.mapping import rules
+from lamplighter.adapters.mapping.publishes import PublishRule, publish_rule
+from lamplighter.adapters.mapping.rules import CommandRule, StreamRule, command_rule
+from lamplighter.adapters.mapping.tables import CommandTable, PublishTable, StreamTable
+from lamplighter.adapters.mapping.templates import ABSOLUTE
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES
 

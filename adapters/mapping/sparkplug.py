@@ -14,8 +14,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from lamplighter.adapters.mqtt.mapping import protobuf, times
-from lamplighter.adapters.mqtt.mapping.payloads import Found
+from lamplighter.adapters.mapping import protobuf, times
+from lamplighter.adapters.mapping.payloads import Found
 from lamplighter.engine.errors import PayloadError
 
 NAMESPACE = "spBv1.0"

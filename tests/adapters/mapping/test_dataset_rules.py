@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyoxigraph import Store
 
+from lamplighter.adapters.mapping import Mapping
+from lamplighter.adapters.mapping.dataset_rules import FORGET_PROBLEMS, QUERY, RULES_MAX, DatasetRules
+from lamplighter.adapters.mapping.rules import TOPIC_READS_MAX
 from lamplighter.adapters.model.latest import LatestModel
-from lamplighter.adapters.mqtt.dataset_rules import FORGET_PROBLEMS, QUERY, RULES_MAX, DatasetRules
-from lamplighter.adapters.mqtt.mapping import Mapping
-from lamplighter.adapters.mqtt.mapping.rules import TOPIC_READS_MAX
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, SOSA
@@ -119,7 +119,7 @@ def test_problem_is_in_the_dataset_as_long_as_it_lasts() -> None:
 
 def test_number_of_rules_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RULES_MAX >= 10_000
-    monkeypatch.setattr("lamplighter.adapters.mqtt.dataset_rules.RULES_MAX", 2)
+    monkeypatch.setattr("lamplighter.adapters.mapping.dataset_rules.RULES_MAX", 2)
     rules = DatasetRules(BASE)
     replaced(rules, [row(name, GOOD) for name in "abc"])
     assert len(rules.streams()) == 2

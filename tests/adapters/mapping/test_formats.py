@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mqtt.mapping import Births, Mapping, cbor, protobuf, senml
+from lamplighter.adapters.mapping import Births, Mapping, cbor, protobuf, senml
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical, literal
 from lamplighter.ontology.vocabulary import UNIT

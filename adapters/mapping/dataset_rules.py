@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.mqtt.mapping import (
+from lamplighter.adapters.mapping import (
     CommandRule,
     CommandTable,
     PublishRule,
@@ -33,7 +33,7 @@ from lamplighter.adapters.mqtt.mapping import (
     command_rule,
     publish_rule,
 )
-from lamplighter.adapters.mqtt.mapping.expressions import STEPS_MAX
+from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Term, is_iri, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from lamplighter.adapters.mqtt.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, STEPS_MAX, compiled, steps
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, STEPS_MAX, compiled, steps
 
 TOPIC_BYTES_MAX = 1_024
 LEVELS_MAX = 64

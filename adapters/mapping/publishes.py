@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lamplighter.adapters.literals import NUMBERS
-from lamplighter.adapters.mqtt.mapping.constructs import GraphQuery, Triple, graph_query, query_form
-from lamplighter.adapters.mqtt.mapping.patterns import (
+from lamplighter.adapters.mapping.constructs import GraphQuery, Triple, graph_query, query_form
+from lamplighter.adapters.mapping.patterns import (
     LEVELS_MAX,
     NAME,
     OWN_TOPICS,
@@ -18,9 +18,9 @@ from lamplighter.adapters.mqtt.mapping.patterns import (
     covers,
     is_reserved,
 )
-from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX
-from lamplighter.adapters.mqtt.mapping.tables import PublishTable
-from lamplighter.adapters.mqtt.mapping.templates import CAPTURE
+from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mapping.tables import PublishTable
+from lamplighter.adapters.mapping.templates import CAPTURE
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import Births, Mapping
+from lamplighter.adapters.mapping import Births, Mapping
 from tests.support.mapping_rules import readings, rule, rules
 
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.mapping import sparkplug, times
+from lamplighter.adapters.mapping.expressions import STEPS_MAX
+from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
+from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
+from lamplighter.adapters.mapping.publishes import PublishRule
+from lamplighter.adapters.mapping.reads import PayloadRecord, Read, ReadContext, usual_payload
+from lamplighter.adapters.mapping.tables import CommandTable, ReadTable, StreamTable
+from lamplighter.adapters.mapping.templates import address
 from lamplighter.adapters.model.readings import Reading, Stream
-from lamplighter.adapters.mqtt.mapping import sparkplug, times
-from lamplighter.adapters.mqtt.mapping.expressions import STEPS_MAX
-from lamplighter.adapters.mqtt.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
-from lamplighter.adapters.mqtt.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
-from lamplighter.adapters.mqtt.mapping.publishes import PublishRule
-from lamplighter.adapters.mqtt.mapping.reads import PayloadRecord, Read, ReadContext, usual_payload
-from lamplighter.adapters.mqtt.mapping.tables import CommandTable, ReadTable, StreamTable
-from lamplighter.adapters.mqtt.mapping.templates import address
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term
 from lamplighter.ontology.vocabulary import REPORTED_STATE

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.mqtt.mapping import cbor, times
-from lamplighter.adapters.mqtt.mapping.payloads import Found, Number
+from lamplighter.adapters.mapping import cbor, times
+from lamplighter.adapters.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 
 RECORDS_MAX = 1_024

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from lamplighter.adapters.mqtt.mapping.patterns import NAME
+from lamplighter.adapters.mapping.patterns import NAME
 from lamplighter.engine.errors import PayloadError
 from lamplighter.ontology.vocabulary import PREFIXES
 

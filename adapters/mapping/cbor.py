@@ -10,7 +10,7 @@ import struct
 from decimal import Decimal
 from typing import Any
 
-from lamplighter.adapters.mqtt.mapping.payloads import Number
+from lamplighter.adapters.mapping.payloads import Number
 from lamplighter.engine.errors import PayloadError
 
 DEPTH_MAX = 8

@@ -7,7 +7,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from lamplighter.adapters.mqtt.mapping import CommandTable, Mapping, StreamTable, command_rule, table_json
+from lamplighter.adapters.mapping import CommandTable, Mapping, StreamTable, command_rule, table_json
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import PREFIXES
