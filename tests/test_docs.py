@@ -20,7 +20,7 @@ import msgspec
 from websockets.asyncio.client import connect
 
 from lamplighter.adapters.mapping import StreamTable, load_mapping
-from lamplighter.adapters.mqtt.output import command_payload
+from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.engine.terms import XSD, literal
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import DESIRED_STATE

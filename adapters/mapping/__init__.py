@@ -3,9 +3,9 @@ no clock.
 
 tables: the rule tables; files: rules of mapping/*.toml; dataset_rules: rules that are triples; rule_feed: the
 subscription to them; rules: one rule, and all together; reads: one value of its messages; publishes: rows of queries ->
-topics and payloads; constructs: CONSTRUCT queries; patterns: topics; expressions: regular expressions; templates: IRIs;
-payloads: decoding; values: literals; units: UCUM -> QUDT; times: result times; senml, cbor, sparkplug, protobuf:
-formats.
+topics and payloads; command_payloads: states of actuators -> payloads; constructs: CONSTRUCT queries; patterns: topics;
+expressions: regular expressions; templates: IRIs; payloads: decoding; values: literals; units: UCUM -> QUDT; times:
+result times; senml, cbor, sparkplug, protobuf: formats.
 """
 
 from lamplighter.adapters.mapping.files import checked_mapping, load_mapping

@@ -13,8 +13,6 @@ recorded actuation has it. A retained report is shown, and never the reason of a
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -32,9 +30,9 @@ from lamplighter.adapters.devices.desired import (
     reported_update,
     same_state,
 )
-from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, CommandRule
+from lamplighter.adapters.mapping import CommandRule
+from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID, command_payload
 from lamplighter.adapters.mapping.patterns import is_reserved
-from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
 from lamplighter.adapters.mqtt.pace import MessagePace
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
@@ -58,8 +56,6 @@ SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
 AT_ONCE, PAUSE_S = 120, 1.0
 """Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
 may set states that change each other."""
-STATE_CHARS_SAID, VALUES_CHARS_SAID = 50, 500
-"""In reasons, which go into the log and the dataset each time."""
 
 QUERY = (
     "SELECT ?actuator ?desired ?reported ?recorded ?online ?command WHERE { "
@@ -71,7 +67,6 @@ QUERY = (
 )
 """Each row has an actuator and one value. A first result has all of one moment."""
 _KEYS = ("desired", "reported", "recorded", "online", "command")
-_SLOT = re.compile(r"\{(value|json)\}")
 
 logger = EventLogger(__name__)
 
@@ -123,39 +118,6 @@ def not_permitted(topic: str) -> str:
         f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of lamplighter.toml "
         "(a list there replaces the default), and reload the MQTT adapter"
     )
-
-
-def command_payload(rule: CommandRule, state: Term) -> bytes:
-    """The message for a state. Raises PayloadError, whose reason is for people."""
-    table = rule.table
-    too_long = f"the message would have more than {PAYLOAD_BYTES_MAX} bytes"
-    if len(state) > TERM_CHARS_MAX:
-        raise PayloadError(too_long)
-    text, as_json = lexical(state), json_value(state)
-    if table.values:
-        if text not in table.values:
-            said, values = _json_text(text[:STATE_CHARS_SAID]), ", ".join(table.values)[:VALUES_CHARS_SAID]
-            raise PayloadError(f"the state {said} is not one of the rule's values: {values}")
-        text = table.values[text]
-        as_json = _json_text(text)
-    if table.minimum is not None or table.maximum is not None:
-        _check_bounds(text, table.minimum, table.maximum)
-    words = {"json": as_json, "value": text}
-    return encoded(filled(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, too_long))
-
-
-def _json_text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _check_bounds(text: str, minimum: float | None, maximum: float | None) -> None:
-    try:
-        number = float(text)
-    except ValueError:
-        raise PayloadError("the state is not a number, and the rule has bounds") from None
-    low, high = float("-inf") if minimum is None else minimum, float("inf") if maximum is None else maximum
-    if not low <= number <= high:
-        raise PayloadError(f"the state is not between {low:g} and {high:g}")
 
 
 @dataclass(eq=False)

@@ -20,9 +20,10 @@ from lamplighter.adapters.devices.desired import desired_update, differences, st
 from lamplighter.adapters.devices.device import Actuator, Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry, named
+from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
-from lamplighter.adapters.mqtt.output import command_payload, not_permitted, permits
+from lamplighter.adapters.mqtt.output import not_permitted, permits
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.cli.commands import add_mode, printable, shortened, table

@@ -12,12 +12,12 @@ import pytest
 
 from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
 from lamplighter.adapters.mqtt import output
-from lamplighter.adapters.mqtt.output import QUERY, Output, ReportedState, command_payload
+from lamplighter.adapters.mqtt.output import QUERY, Output, ReportedState
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
-from lamplighter.engine.errors import GatewayError, PayloadError
-from lamplighter.engine.terms import XSD, Bag, Term, lexical, literal
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.terms import XSD, Bag, lexical, literal
 from lamplighter.ontology.vocabulary import DESIRED_STATE, PREFIXES
 from tests.support.event_loops import beside, settled
 from tests.support.noted_messages import NotingBroker
@@ -336,45 +336,6 @@ async def test_an_actuator_without_rule_is_left_to_others() -> None:
         gateway.write(f"DELETE WHERE {{ {LAMP} ?p ?o }} ; DELETE WHERE {{ ?a sosa:madeByActuator {LAMP} ; ?p ?o }}")
         await settled()
         assert one._actuators == {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "state", "payload"),
-    [
-        ({}, TRUE, '{"state": "ON"}'),
-        ({"payload": "{value}", "values": {}}, TRUE, "true"),
-        ({"payload": "{value}", "values": {}}, literal("{json}"), "{json}"),
-        ({"payload": "{json}", "values": {}}, literal('a"b'), '"a\\"b"'),
-        ({"payload": '{"brightness": {value}}', "values": {}}, literal("7", datatype=XSD + "integer"), "{...7}"),
-        ({"payload": "{json}", "values": {"true": "1", "false": "0"}}, TRUE, '"1"'),
-        ({"payload": "{json}", "values": {}}, literal("07", datatype=XSD + "integer"), '"07"'),
-    ],
-)
-def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
-    assert command_payload(rule(**changes), state).decode() == payload.replace("...", '"brightness": ')
-
-
-@pytest.mark.parametrize(
-    ("changes", "state", "reason"),
-    [
-        ({}, literal("dim"), "not one of"),
-        ({"values": {}, "minimum": 0, "maximum": 254}, literal("255", datatype=XSD + "integer"), "between 0 and 254"),
-        ({"values": {}, "minimum": 0}, literal("nan"), "not between"),
-        ({"values": {}, "minimum": 0}, literal("-1", datatype=XSD + "integer"), "between 0 and inf"),
-        ({"values": {}, "maximum": 1}, literal("bright"), "not a number"),
-        ({"values": {}}, literal("x" * 2_000_000), "bytes"),
-    ],
-)
-def test_states_that_give_no_message(changes: dict[str, object], state: Term, reason: str) -> None:
-    with pytest.raises(PayloadError, match=reason):
-        command_payload(rule(**changes), state)
-
-
-def test_the_reason_of_a_refusal_is_short_whatever_rule_and_state_have() -> None:
-    values = {f"value{number}": "ON" for number in range(5_000)}
-    with pytest.raises(PayloadError) as raised:
-        command_payload(rule(values=values), literal("x" * 100_000))
-    assert len(str(raised.value)) < 1_000
 
 
 async def test_a_conflict_is_logged_in_few_words(caplog: pytest.LogCaptureFixture) -> None:

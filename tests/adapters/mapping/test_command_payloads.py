@@ -1,0 +1,65 @@
+"""The payloads of `[[command]]` rules."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
+from lamplighter.adapters.mapping.command_payloads import command_payload
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.terms import XSD, Term, literal
+from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.mapping_rules import BASE
+
+TRUE = literal("true", datatype=XSD + "boolean")
+
+
+def rule(**changes: object) -> CommandRule:
+    table = {
+        "topic": "lamp/set",
+        "actuator": "actuator/lamp",
+        "payload": '{"state": {json}}',
+        "values": {"true": "ON", "false": "OFF"},
+    }
+    made_of = msgspec.convert(table | changes, CommandTable)
+    return command_rule(made_of, prefixes=PREFIXES, base_iri=BASE, place="rule")
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "payload"),
+    [
+        ({}, TRUE, '{"state": "ON"}'),
+        ({"payload": "{value}", "values": {}}, TRUE, "true"),
+        ({"payload": "{value}", "values": {}}, literal("{json}"), "{json}"),
+        ({"payload": "{json}", "values": {}}, literal('a"b'), '"a\\"b"'),
+        ({"payload": '{"brightness": {value}}', "values": {}}, literal("7", datatype=XSD + "integer"), "{...7}"),
+        ({"payload": "{json}", "values": {"true": "1", "false": "0"}}, TRUE, '"1"'),
+        ({"payload": "{json}", "values": {}}, literal("07", datatype=XSD + "integer"), '"07"'),
+    ],
+)
+def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
+    assert command_payload(rule(**changes), state).decode() == payload.replace("...", '"brightness": ')
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "reason"),
+    [
+        ({}, literal("dim"), "not one of"),
+        ({"values": {}, "minimum": 0, "maximum": 254}, literal("255", datatype=XSD + "integer"), "between 0 and 254"),
+        ({"values": {}, "minimum": 0}, literal("nan"), "not between"),
+        ({"values": {}, "minimum": 0}, literal("-1", datatype=XSD + "integer"), "between 0 and inf"),
+        ({"values": {}, "maximum": 1}, literal("bright"), "not a number"),
+        ({"values": {}}, literal("x" * 2_000_000), "bytes"),
+    ],
+)
+def test_states_that_give_no_message(changes: dict[str, object], state: Term, reason: str) -> None:
+    with pytest.raises(PayloadError, match=reason):
+        command_payload(rule(**changes), state)
+
+
+def test_the_reason_of_a_refusal_is_short_whatever_rule_and_state_have() -> None:
+    values = {f"value{number}": "ON" for number in range(5_000)}
+    with pytest.raises(PayloadError) as raised:
+        command_payload(rule(values=values), literal("x" * 100_000))
+    assert len(str(raised.value)) < 1_000
