@@ -1,5 +1,5 @@
-"""Readings -> SPARQL updates. Pure, and shared by the adapters.
+"""Readings -> SPARQL updates, shared by the adapters. All but commits is pure.
 
 readings: streams and readings; descriptions: what no reading changes; latest: one live observation per stream; event:
-each reading in a named graph of its own; repeats: which readings are dropped.
+each reading in a named graph of its own; repeats: which readings are dropped; commits: readings -> durable updates.
 """

@@ -7,7 +7,7 @@ For each broker::
       ▲                                         │
       └─────────────── acknowledge ◀────────────┘
 
-Under load two batches of a broker are under way (`commits`). Across a restart of the adapter, a reading may be
+Under load two batches of a broker are under way (`model.commits`). Across a restart of the adapter, a reading may be
 committed twice. None is lost.
 """
 
@@ -29,10 +29,11 @@ from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mapping.rule_feed import follow_rules
+from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
-from lamplighter.adapters.mqtt.commits import MqttCounters, ReadingCommits, Writing
+from lamplighter.adapters.mqtt.counters import MqttCounters
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
@@ -164,7 +165,7 @@ class MqttAdapter:
         self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
         self._repeats = Repeats(settings.streams_max)
         self._owners = StreamOwners(settings.streams_max, self._warnings.reading)
-        self._commits = ReadingCommits(client, settings, self.counters, self._warnings.reading)
+        self._commits = _reading_commits(client, settings, self.counters, self._warnings.reading)
 
     def _broker(
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
@@ -389,6 +390,20 @@ class MqttAdapter:
         self.counters.dropped_payload += 1
         if message.payload:  # an empty message deletes the retained one, and is no fault of a device
             self._warnings.reading(message.topic, str(error))
+
+
+def _reading_commits(
+    client: UpdatesClient, settings: MqttSettings, counters: MqttCounters, warn: Warn
+) -> ReadingCommits:
+    return ReadingCommits(
+        client,
+        kind="mqtt",
+        model=settings.model,
+        events_kept=settings.events_kept,
+        streams_max=settings.streams_max,
+        counters=counters,
+        warn=warn,
+    )
 
 
 async def _in_slices(messages: Sequence[Message]) -> AsyncIterator[Message]:

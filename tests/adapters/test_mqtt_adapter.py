@@ -23,10 +23,10 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.adapters.mapping import Mapping, load_mapping
+from lamplighter.adapters.model.commits import UPDATE_CHARS_MAX, ReadingCommits
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt import canary
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.commits import UPDATE_CHARS_MAX, ReadingCommits
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import (

@@ -63,3 +63,9 @@ def test_the_reason_of_a_refusal_is_short_whatever_rule_and_state_have() -> None
     with pytest.raises(PayloadError) as raised:
         command_payload(rule(values=values), literal("x" * 100_000))
     assert len(str(raised.value)) < 1_000
+
+
+def test_template_with_many_slots_does_not_multiply_a_long_state() -> None:
+    for slot in ("{value}", "{json}"):
+        with pytest.raises(PayloadError, match="more than 65536 bytes"):
+            command_payload(rule(values={}, payload=slot * 5_000), literal("x" * 50_000))

@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient, retry_s
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt.inbox import InboxCounters
-from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
@@ -29,23 +27,13 @@ UPDATE_CHARS_MAX = 512 * 1024
 logger = EventLogger(__name__)
 
 
-@dataclass(slots=True)
-class MqttCounters(InboxCounters):
-    """Since the adapter was made, also those of its inbox. They count readings, except dropped_unmapped.
+class CommitCounters(Protocol):
+    """Readings. committed: the update is durable; rejected: the gateway refused it permanently; outdated: dropped, as
+    by its own time it is older than the live one."""
 
-    committed: the update is durable; dropped_payload: payload or topic is broken; dropped_unmapped: messages whose
-    topic no rule covers; refused: the stream belongs to another topic, or is one too many; rejected: the gateway
-    refused it permanently; repeated: dropped or replaced by a newer one, as on_repeat, dead_band and throttle_s say;
-    outdated: dropped, as by its own time it is older than the live one.
-    """
-
-    committed: int = 0
-    dropped_payload: int = 0
-    dropped_unmapped: int = 0
-    refused: int = 0
-    rejected: int = 0
-    repeated: int = 0
-    outdated: int = 0
+    committed: int
+    rejected: int
+    outdated: int
 
 
 @dataclass(slots=True, eq=False)
@@ -75,18 +63,30 @@ class Warn(Protocol):
 
 
 class ReadingCommits:
-    """Writes readings in the model of the settings. counters: `committed` and `rejected` are counted here.
+    """Writes readings in a model. kind: of the adapter, such as "mqtt"; events_kept, streams_max: of `EventModel`;
+    counters: counted here.
 
     numbered: whether the gateway tells the numbers of commits; without them, batches have to be written in turn.
     """
 
-    def __init__(self, client: UpdatesClient, settings: MqttSettings, counters: MqttCounters, warn: Warn) -> None:
+    def __init__(
+        self,
+        client: UpdatesClient,
+        *,
+        kind: str,
+        model: Literal["latest", "event"],
+        events_kept: int,
+        streams_max: int,
+        counters: CommitCounters,
+        warn: Warn,
+    ) -> None:
         self._client = client
+        self._kind = kind
         self._counters = counters
         self._warn = warn
         self._model: LatestModel | EventModel = LatestModel()
-        if settings.model == "event":
-            self._model = EventModel(settings.events_kept, settings.streams_max)
+        if model == "event":
+            self._model = EventModel(events_kept, streams_max)
         self._described: set[Term] = set()
         self._changes = 0
         self.numbered = False
@@ -97,7 +97,7 @@ class ReadingCommits:
         for reading in readings:
             if self._model.outdated(reading):
                 self._counters.outdated += 1
-                logger.debug("mqtt reading outdated", topic=reading.stream.topic, time=lexical(reading.time))
+                logger.debug(f"{self._kind} reading outdated", topic=reading.stream.topic, time=lexical(reading.time))
             else:
                 found.append(reading)
         return found
@@ -156,7 +156,7 @@ class ReadingCommits:
         while steps:
             answers = await self._client.updates(
                 [
-                    UpdateRequest(sparql=step.sparql, cause=DeclaredCause("mqtt", step.reading.stream.topic))
+                    UpdateRequest(sparql=step.sparql, cause=DeclaredCause(self._kind, step.reading.stream.topic))
                     for step in steps
                 ]
             )
@@ -174,7 +174,7 @@ class ReadingCommits:
                     unsettled.append(step)
                     if error and not said:
                         said = True
-                        logger.warning("mqtt readings wait for the gateway", reason=error)
+                        logger.warning(f"{self._kind} readings wait for the gateway", reason=error)
                 elif error:
                     self._counters.rejected += not step.prepares
                     self._warn(stream.topic, f"the gateway refused it: {error}", lost=True)
