@@ -1,11 +1,11 @@
 """MQTT adapter: publishes readings to the gateway as SOSA observations, and sends states to actuators.
 
 overlaps: rules that read a value twice, or feed themselves; discovery: announcements of devices -> proposals (pure);
-discovering: keeps the proposals in the dataset; output: desired states -> messages; publishing: rows of queries ->
+discovering: keeps the proposals in the dataset; sender: desired states -> messages; publishing: rows of queries ->
 messages; entities: things of the dataset -> Home Assistant's entities (pure); announcer: publishes them, and takes
 commands; outward: all that sends; adapter: wires the parts, and acknowledges messages after the commit is durable;
 counters: what it counts of readings; inbox: a broker's messages as an iterator; connection: one connection to a broker;
 canary: whether messages still arrive; broker_states: which brokers are connected, as triples; silence: which devices
-stopped reporting; rebirths: requests to Sparkplug nodes; failures: exceptions that nobody expected; pace: how often
-loops may send; owners: streams and their topics; settings: the table ``[mqtt]``.
+stopped reporting; rebirths: requests to Sparkplug nodes; failures: exceptions that nobody expected; owners:
+streams and their topics; settings: the table ``[mqtt]``.
 """

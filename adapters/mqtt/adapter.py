@@ -1,4 +1,4 @@
-"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `output` sends
+"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `outward` sends
 states, `publishing` rows of queries.
 
 For each broker::
@@ -25,6 +25,7 @@ from functools import partial
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
@@ -37,7 +38,6 @@ from lamplighter.adapters.mqtt.counters import MqttCounters
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
-from lamplighter.adapters.mqtt.output import ReportedState
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.owners import StreamOwners
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths

@@ -19,7 +19,7 @@ from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient,
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mqtt.entities import QUERIES, Entity, HomeTopics, Things
 from lamplighter.adapters.mqtt.inbox import Message
-from lamplighter.adapters.mqtt.output import OutputBroker
+from lamplighter.adapters.mqtt.sender import OutputBroker
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

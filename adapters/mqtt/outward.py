@@ -9,13 +9,14 @@ from importlib.metadata import version
 from typing import Protocol
 
 from lamplighter.adapters.client import AdapterClient
+from lamplighter.adapters.devices.output import Output, ReportedState
 from lamplighter.adapters.mapping import CommandRule, PublishRule
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.announcer import Announcer
 from lamplighter.adapters.mqtt.entities import HomeTopics
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
-from lamplighter.adapters.mqtt.output import Output, ReportedState
 from lamplighter.adapters.mqtt.publishing import RowPublisher
+from lamplighter.adapters.mqtt.sender import MqttSender, output_status
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 
 
@@ -52,7 +53,8 @@ class Outward:
         warnings: Warnings,
         reader: Callable[[str, str], str | None],
     ) -> None:
-        self._output = Output(client, inboxes, settings.commands, now=now, note=warnings.state)
+        sender = MqttSender(inboxes, settings.commands)
+        self._output = Output(client, sender, kind="mqtt", now=now, note=warnings.state)
         self._rows = RowPublisher(client, inboxes, warnings.outward, reader)
         self._announcers = {
             name: Announcer(
@@ -98,7 +100,7 @@ class Outward:
         """What is counted, for the metrics of the gateway."""
         sent = self._output.counters
         return {
-            "commands": sent.published,
+            "commands": sent.sent,
             "commands_acknowledged": sent.acknowledged,
             "commands_reasserted": sent.reasserted,
             "commands_refused": sent.refused,
@@ -107,5 +109,5 @@ class Outward:
 
     def status(self) -> str:
         """In a few words, each part after a comma."""
-        texts = [self._output.status(), self._rows.status(), *(one.status() for one in self._announcers.values())]
+        texts = [output_status(self._output), self._rows.status(), *(one.status() for one in self._announcers.values())]
         return "".join(f", {text}" for text in texts if text)

@@ -17,10 +17,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
+from lamplighter.adapters.devices.pace import MessagePace
 from lamplighter.adapters.mapping import PublishRule
 from lamplighter.adapters.mapping.publishes import PublishedResult, Waiting
-from lamplighter.adapters.mqtt.output import OutputBroker
-from lamplighter.adapters.mqtt.pace import MessagePace
+from lamplighter.adapters.mqtt.sender import OutputBroker
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

@@ -17,7 +17,7 @@ from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.mapping import Births
 from lamplighter.adapters.mapping.sparkplug import NAMESPACE, NODES_MAX, rebirth_request
-from lamplighter.adapters.mqtt.output import not_permitted, permits
+from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
 

@@ -23,7 +23,7 @@ from lamplighter.adapters.devices.registry import Entry, Registry, named
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
-from lamplighter.adapters.mqtt.output import not_permitted, permits
+from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.cli.commands import add_mode, printable, shortened, table

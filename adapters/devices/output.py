@@ -1,8 +1,8 @@
-"""Keeps the actuators of MQTT devices in their desired states.
+"""Keeps actuators in their desired states: what the adapters share of it.
 
 ::
 
-    gateway ─▶ subscription: desired states ─▶ one worker an actuator ─▶ broker ─▶ device
+    gateway ─▶ subscription: desired states ─▶ one worker an actuator ─▶ Sender ─▶ device
        ▲                                          │                                  │
        └── sosa:Actuation, gateway:reportedState ◀┴── reported state ◀───────────────┘
 
@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
-
-from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
 from lamplighter.adapters.devices.desired import (
@@ -30,15 +28,12 @@ from lamplighter.adapters.devices.desired import (
     reported_update,
     same_state,
 )
+from lamplighter.adapters.devices.pace import MessagePace
 from lamplighter.adapters.mapping import CommandRule
-from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID, command_payload
-from lamplighter.adapters.mapping.patterns import is_reserved
-from lamplighter.adapters.mqtt.pace import MessagePace
-from lamplighter.adapters.mqtt.settings import FIRST_BROKER
+from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, is_literal, lexical
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
@@ -71,25 +66,44 @@ _KEYS = ("desired", "reported", "recorded", "online", "command")
 logger = EventLogger(__name__)
 
 
-class OutputBroker(Protocol):
-    """A broker. subscribed: set while it is connected."""
+class Attempt(NamedTuple):
+    """One attempt to bring an actuator into a state. from_file: the rule is one of mapping/*.toml; retried: the attempt
+    before it failed."""
 
-    @property
-    def subscribed(self) -> asyncio.Event: ...
+    actuator: Term
+    rule: CommandRule
+    state: Term
+    from_file: bool
+    retried: bool
 
-    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
-        """Raises UpstreamError."""
+
+class Sender(Protocol):
+    """How a protocol brings a state to a device."""
+
+    def target(self, rule: CommandRule) -> str:
+        """What the rule sends to, such as a topic: for causes and for people."""
+        ...
+
+    async def ready(self, rule: CommandRule) -> None:
+        """Returns when something can be sent by the rule."""
+        ...
+
+    async def send(self, attempt: Attempt) -> None:
+        """Returns when the state is acknowledged, and logs how it went.
+
+        Raises PayloadError, whose reason is for people, if the state is never sent, and UpstreamError if it is to be
+        sent again later."""
         ...
 
 
 @dataclass(slots=True)
 class OutputCounters:
-    """Since the adapter was made. published: messages with states, repeated ones too; acknowledged: by the broker;
-    failed: attempts; reasserted: messages for devices that did not report the wanted state; refused: states that give
-    no message, or whose topic is not permitted; reported: states of devices that were stored; unrecorded: actuations
-    and reports that the gateway refused to store."""
+    """Since the adapter was made. sent: messages with states, repeated ones too; acknowledged: those of them that were;
+    failed: the others; reasserted: messages for devices that did not report the wanted state; refused: states that are
+    never sent; reported: states of devices that were stored; unrecorded: actuations and reports that the gateway
+    refused to store."""
 
-    published: int = 0
+    sent: int = 0
     acknowledged: int = 0
     failed: int = 0
     reasserted: int = 0
@@ -105,19 +119,6 @@ class ReportedState(NamedTuple):
     rule: CommandRule
     state: Term
     retained: bool
-
-
-def permits(filters: Iterable[str], topic: str) -> bool:
-    """Whether rules in the dataset may publish to the topic. filters: the setting mqtt.commands."""
-    return any(topic_matches_sub(one, topic) for one in filters)
-
-
-def not_permitted(topic: str) -> str:
-    """What is wrong with a topic that `permits` refuses, and what to do."""
-    return (
-        f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of lamplighter.toml "
-        "(a list there replaces the default), and reload the MQTT adapter"
-    )
 
 
 @dataclass(eq=False)
@@ -191,24 +192,34 @@ class _Actuator:
         return max(min(times), self.retry_at) if times else None
 
 
+class ActuatorStates(NamedTuple):
+    """How many actuators have a rule. Of these: disagreeing: their device reports another state than the wanted one;
+    waiting: their device has not got the wanted state; refused: the wanted state is never sent."""
+
+    known: int
+    disagreeing: int
+    waiting: int
+    refused: int
+
+
 class Output:
-    """Runs beside the inboxes. brokers: by name; permitted: topic filters for rules of the dataset; now: returns the
-    time of an acknowledgement; note: takes topic and reason of a state that is refused."""
+    """The actuators of one adapter. kind: of the adapter, such as "mqtt"; now: returns the time of an acknowledgement;
+    note: takes target and reason of a state that is refused."""
 
     def __init__(
         self,
         client: AdapterClient,
-        brokers: Mapping[str, OutputBroker],
-        permitted: Sequence[str],
+        sender: Sender,
         *,
+        kind: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        note: Callable[[str, str], None] = lambda topic, reason: None,
+        note: Callable[[str, str], None] = lambda target, reason: None,
     ) -> None:
         self.counters = OutputCounters()
         self._note = note
         self._client = client
-        self._brokers = brokers
-        self._permitted = tuple(permitted)
+        self._sender = sender
+        self._kind = kind
         self._now = now
         self._files: dict[Term, CommandRule] = {}
         self._dataset: dict[Term, CommandRule] = {}
@@ -237,7 +248,7 @@ class Output:
                 except UpstreamError:
                     raise
                 except GatewayError as error:
-                    logger.warning("mqtt desired states are not followed", reason=error)
+                    logger.warning(f"{self._kind} desired states are not followed", reason=error)
                 for actuator in self._actuators.values():
                     if actuator.worker is not None:
                         actuator.worker.cancel()
@@ -249,18 +260,14 @@ class Output:
             async for notification in notifications:
                 self._apply(notification)
 
-    def status(self) -> str:
-        """In a few words; empty without actuators."""
+    def states(self) -> ActuatorStates:
         ours = [one for one in self._actuators.values() if one.rule is not None]
-        if not ours:
-            return ""
-        others = {
-            "reporting another state": sum(one.disagrees for one in ours),
-            "waiting for the broker": sum(one.worker is not None and one.told != one.wanted for one in ours),
-            "with a refused state": sum(one.refused is not None for one in ours),
-        }
-        said = [counted(len(ours), "actuator", ","), f"{counted(self.counters.acknowledged, 'state', ',')} published"]
-        return ", ".join([*said, *(f"{count:,} {what}" for what, count in others.items() if count)])
+        return ActuatorStates(
+            len(ours),
+            disagreeing=sum(one.disagrees for one in ours),
+            waiting=sum(one.worker is not None and one.told != one.wanted for one in ours),
+            refused=sum(one.refused is not None for one in ours),
+        )
 
     async def take(self, reports: Iterable[ReportedState]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
@@ -356,7 +363,9 @@ class Output:
             actuator.retry_at, actuator.failures = 0.0, 0
             if len(actuator.rows["desired"]) > 1:
                 logger.warning(
-                    "mqtt desired states conflict", actuator=actuator.iri, winner=(wanted or "")[:STATE_CHARS_SAID]
+                    f"{self._kind} desired states conflict",
+                    actuator=actuator.iri,
+                    winner=(wanted or "")[:STATE_CHARS_SAID],
                 )
         if self._ready and not actuator.started and actuator.rule is not None and wanted is not None:
             actuator.started = True
@@ -365,7 +374,7 @@ class Output:
                 actuator.told = wanted
         actuator.wake.set()
         if self._workers is not None and actuator.worker is None and actuator.due() is not None:
-            actuator.worker = self._workers.create_task(self._deliver(actuator), name=f"mqtt {actuator.iri}")
+            actuator.worker = self._workers.create_task(self._deliver(actuator), name=f"{self._kind} {actuator.iri}")
 
     async def _deliver(self, actuator: _Actuator) -> None:
         """Sends until the device has the wanted state, or none is wanted."""
@@ -384,15 +393,12 @@ class Output:
                 except TimeoutError:
                     pass
                 continue
-            assert actuator.rule is not None
-            name = actuator.rule.table.broker or FIRST_BROKER
-            broker = self._brokers.get(name)
-            if broker is None:
-                await self._refuse(actuator, f"[mqtt.brokers] has no broker {name!r}")
-            elif not broker.subscribed.is_set():
-                await broker.subscribed.wait()  # what is wanted by then is sent
-            else:
-                await self._attempt(actuator, actuator.rule, broker)
+            rule = actuator.rule
+            assert rule is not None
+            await self._sender.ready(rule)
+            due = actuator.due()  # what is wanted by now is sent
+            if actuator.rule == rule and due is not None and due <= loop.time():
+                await self._attempt(actuator, rule)
 
     def _tell_of_pace(self, actuator: _Actuator, now: float) -> None:
         """Tells the operator if the pace alone makes a message wait."""
@@ -405,63 +411,57 @@ class Output:
             "application and what the device reports, set states that change each other; stop one of them"
         )
         logger.warning(
-            "mqtt actuator switched too often", actuator=actuator.iri, rule=actuator.rule.place, reason=reason
+            f"{self._kind} actuator switched too often",
+            actuator=actuator.iri,
+            rule=actuator.rule.place,
+            reason=reason,
         )
-        self._note(actuator.rule.table.topic, f"{actuator.rule.place}: {reason}")
+        self._note(self._sender.target(actuator.rule), f"{actuator.rule.place}: {reason}")
 
-    async def _attempt(self, actuator: _Actuator, rule: CommandRule, broker: OutputBroker) -> None:
+    async def _attempt(self, actuator: _Actuator, rule: CommandRule) -> None:
         """One message with the newest wanted state, and its record."""
-        state, table = actuator.wanted, rule.table
+        state, before = actuator.wanted, (actuator.told, actuator.contrary, actuator.back)
         assert state is not None
         loop = asyncio.get_running_loop()
-        try:
-            self._check_topic(actuator, table.topic)
-            payload = command_payload(rule, state)
-        except PayloadError as error:
-            await self._refuse(actuator, str(error))
-            return
         repeated = actuator.told == state
         actuator.told = None  # from here on the device may have it
         actuator.contrary, actuator.back = False, None
         actuator.pace.sent(loop.time())
-        self.counters.published += 1
-        self.counters.reasserted += repeated
         actuator.repeats += repeated
+        failed = False
         try:
-            await broker.publish(table.topic, payload, min(table.qos, 1), retain=table.retain)
-        except UpstreamError as error:
+            await self._sender.send(Attempt(actuator.iri, rule, state, actuator.from_file, actuator.failures > 0))
+        except PayloadError as error:
+            actuator.told, actuator.contrary, actuator.back = before
+            await self._refuse(actuator, rule, state, str(error))
+            return
+        except UpstreamError:
+            failed = True
+        self.counters.sent += 1
+        self.counters.reasserted += repeated
+        if failed:
             self.counters.failed += 1
-            if not actuator.failures:
-                logger.warning("mqtt state not published", actuator=actuator.iri, topic=table.topic, reason=error)
             actuator.failures += 1
             actuator.retry_at = loop.time() + retry_s(actuator.failures, RETRY_MIN_S, RETRY_MAX_S)
             return
         self.counters.acknowledged += 1
         actuator.failures, actuator.retry_at = 0, 0.0
         actuator.told, actuator.sent_at = state, loop.time()
-        logger.debug("mqtt state published", actuator=actuator.iri, topic=table.topic)
-        await self._store([actuation_update(actuator.iri, state, self._now())], table.topic)
+        await self._store([actuation_update(actuator.iri, state, self._now())], self._sender.target(rule))
 
-    def _check_topic(self, actuator: _Actuator, topic: str) -> None:
-        """Raises PayloadError."""
-        if is_reserved(topic):
-            raise PayloadError(f"the topic {topic} is not one of a device")
-        if not actuator.from_file and not permits(self._permitted, topic):
-            raise PayloadError(not_permitted(topic))
-
-    async def _refuse(self, actuator: _Actuator, reason: str) -> None:
+    async def _refuse(self, actuator: _Actuator, rule: CommandRule, state: Term, reason: str) -> None:
         self.counters.refused += 1
-        actuator.refused = actuator.wanted
-        logger.warning("mqtt state refused", actuator=actuator.iri, reason=reason)
-        topic = actuator.rule.table.topic if actuator.rule is not None else ""
-        self._note(topic, reason)
-        await self._store([refusal_update(actuator.iri, reason)], topic)
+        actuator.refused = state
+        logger.warning(f"{self._kind} state refused", actuator=actuator.iri, reason=reason)
+        target = self._sender.target(rule)
+        self._note(target, reason)
+        await self._store([refusal_update(actuator.iri, reason)], target)
 
     async def _store(self, texts: Sequence[str], origin: str) -> None:
         """The client retries while the gateway is away or full; other refusals are final."""
-        cause = DeclaredCause("mqtt", origin)
+        cause = DeclaredCause(self._kind, origin)
         answers = await self._client.updates([UpdateRequest(sparql=text, cause=cause) for text in texts])
         for answer in answers:
             if isinstance(answer, GatewayError):
                 self.counters.unrecorded += 1
-                logger.error("mqtt state not recorded", origin=origin, reason=answer)
+                logger.error(f"{self._kind} state not recorded", origin=origin, reason=answer)

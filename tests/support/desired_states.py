@@ -1,0 +1,85 @@
+"""Desired states of a lamp in an engine of this process, and the rule for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from lamplighter.adapters.devices.output import Output, Sender
+from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
+from lamplighter.engine import Engine
+from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.terms import Bag, lexical
+from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.event_loops import beside, settled
+
+BASE = "http://gateway.example/"
+LAMP = f"<{BASE}actuator/lamp>"
+NAMES = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.items())
+REFUSED = f"?a sosa:madeByActuator {LAMP} ; gateway:refused ?x"
+
+
+def rule(place: str = "<http://e/rule>", **changes: Any) -> CommandRule:
+    table = {
+        "topic": "zigbee2mqtt/lamp/set",
+        "actuator": "actuator/lamp",
+        "payload": '{"state": {json}}',
+        "values": {"true": "ON", "false": "OFF"},
+        "state": {"topic": "zigbee2mqtt/lamp", "member": "state"},
+    }
+    return command_rule(msgspec.convert(table | changes, CommandTable), prefixes=PREFIXES, base_iri=BASE, place=place)
+
+
+class StatesGateway:
+    """Stands in for the engine client; one subscription."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.heard: asyncio.Queue[Notification] = asyncio.Queue()
+
+    def write(self, text: str) -> None:
+        for note in self.engine.update(NAMES + text).notifications:
+            self.heard.put_nowait(Notification(note.spuid, note.sequence, note.added, note.removed))
+
+    def desire(self, state: str) -> None:
+        self.write(
+            f"DELETE {{ {LAMP} gateway:desiredState ?was }} INSERT {{ {LAMP} gateway:desiredState {state} }} "
+            f"WHERE {{ OPTIONAL {{ {LAMP} gateway:desiredState ?was }} }}"
+        )
+
+    def found(self, where: str) -> list[str]:
+        rows = self.engine.query(f"{NAMES} SELECT ?x {{ {where} }}")
+        return sorted(lexical(row["x"]) for row in rows)
+
+    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+        first = self.engine.subscribe(sparql)
+        yield Notification(first.spuid, 0, first.first, Bag(first.first.variables))
+        while True:
+            yield await self.heard.get()
+
+    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
+        for request in requests:
+            self.write(request.sparql)
+        return [UpdateAnswer(sequence=1, delayed=None) for _ in requests]
+
+
+@asynccontextmanager
+async def running(
+    gateway: StatesGateway,
+    sender: Sender,
+    *rules: CommandRule,
+    files: Sequence[CommandRule] = (),
+    note: Callable[[str, str], None] = lambda target, reason: None,
+) -> AsyncIterator[Output]:
+    """rules: of the dataset."""
+    one = Output(gateway, sender, kind="test", note=note)
+    one.change_rules(files, rules)
+    async with beside(one.run()) as task:
+        await settled()
+        yield one
+    assert task.cancelled()
