@@ -3,7 +3,8 @@
 device: the records of a proposed device, with its rule tables; draft: makes such a record and checks each part of it;
 stored: checks a record that was read from the dataset; kinds: the properties of `ontology/kinds.ttl`; availability:
 whether they are online, by their topics; intervals: how often they report, and which are silent for too long; registry:
-proposals and decisions as SPARQL updates; pauses: how often a device is changed; problems: what was not used, as
-triples; desired: the contract "desired state -> device" and its updates; output: keeps actuators in their desired
-states; pace: how often loops may send. The adapters and the command ``lamplighter devices`` share this folder.
+proposals and decisions as SPARQL updates; registry_feed: keeps them in the dataset while an adapter runs; pauses: how
+often a device is changed; problems: what was not used, as triples; desired: the contract "desired state -> device" and
+its updates; output: keeps actuators in their desired states; pace: how often loops may send. The adapters and the
+command ``lamplighter devices`` share this folder.
 """

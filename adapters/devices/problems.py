@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -54,10 +55,14 @@ class Problems:
         self._known: OrderedDict[Term, _Known] = OrderedDict()
         self._minute: tuple[datetime, int] | None = None
 
-    @property
-    def forgetting(self) -> str:
-        """The first update of a run."""
-        return f"DELETE {{ GRAPH {self._graph} {{ ?s ?p ?o }} }} WHERE {{ GRAPH {self._graph} {{ ?s ?p ?o }} }}"
+    def forgetting(self, sources: Iterable[str]) -> str:
+        """The first update of a run. sources: of the adapter's problems; those of other sources stay."""
+        names = " ".join(literal(one) for one in sorted(sources))
+        return (
+            f"DELETE {{ GRAPH {self._graph} {{ ?problem ?property ?value }} }}\n"
+            f"WHERE {{ VALUES ?source {{ {names} }} "
+            f"GRAPH {self._graph} {{ ?problem <{SOURCE}> ?source ; ?property ?value }} }}"
+        )
 
     @property
     def query(self) -> str:

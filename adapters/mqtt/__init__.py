@@ -1,7 +1,7 @@
 """MQTT adapter: publishes readings to the gateway as SOSA observations, and sends states to actuators.
 
 overlaps: rules that read a value twice, or feed themselves; discovery: announcements of devices -> proposals (pure);
-discovering: keeps the proposals in the dataset; sender: desired states -> messages; publishing: rows of queries ->
+discovering: hands them to the registry of devices; sender: desired states -> messages; publishing: rows of queries ->
 messages; entities: things of the dataset -> Home Assistant's entities (pure); announcer: publishes them, and takes
 commands; outward: all that sends; adapter: wires the parts, and acknowledges messages after the commit is durable;
 counters: what it counts of readings; inbox: a broker's messages as an iterator; connection: one connection to a broker;

@@ -229,7 +229,7 @@ class MqttAdapter:
             if self._rules is not None and self._feed is not None:
                 tasks.create_task(follow_rules(self._feed, self._rules, self._apply), name="mqtt rules of the dataset")
             if self._discovering is not None:
-                tasks.create_task(self._discovering.run(), name="mqtt discovery")
+                tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
             tasks.create_task(asks, name="mqtt rebirths")
@@ -275,7 +275,7 @@ class MqttAdapter:
     def status(self) -> str:
         """The adapter's health in one line."""
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
-        devices = self._discovering.status() if self._discovering else ""
+        devices = self._discovering.feed.status() if self._discovering else ""
         said = "" if self._outward is None else self._outward.status()
         return f"{brokers}, {counted(self.counters.committed, 'reading', ',')} committed{said}{devices}"
 
@@ -435,7 +435,7 @@ class _Warnings:
         """A desired state that is refused; the output logs it."""
         self.count += 1
         if self._discovering is not None:
-            self._discovering.note(Problem("command", "", topic, reason))
+            self._discovering.feed.note(Problem("command", "", topic, reason))
 
     def outward(self, topic: str, reason: str) -> None:
         self._add("mqtt not published or commanded", topic, reason)
@@ -445,7 +445,7 @@ class _Warnings:
         if len(topic) > TOPIC_CHARS_SAID:
             topic = f"{topic[:TOPIC_CHARS_SAID]}…"
         if self._discovering is not None:
-            self._discovering.note(Problem("mapping", "", topic, reason))
+            self._discovering.feed.note(Problem("mapping", "", topic, reason))
         key = (topic, reason)
         if key in self._warned or len(self._warned) > WARNINGS_MAX:
             return

@@ -59,8 +59,11 @@ class StatesGateway:
     async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
         first = self.engine.subscribe(sparql)
         yield Notification(first.spuid, 0, first.first, Bag(first.first.variables))
-        while True:
-            yield await self.heard.get()
+        try:
+            while True:
+                yield await self.heard.get()
+        finally:
+            self.engine.unsubscribe(first.spuid)
 
     async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
         for request in requests:

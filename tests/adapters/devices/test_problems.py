@@ -73,5 +73,8 @@ def test_a_problem_names_its_device_and_hostile_texts_stay_texts() -> None:
 def test_a_new_run_forgets_the_problems_of_the_last_one() -> None:
     store, problems = Store(), Problems("http://e/")
     store.update(problems.update(problem(), NOW) or "")
-    store.update(problems.forgetting)
+    store.update(problems.update(Problem("coap", "", "coap://h/a", "no answer", ""), NOW) or "")
+    store.update(problems.forgetting(["tasmota", "mapping"]))
+    assert [row[0] for row in listed(store, problems)] == ["coap"], "those of other adapters stay"
+    store.update(problems.forgetting(["coap"]))
     assert len(store) == 0

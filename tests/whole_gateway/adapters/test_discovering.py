@@ -29,8 +29,8 @@ async def discovering(addresses: Addresses, adopt: Adopt = "ask", devices_max: i
         part = Discovering(
             client, base_iri=BASE, formats=["zigbee2mqtt", "homeassistant"], adopt=adopt, devices_max=devices_max
         )
-        task = asyncio.create_task(part.run())
-        await asyncio.wait_for(part.ready.wait(), TIMEOUT_S)
+        task = asyncio.create_task(part.feed.run())
+        await asyncio.wait_for(part.feed.ready.wait(), TIMEOUT_S)
         try:
             yield part
         finally:
@@ -70,9 +70,9 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
         part.take("default", LIST, zigbee_house(1))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
         assert await count(addresses, "?m a gateway:Mapping")() == 0
-        assert part.status() == "; devices: 4 proposed"
+        assert part.feed.status() == "; devices: 4 proposed"
 
-        entries = {entry.name: entry for entry in part._entries.values()}
+        entries = {entry.name: entry for entry in part.feed.entries.values()}
         await update(addresses, registry.adoption(entries["room1/lamp"]))
         assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 3
 
@@ -88,7 +88,7 @@ async def test_all_are_adopted_where_the_settings_say_so(tmp_path: Path) -> None
         part.take("default", LIST, zigbee_house(10))
         await until(count(addresses, "?d a gateway:Device"), 40)
         assert await count(addresses, "?s sosa:observes gateway:motion")() == 10
-        assert part.rejected == 0
+        assert part.feed.rejected == 0
 
 
 async def test_a_new_process_changes_nothing_of_what_is_settled(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ async def test_announcements_wait_for_the_devices_of_the_dataset(tmp_path: Path)
             taking = tasks.create_task(part.take_all("default", [message]))
             for _ in range(10):
                 await asyncio.sleep(0)
-            assert not taking.done() and not part._announced
-            running = tasks.create_task(part.run())
+            assert not taking.done() and not part.feed._announced
+            running = tasks.create_task(part.feed.run())
             await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
             assert taking.done()
             running.cancel()
@@ -137,10 +137,10 @@ async def test_a_device_that_a_person_removed_is_proposed_again(tmp_path: Path) 
     async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
         part.take("default", LIST, zigbee_house(1))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
-        entries = {entry.name: entry for entry in part._entries.values()}
+        entries = {entry.name: entry for entry in part.feed.entries.values()}
         await update(addresses, registry.ignoring(entries["room1/lamp"]))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed") | {"room1/lamp": "ignored"})
-        await update(addresses, registry.removal(part._entries[entries["room1/lamp"].identity]))
+        await update(addresses, registry.removal(part.feed.entries[entries["room1/lamp"].identity]))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
 
 
