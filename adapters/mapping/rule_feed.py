@@ -16,21 +16,20 @@ from lamplighter.engine.terms import Bag, Term
 
 SETTLE_S = 0.1
 """Changes of so long are applied together, since each makes all rules an index again."""
-_CAUSE = DeclaredCause("mqtt", "rules")
 
 logger = EventLogger(__name__)
 
 
-async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callable[[], None]) -> None:
-    """Keeps the rules as the dataset has them, and calls `apply` after each change.
+async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callable[[], None], *, kind: str) -> None:
+    """Keeps the rules as the dataset has them, and calls `apply` after each change. kind: of the adapter.
 
     Runs until cancelled. Raises UpstreamError when the client is closed. If the gateway refuses the subscription, the
     rules stay as they are, and the log says so.
     """
     changed = asyncio.Event()
-    await _write(client, [FORGET_PROBLEMS])
+    await _write(client, [FORGET_PROBLEMS], kind)
     async with asyncio.TaskGroup() as tasks:
-        settling = tasks.create_task(_settle(client, rules, apply, changed), name="mqtt rules")
+        settling = tasks.create_task(_settle(client, rules, apply, changed, kind), name=f"{kind} rules")
         try:
             async with aclosing(client.subscribe(QUERY)) as notifications:
                 async for notification in notifications:
@@ -43,26 +42,26 @@ async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callab
         except UpstreamError:
             raise
         except GatewayError as error:
-            logger.warning("mqtt rules of the dataset are not followed", reason=error)
+            logger.warning(f"{kind} rules of the dataset are not followed", reason=error)
             settling.cancel()
 
 
 async def _settle(
-    client: UpdatesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event
+    client: UpdatesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event, kind: str
 ) -> None:
     while True:
         await changed.wait()
         await asyncio.sleep(SETTLE_S)
         changed.clear()
         apply()
-        await _write(client, rules.problem_updates())
+        await _write(client, rules.problem_updates(), kind)
 
 
-async def _write(client: UpdatesClient, updates: Sequence[str]) -> None:
+async def _write(client: UpdatesClient, updates: Sequence[str], kind: str) -> None:
     def refused(error: GatewayError) -> None:
-        logger.warning("mqtt rule problem not written", reason=error)
+        logger.warning(f"{kind} rule problem not written", reason=error)
 
-    await write(client, updates, _CAUSE, refused)
+    await write(client, updates, DeclaredCause(kind, "rules"), refused)
 
 
 def _rows(bag: Bag) -> list[tuple[Term, Term]]:
