@@ -68,6 +68,14 @@ ROOMS = {
         {"cli"},
         {"__main__"},
     ],
+    "adapters": [
+        {"__init__", "client", "literals", "networks"},
+        {"counting", "lasting_updates"},
+        {"model"},
+        {"mapping"},
+        {"devices"},
+        {"coap", "mqtt"},
+    ],
     "cloud_sync": [
         {"__init__", "answers", "files", "pace", "settings"},
         {"destinations", "status"},

@@ -193,8 +193,8 @@ class _Actuator:
 
 
 class ActuatorStates(NamedTuple):
-    """How many actuators have a rule. Of these: disagreeing: their device reports another state than the wanted one;
-    waiting: their device has not got the wanted state; refused: the wanted state is never sent."""
+    """Numbers of actuators. known: those with a rule; of these: disagreeing: the device reports another state than the
+    wanted one; waiting: the wanted state is still to be sent; refused: the wanted state is never sent."""
 
     known: int
     disagreeing: int

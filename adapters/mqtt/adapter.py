@@ -1,4 +1,4 @@
-"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `outward` sends
+"""Readings from brokers to the gateway: each message is acknowledged after its durable commit. `sender` sends
 states, `publishing` rows of queries.
 
 For each broker::
