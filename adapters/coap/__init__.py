@@ -2,5 +2,6 @@
 
 mapping: subscription row -> command, and the update that records an acknowledgement (pure; add a payload format such
 as LwM2M here); adapter: subscription, retries and requests with aiocoap; settings: the table ``[coap]``. Pure, for the
-server and for discovery: links: the link format.
+server and for discovery: links: the link format; directory: registrations of
+endpoints and lookups.
 """
