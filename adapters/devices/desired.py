@@ -3,8 +3,9 @@
 - The newest desired state of an actuator wins; nothing is queued.
 - An actuator has one worker task while its device lacks the wanted state, and none otherwise.
 - A failed attempt is repeated with back-off and jitter.
-- What the device or broker acknowledged is the actuator's one live `sosa:Actuation`. A refusal is its
+- What the device or broker acknowledged is the actuator's one live `sosa:Actuation`, with its cause. A refusal is its
   `gateway:refused`, a text for people.
+- A regular re-assertion of a state that was acknowledged before is not recorded.
 - What the device says of itself is `gateway:reportedState`, beside the desired state.
 """
 
@@ -13,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from typing import Literal, NamedTuple
 
 from lamplighter.adapters.literals import datetime_term
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     ACTUATION,
+    ANSWER,
+    BY_RULE,
+    CAUSE,
     DESIRED_STATE,
     HAS_SIMPLE_RESULT,
     HAS_STATUS,
@@ -26,7 +31,26 @@ from lamplighter.ontology.vocabulary import (
     REFUSED,
     REPORTED_STATE,
     RESULT_TIME,
+    SENT_TIME,
+    TARGET,
 )
+
+Cause = Literal["notification", "timer", "client"]
+"""Why a state is sent. notification: the desired state changed; timer: it is sent again at its interval; client: the
+device reported another state, or came back."""
+
+
+class Sending(NamedTuple):
+    """How a state was sent that is acknowledged. sent: time of the message, with a time zone; answer: the
+    acknowledgement, such as "PUBACK"; rule: its place, such as "mapping/home.toml line 7: command 1"; target: a topic
+    or URI."""
+
+    sent: datetime
+    cause: Cause
+    answer: str
+    rule: str
+    target: str
+
 
 _BOOLEANS = {"true": "true", "1": "true", "false": "false", "0": "false"}
 _BOOLEAN = f"^^<{XSD}boolean>"
@@ -45,11 +69,11 @@ def desired_update(actuator: Term, state: Term) -> str:
     return _state_update(actuator, DESIRED_STATE, state)
 
 
-def actuation_update(actuator: Term, state: Term, at: datetime) -> str:
+def actuation_update(actuator: Term, state: Term, at: datetime, sending: Sending | None = None) -> str:
     """SPARQL text that makes ``state`` the result of the actuator's one live sosa:Actuation.
 
-    at: time of the acknowledgement, with a time zone. The update replaces the earlier actuation as a whole; the change
-    log has the past (design section 9). The text always has the same shape.
+    at: time of the acknowledgement, with a time zone. sending: None for an adapter that does not record it. The update
+    replaces the earlier actuation as a whole; the change log has the past (design section 9).
     """
     assert at.tzinfo is not None
     actuation = iri(lexical(actuator) + "/actuation")
@@ -58,9 +82,20 @@ def actuation_update(actuator: Term, state: Term, at: datetime) -> str:
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
         f"{iri(MADE_BY_ACTUATOR)} {actuator} ; "
         f"{iri(HAS_SIMPLE_RESULT)} {state} ; "
-        f"{iri(RESULT_TIME)} {datetime_term(at)} }} "
+        f"{iri(RESULT_TIME)} {datetime_term(at)}{'' if sending is None else _sending_triples(sending)} }} "
         f"WHERE {{ OPTIONAL {{ {actuation} ?property ?value }} }}"
     )
+
+
+def _sending_triples(sending: Sending) -> str:
+    found = {
+        SENT_TIME: datetime_term(sending.sent),
+        CAUSE: literal(sending.cause),
+        ANSWER: literal(sending.answer),
+        BY_RULE: literal(sending.rule),
+        TARGET: literal(sending.target),
+    }
+    return "".join(f" ; {iri(name)} {value}" for name, value in found.items())
 
 
 def refusal_update(actuator: Term, reason: str) -> str:

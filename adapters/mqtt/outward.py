@@ -53,8 +53,8 @@ class Outward:
         warnings: Warnings,
         reader: Callable[[str, str], str | None],
     ) -> None:
-        sender = MqttSender(inboxes, settings.commands)
-        self._output = Output(client, sender, kind="mqtt", now=now, note=warnings.state)
+        sender = MqttSender(inboxes, settings.commands, now)
+        self._output = Output(client, sender, kind="mqtt", note=warnings.state)
         self._rows = RowPublisher(client, inboxes, warnings.outward, reader)
         self._announcers = {
             name: Announcer(

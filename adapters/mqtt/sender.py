@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
 from paho.mqtt.client import topic_matches_sub
 
-from lamplighter.adapters.devices.output import Attempt, Output, Sender
+from lamplighter.adapters.devices.output import Output
+from lamplighter.adapters.devices.sender import Acknowledged, Attempt, Sender
 from lamplighter.adapters.mapping import CommandRule
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.patterns import is_reserved
@@ -45,11 +47,17 @@ def not_permitted(topic: str) -> str:
 
 
 class MqttSender(Sender):
-    """brokers: by name; permitted: topic filters for rules of the dataset."""
+    """brokers: by name; permitted: topic filters for rules of the dataset; now: returns the time."""
 
-    def __init__(self, brokers: Mapping[str, OutputBroker], permitted: Sequence[str]) -> None:
+    def __init__(
+        self,
+        brokers: Mapping[str, OutputBroker],
+        permitted: Sequence[str],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._brokers = brokers
         self._permitted = tuple(permitted)
+        self._now = now
 
     def target(self, rule: CommandRule) -> str:
         return rule.table.topic
@@ -60,7 +68,11 @@ class MqttSender(Sender):
         while broker is not None and not broker.subscribed.is_set():
             await broker.subscribed.wait()
 
-    async def send(self, attempt: Attempt) -> None:
+    def reassert_s(self, rule: CommandRule) -> float | None:
+        """None: the rule's own reassert_s is for devices that do not report the state."""
+        return None
+
+    async def send(self, attempt: Attempt) -> Acknowledged:
         """Returns when the broker has acknowledged the message. QoS 2 is sent as 1."""
         rule = attempt.rule
         table, name = rule.table, _broker_name(rule)
@@ -72,6 +84,7 @@ class MqttSender(Sender):
         if not attempt.from_file and not permits(self._permitted, table.topic):
             raise PayloadError(not_permitted(table.topic))
         payload = command_payload(rule, attempt.state)
+        sent = self._now()
         try:
             await broker.publish(table.topic, payload, min(table.qos, 1), retain=table.retain)
         except UpstreamError as error:
@@ -79,6 +92,7 @@ class MqttSender(Sender):
                 logger.warning("mqtt state not published", actuator=attempt.actuator, topic=table.topic, reason=error)
             raise
         logger.debug("mqtt state published", actuator=attempt.actuator, topic=table.topic)
+        return Acknowledged(sent, self._now(), "PUBACK")
 
 
 def output_status(output: Output) -> str:

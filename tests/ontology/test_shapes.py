@@ -13,7 +13,7 @@ import rdflib
 
 from lamplighter.adapters.counting import counters_update
 from lamplighter.adapters.devices.availability import online_update
-from lamplighter.adapters.devices.desired import actuation_update, refusal_update, reported_update
+from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update, reported_update
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.intervals import interval_update
 from lamplighter.adapters.devices.problems import Problems
@@ -79,6 +79,8 @@ def actuations() -> Iterator[str]:
     yield f"{NAMES} INSERT DATA {{ {LAMP} a sosa:Actuator ; gateway:coapResource <coap://lamp/a> }}"
     yield f"{NAMES} INSERT DATA {{ {LAMP} gateway:desiredState true }}"
     yield actuation_update(LAMP, literal("ON"), NOON)
+    sending = Sending(NOON - timedelta(seconds=1), "timer", "PUBACK", "mapping/home.toml line 7: command 1", "lamp/set")
+    yield actuation_update(LAMP, literal("ON"), NOON, sending)
     yield reported_update(LAMP, literal("ON"))
     yield refusal_update(LAMP, "its address is not permitted")
     yield refusal_update(f"<{BASE}lamp/2>", "its address is not permitted")

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.devices.output import Output, Sender
+from lamplighter.adapters.devices.output import Output
+from lamplighter.adapters.devices.sender import Sender
 from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
 from lamplighter.engine import Engine
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
@@ -36,11 +37,12 @@ def rule(place: str = "<http://e/rule>", **changes: Any) -> CommandRule:
 
 
 class StatesGateway:
-    """Stands in for the engine client; one subscription."""
+    """Stands in for the engine client; one subscription. updated: how many updates it took."""
 
     def __init__(self) -> None:
         self.engine = Engine()
         self.heard: asyncio.Queue[Notification] = asyncio.Queue()
+        self.updated = 0
 
     def write(self, text: str) -> None:
         for note in self.engine.update(NAMES + text).notifications:
@@ -66,6 +68,7 @@ class StatesGateway:
             self.engine.unsubscribe(first.spuid)
 
     async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
+        self.updated += len(requests)
         for request in requests:
             self.write(request.sparql)
         return [UpdateAnswer(sequence=1, delayed=None) for _ in requests]

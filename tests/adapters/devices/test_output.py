@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
 
-from lamplighter.adapters.devices import output
-from lamplighter.adapters.devices.output import QUERY, ActuatorStates, Attempt, Output, ReportedState, Sender
+from lamplighter.adapters.devices import actuation_writer, actuator, delivery
+from lamplighter.adapters.devices.output import QUERY, ActuatorStates, Output, ReportedState
+from lamplighter.adapters.devices.sender import Acknowledged, Attempt, Outdated, RefusedByDevice, Sender
 from lamplighter.adapters.mapping import CommandRule
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mqtt.sender import MqttSender
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine
-from lamplighter.engine.terms import XSD, literal
+from lamplighter.engine.client import UpdateAnswer, UpdateRequest
+from lamplighter.engine.errors import GatewayError, UpstreamError
+from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import DESIRED_STATE
-from tests.support.desired_states import LAMP, REFUSED, StatesGateway, rule, running
-from tests.support.event_loops import settled
+from tests.support.desired_states import BASE, LAMP, REFUSED, StatesGateway, rule, running
+from tests.support.event_loops import settled, until
 from tests.support.noted_messages import NotingBroker
 
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TRUE, FALSE = (literal(word, datatype=XSD + "boolean") for word in ("true", "false"))
 
 
@@ -37,8 +43,12 @@ class PlainSender(Sender):
     async def ready(self, rule: CommandRule) -> None:
         await self._broker.subscribed.wait()
 
-    async def send(self, attempt: Attempt) -> None:
+    def reassert_s(self, rule: CommandRule) -> float | None:
+        return None
+
+    async def send(self, attempt: Attempt) -> Acknowledged:
         await self._broker.publish("", command_payload(attempt.rule, attempt.state), 1, retain=False)
+        return Acknowledged(NOON, NOON + timedelta(seconds=1), "2.04")
 
 
 class Peer(NamedTuple):
@@ -126,7 +136,7 @@ async def test_newest_state_wins_during_a_message(peer: Peer) -> None:
 
 
 async def test_a_failed_message_is_repeated(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "RETRY_MIN_S", 0.001)
+    monkeypatch.setattr(delivery, "RETRY_MIN_S", 0.001)
     gateway, broker = StatesGateway(), peer.broker
     broker.failures = 2
     async with running(gateway, peer.sender, rule()) as one:
@@ -140,8 +150,8 @@ async def test_a_failed_message_is_repeated(peer: Peer, monkeypatch: pytest.Monk
 
 
 async def test_a_failed_message_waits_and_another_state_does_not(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "RETRY_MIN_S", 1_000.0)
-    monkeypatch.setattr(output, "RETRY_MAX_S", 1_000.0)
+    monkeypatch.setattr(delivery, "RETRY_MIN_S", 1_000.0)
+    monkeypatch.setattr(delivery, "RETRY_MAX_S", 1_000.0)
     async with switched_on(peer) as (gateway, broker, _):
         broker.failures = 1
         gateway.desire("false")
@@ -157,11 +167,11 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with switched_on(peer) as (gateway, broker, one):
-        monkeypatch.setattr(output, "SETTLE_S", 0.0)
+        monkeypatch.setattr(actuator, "SETTLE_S", 0.0)
         await one.take([ReportedState(rule(), FALSE, retained=False)])
         await settled()
         assert broker.payloads() == ['{"state": "ON"}'] * 2
-        monkeypatch.setattr(output, "SETTLE_S", 1_000.0)
+        monkeypatch.setattr(actuator, "SETTLE_S", 1_000.0)
         for _ in range(3):
             await one.take([ReportedState(rule(), FALSE, retained=False)])
             await settled()
@@ -171,8 +181,8 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
         assert one.counters.reasserted == 1
         assert one.counters.reported == 2, "equal reports are stored once"
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["true"]
-        [actuator] = one._actuators.values()
-        assert actuator.due() is None
+        [lamp] = one._actuators.values()
+        assert lamp.due() is None
 
 
 async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_state(
@@ -180,18 +190,18 @@ async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_stat
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with switched_on(peer) as (_, broker, one):
-        [actuator] = one._actuators.values()
+        [lamp] = one._actuators.values()
         for longest in (2.0, 4.0, 8.0):
             await one.take([ReportedState(rule(), FALSE, retained=False)])
-            assert actuator.due() == actuator.sent_at + longest
+            assert lamp.due() == lamp.sent_at + longest
             with monkeypatch.context() as at_once:
-                at_once.setattr(output, "SETTLE_S", 0.0)
-                actuator.wake.set()
+                at_once.setattr(actuator, "SETTLE_S", 0.0)
+                lamp.wake.set()
                 await settled()
         assert len(broker.messages) == 4
-        actuator.repeats = 1_000
+        lamp.repeats = 1_000
         await one.take([ReportedState(rule(), FALSE, retained=False)])
-        assert actuator.due() == actuator.sent_at + output.REASSERT_MAX_S
+        assert lamp.due() == lamp.sent_at + actuator.REASSERT_MAX_S
 
 
 async def test_reassert_s_0_leaves_the_device_alone(peer: Peer) -> None:
@@ -223,7 +233,7 @@ async def test_reassert_s_repeats_until_the_device_reports_the_state(
 
 
 async def test_a_device_that_comes_back_online_is_told_again(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "SETTLE_S", 0.0)
+    monkeypatch.setattr(actuator, "SETTLE_S", 0.0)
     gateway, broker = StatesGateway(), peer.broker
     async with running(gateway, peer.sender, rule()):
         gateway.write(f"INSERT DATA {{ {LAMP} a sosa:Actuator . <x:device> sosa:hosts {LAMP} ; gateway:online true }}")
@@ -312,8 +322,8 @@ def test_the_query_is_maintained_incrementally() -> None:
 async def test_actuator_that_is_switched_without_an_end_is_sent_few_messages_and_is_told_of(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "PAUSE_S", 3_600.0)
-    monkeypatch.setattr(output, "AT_ONCE", 5)
+    monkeypatch.setattr(actuator, "PAUSE_S", 3_600.0)
+    monkeypatch.setattr(actuator, "AT_ONCE", 5)
     gateway = StatesGateway()
     noted: list[tuple[str, str]] = []
     async with running(gateway, peer.sender, rule(), note=lambda *one: noted.append(one)):
@@ -324,3 +334,281 @@ async def test_actuator_that_is_switched_without_an_end_is_sent_few_messages_and
     [(target, reason)] = noted
     assert target == peer.sender.target(rule())
     assert reason.startswith("<http://e/rule>: more than 5 messages in a short time, now one in 3600 s at most: ")
+
+
+# --- what a sender is asked, and what it answers ---
+
+LAMP_IS = f"?a sosa:madeByActuator {LAMP} ; "
+
+
+@dataclass
+class ScriptedSender(Sender):
+    """answers: what `send` answers or raises, in turn; then it acknowledges. held: it waits while this is set."""
+
+    answers: list[Acknowledged | Exception] = field(default_factory=list)
+    interval_s: float | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    going_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.going_on.set()
+
+    def target(self, rule: CommandRule) -> str:
+        return f"coap://lamp/{rule.place}"
+
+    async def ready(self, rule: CommandRule) -> None:
+        pass
+
+    def reassert_s(self, rule: CommandRule) -> float | None:
+        return self.interval_s
+
+    async def send(self, attempt: Attempt) -> Acknowledged:
+        self.attempts.append(attempt)
+        await self.going_on.wait()
+        answer = self.answers.pop(0) if self.answers else Acknowledged(NOON, NOON + timedelta(seconds=1), "2.04")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def asked(self) -> list[tuple[Term, str]]:
+        return [(one.state, one.cause) for one in self.attempts]
+
+
+HOME = rule("home.toml line 7")
+TARGET = "coap://lamp/home.toml line 7"
+
+
+@asynccontextmanager
+async def lamp_on(sender: ScriptedSender) -> AsyncIterator[tuple[StatesGateway, Output]]:
+    gateway = StatesGateway()
+    async with running(gateway, sender, files=[HOME]) as one:
+        gateway.desire("true")
+        await settled()
+        yield gateway, one
+
+
+def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RETRY_MIN_S", "RETRY_MAX_S"):
+        monkeypatch.setattr(delivery, name, 0.0)
+    monkeypatch.setattr(actuator, "SETTLE_S", 0.0)
+
+
+async def test_an_actuation_has_its_times_cause_answer_rule_and_target() -> None:
+    async with lamp_on(ScriptedSender()) as (gateway, _):
+        found = {
+            name: gateway.found(f"{LAMP_IS} {name} ?x")
+            for name in (
+                "sosa:resultTime",
+                *(f"gateway:{one}" for one in ["sentTime", "cause", "answer", "byRule", "target"]),
+            )
+        }
+    assert found == {
+        "sosa:resultTime": ["2026-11-21T12:00:01Z"],
+        "gateway:sentTime": ["2026-11-21T12:00:00Z"],
+        "gateway:cause": ["notification"],
+        "gateway:answer": ["2.04"],
+        "gateway:byRule": ["home.toml line 7"],
+        "gateway:target": [TARGET],
+    }
+
+
+async def test_a_device_that_reports_another_state_is_the_cause_of_what_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_waits(monkeypatch)
+    sender = ScriptedSender()
+    async with lamp_on(sender) as (gateway, one):
+        await one.take([ReportedState(HOME, FALSE, retained=False)])
+        await settled()
+        assert sender.asked() == [(TRUE, "notification"), (TRUE, "client")]
+        assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["client"]
+
+
+async def test_a_device_that_started_again_is_told_at_once() -> None:
+    sender = ScriptedSender()
+    async with lamp_on(sender) as (gateway, one):
+        one.returned("coap://lamp/other")
+        await settled()
+        assert len(sender.attempts) == 1
+        one.returned(TARGET)
+        await settled()
+        assert sender.asked() == [(TRUE, "notification"), (TRUE, "client")]
+        assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["client"]
+        gateway.desire("false")
+        await settled()
+        assert sender.asked()[2:] == [(FALSE, "notification")]
+
+
+async def test_a_device_that_starts_again_during_a_message_is_told_once_more() -> None:
+    sender = ScriptedSender()
+    sender.going_on.clear()
+    async with lamp_on(sender) as (_, one):
+        one.returned(TARGET)
+        sender.going_on.set()
+        await settled()
+        assert [state for state, _ in sender.asked()] == [TRUE, TRUE]
+        await settled()
+        assert len(sender.attempts) == 2
+
+
+async def test_a_device_that_is_heard_is_tried_at_once_and_not_if_it_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "RETRY_MIN_S", 1_000.0)
+    monkeypatch.setattr(delivery, "RETRY_MAX_S", 1_000.0)
+    sender = ScriptedSender([UpstreamError("no answer"), RefusedByDevice("4.00: want json")])
+    async with lamp_on(sender) as (gateway, one):
+        assert len(sender.attempts) == 1
+        assert one.states() == ActuatorStates(1, disagreeing=0, waiting=1, refused=0)
+        one.contact(TARGET)
+        await settled()
+        assert sender.asked() == [(TRUE, "notification")] * 2, "a repeated attempt has the cause of the first"
+        assert [one.retried for one in sender.attempts] == [False, True]
+        one.contact(TARGET)
+        await settled()
+        assert len(sender.attempts) == 2
+        assert gateway.found(REFUSED) == ["4.00: want json"]
+        assert one.states() == ActuatorStates(1, disagreeing=0, waiting=0, refused=1)
+        one.returned(TARGET)
+        await settled()
+        assert len(sender.attempts) == 3
+        assert gateway.found(REFUSED) == []
+
+
+async def test_a_refusal_of_the_device_is_recorded_once_and_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_waits(monkeypatch)
+    notes: list[tuple[str, str]] = []
+    sender = ScriptedSender([RefusedByDevice("4.00: want json")] * 3 + [RefusedByDevice("5.03: busy")])
+    gateway = StatesGateway()
+    async with running(gateway, sender, files=[HOME], note=lambda *one: notes.append(one)) as one:
+        gateway.desire("true")
+        await until(lambda: one.counters.acknowledged == 1)
+        await settled()
+        assert notes == [(TARGET, "4.00: want json"), (TARGET, "5.03: busy")]
+        assert (one.counters.sent, one.counters.failed, one.counters.refused) == (5, 4, 2)
+        assert gateway.found(REFUSED) == []
+        assert one.states() == ActuatorStates(1, disagreeing=0, waiting=0, refused=0)
+
+
+async def test_another_state_is_tried_at_once_after_a_refusal() -> None:
+    sender = ScriptedSender([RefusedByDevice("4.00: want json")])
+    async with lamp_on(sender) as (gateway, _):
+        gateway.desire("false")
+        await settled()
+        assert sender.asked() == [(TRUE, "notification"), (FALSE, "notification")]
+
+
+@pytest.mark.parametrize("answer", [Outdated("another state"), UpstreamError("no answer"), None])
+async def test_an_attempt_knows_that_its_state_is_outdated(answer: Exception | None) -> None:
+    sender = ScriptedSender([answer] if answer else [])
+    sender.going_on.clear()
+    async with lamp_on(sender) as (gateway, one):
+        assert sender.attempts[0].is_current()
+        gateway.desire("false")
+        await settled()
+        assert not sender.attempts[0].is_current()
+        sender.going_on.set()
+        await settled()
+        assert [state for state, _ in sender.asked()] == [TRUE, FALSE], (
+            "the new state waits for no retry of the old one"
+        )
+        assert one.counters.outdated == isinstance(answer, Outdated)
+        assert gateway.found(f"{LAMP_IS} sosa:hasSimpleResult ?x") == ["false"]
+
+
+async def test_a_state_that_was_wanted_in_between_is_sent_again() -> None:
+    sender = ScriptedSender([Outdated("another state")])
+    sender.going_on.clear()
+    async with lamp_on(sender) as (gateway, _):
+        for state in ("false", "true"):
+            gateway.desire(state)
+            await settled()
+        sender.going_on.set()
+        await settled()
+        assert [state for state, _ in sender.asked()] == [TRUE, TRUE], "the device may not have it"
+
+
+async def test_a_state_is_asserted_at_the_sender_s_interval_and_recorded_once() -> None:
+    sender = ScriptedSender(interval_s=0.001)
+    async with lamp_on(sender) as (gateway, one):
+        updates = gateway.updated
+        await one.take([ReportedState(HOME, TRUE, retained=False)])
+        await until(lambda: len(sender.attempts) >= 5)
+        assert set(sender.asked()[1:]) == {(TRUE, "timer")}
+        assert gateway.updated == updates + 1, "only the report"
+        assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["notification"]
+        assert one.counters.reasserted == len(sender.attempts) - 1
+
+
+async def test_the_interval_is_spread() -> None:
+    sender = ScriptedSender(interval_s=1_000.0)
+    async with lamp_on(sender) as (_, one):
+        [lamp] = one._actuators.values()
+        due = lamp.due()
+        assert due is not None
+        assert 899 < due - lamp.sent_at < 1_101
+
+
+async def test_at_a_start_a_state_is_asserted_within_the_interval() -> None:
+    gateway, sender = StatesGateway(), ScriptedSender(interval_s=1_000.0)
+    gateway.desire("true")
+    gateway.write(f"INSERT DATA {{ <x:a> sosa:madeByActuator {LAMP} ; sosa:hasSimpleResult true }}")
+    async with running(gateway, sender, files=[HOME]) as one:
+        [lamp] = one._actuators.values()
+        due = lamp.due()
+        assert due is not None
+        assert lamp.sent_at <= due <= lamp.sent_at + 1_000
+        assert sender.attempts == []
+
+
+async def test_a_device_that_answers_again_is_recorded_although_its_state_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_waits(monkeypatch)
+    sender = ScriptedSender(interval_s=0.001)
+    async with lamp_on(sender) as (gateway, one):
+        sender.answers.append(UpstreamError("no answer"))
+        await until(lambda: one.counters.failed == 1 and not sender.answers)
+        await until(lambda: gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["timer"])
+        assert sender.attempts[-1].cause == "timer"
+
+
+async def test_rule_with_reassert_s_0_has_no_interval() -> None:
+    sender = ScriptedSender(interval_s=0.001)
+    gateway = StatesGateway()
+    async with running(gateway, sender, rule(reassert_s=0)) as one:
+        gateway.desire("true")
+        await settled()
+        [lamp] = one._actuators.values()
+        assert lamp.due() is None
+
+
+async def test_actuations_of_many_actuators_are_recorded_in_few_messages() -> None:
+    gateway, count = StatesGateway(), 4 * actuation_writer.TOGETHER_MAX
+    sizes: list[int] = []
+    updates = gateway.updates
+
+    async def counting(requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
+        sizes.append(len(requests))
+        return await updates(requests)
+
+    gateway.updates = counting  # type: ignore[method-assign]
+    lamps = [rule(f"home.toml line {number}", actuator=f"actuator/{number}") for number in range(count)]
+    async with running(gateway, ScriptedSender(), files=lamps) as one:
+        states = " . ".join(f"<{BASE}actuator/{number}> gateway:desiredState true" for number in range(count))
+        gateway.write(f"INSERT DATA {{ {states} }}")
+        await until(lambda: sum(sizes) == count)
+        assert one.counters.acknowledged == count
+        assert len(sizes) <= 1 + count / actuation_writer.TOGETHER_MAX
+        assert len(gateway.found("?x a sosa:Actuation")) == count
+
+
+async def test_a_record_that_the_gateway_refuses_is_counted() -> None:
+    gateway = StatesGateway()
+
+    async def refusing(requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
+        return [GatewayError("not permitted") for _ in requests]
+
+    gateway.updates = refusing  # type: ignore[method-assign]
+    async with running(gateway, ScriptedSender(), files=[HOME]) as one:
+        gateway.desire("true")
+        await settled()
+        assert (one.counters.acknowledged, one.counters.unrecorded) == (1, 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lamplighter.adapters.devices.output import Attempt
+from lamplighter.adapters.devices.sender import Acknowledged, Attempt
 from lamplighter.adapters.mapping import CommandRule
 from lamplighter.adapters.mqtt.sender import MqttSender, output_status
 from lamplighter.adapters.mqtt.settings import COMMANDS
@@ -17,10 +18,11 @@ from tests.support.event_loops import beside, settled
 from tests.support.noted_messages import NotingBroker
 
 TRUE = literal("true", datatype=XSD + "boolean")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def attempt(made: CommandRule, *, from_file: bool = False, retried: bool = False) -> Attempt:
-    return Attempt(LAMP, made, TRUE, from_file, retried)
+    return Attempt(LAMP, made, TRUE, "notification", lambda: True, from_file, retried)
 
 
 def sender(broker: NotingBroker) -> MqttSender:
@@ -29,7 +31,9 @@ def sender(broker: NotingBroker) -> MqttSender:
 
 async def test_a_state_is_published_as_its_rule_says() -> None:
     broker = NotingBroker()
-    await sender(broker).send(attempt(rule()))
+    times = iter((NOON, NOON + timedelta(milliseconds=7)))
+    answer = await MqttSender({"default": broker}, COMMANDS, lambda: next(times)).send(attempt(rule()))
+    assert answer == Acknowledged(NOON, NOON + timedelta(milliseconds=7), "PUBACK")
     await sender(broker).send(attempt(rule(values={}, payload="{value}", retain=True, qos=0)))
     assert broker.messages == [
         ("zigbee2mqtt/lamp/set", '{"state": "ON"}', 1, False),

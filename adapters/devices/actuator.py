@@ -1,0 +1,115 @@
+"""What is known of one actuator, and when its state is to be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lamplighter.adapters.devices.desired import Cause, same_state
+from lamplighter.adapters.devices.pace import MessagePace
+from lamplighter.adapters.devices.sender import Sender
+from lamplighter.adapters.mapping import CommandRule
+from lamplighter.engine.terms import Term, lexical
+
+SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
+"""The pause before a state is sent again; it doubles while the device goes on reporting another state."""
+AT_ONCE, PAUSE_S = 120, 1.0
+"""Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
+may set states that change each other."""
+KEYS = ("desired", "reported", "recorded", "online", "command")
+"""Variables of the query of `output`, of which each row has one."""
+
+
+@dataclass(eq=False)
+class DrivenActuator:
+    """One actuator, with or without a rule.
+
+    rows: what the dataset says of it, by variable of the query. rule: the one in force; from_file: it is one of
+    mapping/*.toml. told: the state that the device was told last; None if that is unknown. cause: why that became
+    unknown or another one is wanted. sent_at: when it was told, on the loop's clock; spread: the part of the interval
+    after which it is told again. refused: the state that cannot be sent; refusal: the device's reason for not taking
+    the wanted one. reported: by a message of this run. contrary: after the last message the device has reported another
+    state. back: it has come back online at this time. starts: how often it has started again. pace: of its messages.
+    repeats: messages in a row to a device that had another state. retry_at: not before.
+    """
+
+    iri: Term
+    sender: Sender
+    rows: dict[str, Counter[Term]] = field(default_factory=lambda: {key: Counter() for key in KEYS})
+    rule: CommandRule | None = None
+    from_file: bool = False
+    wanted: Term | None = None
+    started: bool = False
+    told: Term | None = None
+    cause: Cause = "notification"
+    sent_at: float = 0.0
+    spread: float = 1.0
+    refused: Term | None = None
+    refusal: str = ""
+    reported: Term | None = None
+    contrary: bool = False
+    back: float | None = None
+    starts: int = 0
+    pace: MessagePace = field(default_factory=lambda: MessagePace(AT_ONCE, PAUSE_S))
+    repeats: int = 0
+    retry_at: float = 0.0
+    failures: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
+
+    @property
+    def known_report(self) -> Term | None:
+        """What the device reported last, in this run or before."""
+        return self.reported if self.reported is not None else max(self.rows["reported"], default=None)
+
+    @property
+    def offline(self) -> bool:
+        """Whether a device that has it is offline, as far as known."""
+        return any(lexical(one) in ("false", "0") for one in self.rows["online"])
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the device reports another state than the wanted one."""
+        reported = self.known_report
+        return self.wanted is not None and reported is not None and not same_state(reported, self.wanted)
+
+    def is_recorded(self, state: Term) -> bool:
+        """Whether the last recorded actuation has the state."""
+        return any(same_state(one, state) for one in self.rows["recorded"])
+
+    def due(self) -> float | None:
+        """When to send the wanted state, on the loop's clock; None: not as things are."""
+        needed = self.needed()
+        return None if needed is None else max(needed, self.pace.free_at())
+
+    def needed(self) -> float | None:
+        """When the wanted state is to be sent, whatever the pace."""
+        if self.rule is None or self.wanted is None or not self.started or self.refused == self.wanted:
+            return None
+        if self.told is None or self.told != self.wanted:
+            return self.retry_at
+        pause = self.rule.table.reassert_s
+        if pause == 0:
+            return None
+        times, interval = [], self.sender.reassert_s(self.rule)
+        if self.back is not None:
+            times.append(self.back + SETTLE_S)
+        if self.contrary and (pause is None or interval is not None):
+            times.append(self.sent_at + min(SETTLE_S * 2.0 ** min(self.repeats, 32), REASSERT_MAX_S))
+        reported = self.known_report
+        if interval is not None:
+            times.append(self.sent_at + interval * self.spread)
+        elif pause is not None and (reported is None or not same_state(reported, self.wanted)):
+            times.append(self.sent_at + pause)
+        return max(min(times), self.retry_at) if times else None
+
+    def pace_reason(self, now: float) -> str:
+        """What to tell the operator, if the pace alone makes a message wait; empty: nothing."""
+        needed = self.needed()
+        if needed is None or needed > now or self.pace.free_at() <= now or not self.pace.tells(now):
+            return ""
+        return (
+            f"more than {AT_ONCE} messages in a short time, now one in {PAUSE_S:g} s at most: two applications, or an "
+            "application and what the device reports, set states that change each other; stop one of them"
+        )

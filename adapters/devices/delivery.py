@@ -1,0 +1,140 @@
+"""The wanted states of actuators -> attempts of a sender, and the records of what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, retry_s
+from lamplighter.adapters.devices.actuation_writer import ActuationWriter
+from lamplighter.adapters.devices.actuator import DrivenActuator
+from lamplighter.adapters.devices.counters import OutputCounters
+from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update
+from lamplighter.adapters.devices.sender import Attempt, Outdated, RefusedByDevice, Sender
+from lamplighter.adapters.mapping import CommandRule
+from lamplighter.engine.errors import PayloadError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
+
+logger = EventLogger(__name__)
+
+
+class Delivery:
+    """Sends for one adapter. kind, note: as for `Output`."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        writer: ActuationWriter,
+        counters: OutputCounters,
+        *,
+        kind: str,
+        note: Callable[[str, str], None],
+    ) -> None:
+        self._sender = sender
+        self._writer = writer
+        self._counters = counters
+        self._kind = kind
+        self._note = note
+
+    async def deliver(self, actuator: DrivenActuator) -> None:
+        """Sends until the device has the wanted state, or none is wanted."""
+        loop = asyncio.get_running_loop()
+        while True:
+            actuator.wake.clear()
+            due = actuator.due()
+            if due is None:
+                actuator.worker = None
+                return
+            if due > loop.time():
+                self._tell_of_pace(actuator, loop.time())
+                try:
+                    async with asyncio.timeout(due - loop.time()):
+                        await actuator.wake.wait()
+                except TimeoutError:
+                    pass
+                continue
+            rule = actuator.rule
+            assert rule is not None
+            await self._sender.ready(rule)
+            due = actuator.due()  # what is wanted by now is sent
+            if actuator.rule == rule and due is not None and due <= loop.time():
+                await self._attempt(actuator, rule)
+
+    def _tell_of_pace(self, actuator: DrivenActuator, now: float) -> None:
+        reason = actuator.pace_reason(now)
+        if not reason:
+            return
+        assert actuator.rule is not None
+        place = actuator.rule.place
+        logger.warning(f"{self._kind} actuator switched too often", actuator=actuator.iri, rule=place, reason=reason)
+        self._note(self._sender.target(actuator.rule), f"{place}: {reason}")
+
+    async def _attempt(self, actuator: DrivenActuator, rule: CommandRule) -> None:
+        """One message with the newest wanted state, and its record."""
+        state, before = actuator.wanted, (actuator.told, actuator.contrary, actuator.back)
+        assert state is not None
+        loop = asyncio.get_running_loop()
+        repeated, retried, starts = actuator.told == state, actuator.failures > 0, actuator.starts
+        if repeated:
+            actuator.cause = "client" if actuator.contrary or actuator.back is not None else "timer"
+        cause = actuator.cause
+        actuator.told = None  # from here on the device may have it
+        actuator.contrary, actuator.back = False, None
+        actuator.pace.sent(loop.time())
+        actuator.repeats += repeated and cause == "client"
+        attempt = Attempt(
+            actuator.iri,
+            rule,
+            state,
+            cause,
+            lambda: actuator.wanted == state and actuator.rule == rule,
+            actuator.from_file,
+            retried,
+        )
+        try:
+            acknowledged = await self._sender.send(attempt)
+        except PayloadError as error:
+            actuator.told, actuator.contrary, actuator.back = before
+            actuator.refused = state
+            await self._refuse(actuator, rule, str(error))
+            return
+        except Outdated:
+            self._counters.outdated += 1
+            return
+        except UpstreamError as error:
+            self._counters.sent += 1
+            self._counters.failed += 1
+            self._counters.reasserted += repeated
+            await self._fail(actuator, rule, attempt, error)
+            return
+        self._counters.sent += 1
+        self._counters.acknowledged += 1
+        self._counters.reasserted += repeated
+        actuator.failures, actuator.retry_at, actuator.refusal = 0, 0.0, ""
+        actuator.told = state if actuator.starts == starts else None  # else the device may have lost it
+        actuator.sent_at, actuator.spread = loop.time(), random.uniform(0.9, 1.1)
+        if cause == "timer" and not retried and actuator.is_recorded(state):
+            return
+        target = self._sender.target(rule)
+        sending = Sending(acknowledged.sent, cause, acknowledged.answer, rule.place, target)
+        await self._writer.record(actuation_update(actuator.iri, state, acknowledged.at, sending), target)
+
+    async def _fail(self, actuator: DrivenActuator, rule: CommandRule, attempt: Attempt, error: UpstreamError) -> None:
+        """Has an attempt repeated later. A state that the device refuses is recorded once, and repeated seldom."""
+        if not attempt.is_current():
+            return
+        actuator.failures += 1
+        refused = isinstance(error, RefusedByDevice)
+        pause = retry_s(1 if refused else actuator.failures, RETRY_MAX_S if refused else RETRY_MIN_S, RETRY_MAX_S)
+        actuator.retry_at = asyncio.get_running_loop().time() + pause
+        if refused and actuator.refusal != str(error):
+            actuator.refusal = str(error)
+            await self._refuse(actuator, rule, str(error))
+
+    async def _refuse(self, actuator: DrivenActuator, rule: CommandRule, reason: str) -> None:
+        self._counters.refused += 1
+        logger.warning(f"{self._kind} state refused", actuator=actuator.iri, reason=reason)
+        target = self._sender.target(rule)
+        self._note(target, reason)
+        await self._writer.record(refusal_update(actuator.iri, reason), target)
