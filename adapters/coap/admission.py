@@ -1,0 +1,153 @@
+"""What the server does for a source before it knows that the source is there: limits of size and rate. Pure, with a
+passed clock and key.
+
+The source address of a datagram can be forged. Until a source has shown that it receives our answers, by the Echo
+option (RFC 9175) or under OSCORE, it gets no answer that is much larger than its request, so that the server cannot be
+used to flood another machine (RFC 7252 section 11.3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
+
+from lamplighter.adapters.networks import Address
+
+ECHO_BYTES = 8
+ECHO_SLOT_S = 60
+"""An Echo value is valid in the slot in which it was made and in the next one."""
+KEY_BYTES_MIN = 16
+VERIFIED_S = 600.0
+"""How long a source counts as verified."""
+SOURCES_MAX = 4_096
+"""Verified sources, and sources with a rate."""
+FACTOR = 3
+"""The answer to an unverified source has at most so many times the bytes of the request (RFC 9175 section 2.4)."""
+ANSWER_BYTES_MIN = 136
+"""An answer may have so many bytes whatever the request has: three times the smallest request with its Ethernet, IPv6
+and UDP headers, without those of the answer (RFC 9175 section 2.4)."""
+BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 16, 1_024
+"""Sizes of blocks (RFC 7959)."""
+REQUESTS_PER_S = 50.0
+REQUESTS_BURST = 100.0
+
+_IPV6_NETWORK_BYTES = 8
+
+
+class Origin(NamedTuple):
+    """Address and port that a datagram comes from, as far as is known."""
+
+    address: Address
+    port: int
+
+
+class Verified:
+    """The sources that have shown that they receive our answers.
+
+    key: random bytes of this process. monotonic: a clock in seconds. The source that was not heard of for the longest
+    time is forgotten first; it verifies itself again.
+    """
+
+    def __init__(self, key: bytes, monotonic: Callable[[], float]) -> None:
+        assert len(key) >= KEY_BYTES_MIN, "Echo values could be guessed"
+        self._key = key
+        self._monotonic = monotonic
+        self._until: OrderedDict[Origin, float] = OrderedDict()
+
+    def __contains__(self, source: Origin) -> bool:
+        known = _normal(source)
+        until = self._until.get(known)
+        if until is None:
+            return False
+        if until <= self._monotonic():
+            del self._until[known]
+            return False
+        self._until.move_to_end(known)
+        return True
+
+    def echo(self, source: Origin) -> bytes:
+        """The value of the Echo option for a source. It says nothing to others and needs no memory."""
+        return self._value(source, self._slot())
+
+    def repeated(self, source: Origin, value: bytes) -> bool:
+        """Whether a source repeats the Echo value that it was given. Then it is verified."""
+        slot = self._slot()
+        good = any(hmac.compare_digest(value, self._value(source, one)) for one in (slot, slot - 1))
+        if good:
+            self.add(source)
+        return good
+
+    def add(self, source: Origin) -> None:
+        """Verifies a source: by its Echo value, or after a request under OSCORE that passed the replay window."""
+        known = _normal(source)
+        self._until[known] = self._monotonic() + VERIFIED_S
+        self._until.move_to_end(known)
+        if len(self._until) > SOURCES_MAX:
+            self._until.popitem(last=False)
+
+    def answer_bytes_max(self, source: Origin, request_bytes: int) -> int | None:
+        """The most bytes that all answers to a request may have together, as CoAP messages; None: no limit."""
+        return None if source in self else max(FACTOR * request_bytes, ANSWER_BYTES_MIN)
+
+    def _slot(self) -> int:
+        return int(self._monotonic() // ECHO_SLOT_S)
+
+    def _value(self, source: Origin, slot: int) -> bytes:
+        known = _normal(source)  # its text has the zone of a link-local address
+        text = f"{known.address} {known.port} {slot}".encode()
+        return hmac.digest(self._key, text, hashlib.sha256)[:ECHO_BYTES]
+
+
+def block_bytes(answer_bytes_max: int, other_bytes: int) -> int | None:
+    """The largest block of an answer that may have so many bytes; None if there is no room for the smallest one.
+
+    other_bytes: of the answer without its payload.
+    """
+    room, size = answer_bytes_max - other_bytes, BLOCK_BYTES_MAX
+    while size > room and size >= BLOCK_BYTES_MIN:
+        size //= 2
+    return size if size >= BLOCK_BYTES_MIN else None
+
+
+class Rates:
+    """Which requests are read: of one source so many a second on average, and so many at once.
+
+    monotonic: a clock in seconds. An IPv4 address is a source; of IPv6 it is the /64 network, which one machine may
+    have, or the address itself if it is link-local. A source that was quiet for the longest time is forgotten first.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._sources: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        """Requests that may still come at once, and when that was so."""
+
+    def allows(self, address: Address) -> bool:
+        """Whether a request of the source is read now. It is counted if it is."""
+        source, now = _network(address), self._monotonic()
+        left, at = self._sources.pop(source, (REQUESTS_BURST, now))
+        left = min(left + (now - at) * REQUESTS_PER_S, REQUESTS_BURST)
+        allowed = left >= 1
+        self._sources[source] = left - 1 if allowed else left, now
+        if len(self._sources) > SOURCES_MAX:
+            self._sources.popitem(last=False)
+        return allowed
+
+
+def _normal(source: Origin) -> Origin:
+    return Origin(_meant(source.address), source.port)
+
+
+def _meant(address: Address) -> Address:
+    """The IPv4 address that an IPv4-mapped one stands for."""
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+
+
+def _network(address: Address) -> bytes:
+    meant = _meant(address)
+    if isinstance(meant, IPv4Address):
+        return meant.packed
+    return str(meant).encode() if meant.is_link_local else meant.packed[:_IPV6_NETWORK_BYTES]
