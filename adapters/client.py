@@ -17,7 +17,7 @@ class UpdatesClient(Protocol):
 
 
 class AdapterClient(UpdatesClient, Protocol):
-    def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]: ...
+    def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]: ...
 
 
 def retry_s(failures: int, min_s: float, max_s: float) -> float:

@@ -27,7 +27,8 @@ class DrivenActuator:
 
     rows: what the dataset says of it, by variable of the query. rule: the one in force; from_file: it is one of
     mapping/*.toml. told: the state that the device was told last; None if that is unknown. cause: why that became
-    unknown or another one is wanted. sent_at: when it was told, on the loop's clock; spread: the part of the interval
+    unknown or another one is wanted. followed: epoch and sequence of the commit that made the wanted state, if known.
+    sent_at: when it was told, on the loop's clock; spread: the part of the interval
     after which it is told again. refused: the state that cannot be sent; refusal: the device's reason for not taking
     the wanted one. reported: by a message of this run. contrary: after the last message the device has reported another
     state. back: it has come back online at this time. starts: how often it has started again. pace: of its messages.
@@ -43,6 +44,7 @@ class DrivenActuator:
     started: bool = False
     told: Term | None = None
     cause: Cause = "notification"
+    followed: tuple[int, int] | None = None
     sent_at: float = 0.0
     spread: float = 1.0
     refused: Term | None = None

@@ -78,7 +78,7 @@ class Delivery:
         repeated, retried, starts = actuator.told == state, actuator.failures > 0, actuator.starts
         if repeated:
             actuator.cause = "client" if actuator.contrary or actuator.back is not None else "timer"
-        cause = actuator.cause
+        cause, followed = actuator.cause, actuator.followed
         actuator.told = None  # from here on the device may have it
         actuator.contrary, actuator.back = False, None
         actuator.pace.sent(loop.time())
@@ -117,7 +117,7 @@ class Delivery:
         if cause == "timer" and not retried and actuator.is_recorded(state):
             return
         target = self._sender.target(rule)
-        sending = Sending(acknowledged.sent, cause, acknowledged.answer, rule.place, target)
+        sending = Sending(acknowledged.sent, cause, acknowledged.answer, rule.place, target, followed)
         await self._writer.record(actuation_update(actuator.iri, state, acknowledged.at, sending), target)
 
     async def _fail(self, actuator: DrivenActuator, rule: CommandRule, attempt: Attempt, error: UpstreamError) -> None:

@@ -24,6 +24,7 @@ from lamplighter.ontology.vocabulary import (
     BY_RULE,
     CAUSE,
     DESIRED_STATE,
+    FOLLOWED,
     HAS_SIMPLE_RESULT,
     HAS_STATUS,
     MADE_BY_ACTUATOR,
@@ -43,13 +44,14 @@ device reported another state, or came back."""
 class Sending(NamedTuple):
     """How a state was sent that is acknowledged. sent: time of the message, with a time zone; answer: the
     acknowledgement, such as "PUBACK"; rule: its place, such as "mapping/home.toml line 7: command 1"; target: a topic
-    or URI."""
+    or URI; followed: epoch and sequence of the commit with the desired state, if known."""
 
     sent: datetime
     cause: Cause
     answer: str
     rule: str
     target: str
+    followed: tuple[int, int] | None
 
 
 _BOOLEANS = {"true": "true", "1": "true", "false": "false", "0": "false"}
@@ -95,6 +97,8 @@ def _sending_triples(sending: Sending) -> str:
         BY_RULE: literal(sending.rule),
         TARGET: literal(sending.target),
     }
+    if sending.followed is not None:
+        found[FOLLOWED] = literal("{}/{}".format(*sending.followed))
     return "".join(f" ; {iri(name)} {value}" for name, value in found.items())
 
 

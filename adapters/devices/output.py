@@ -131,7 +131,7 @@ class Output:
             self._workers = None
 
     async def _follow(self) -> None:
-        async with aclosing(self._client.subscribe(QUERY)) as notifications:
+        async with aclosing(self._client.subscribe(QUERY, tell_commit=True)) as notifications:
             async for notification in notifications:
                 self._apply(notification)
 
@@ -200,7 +200,7 @@ class Output:
             touched |= self._count(bag, change)
         if notification.sequence == 0:
             self._ready = True
-        self._assign(touched)
+        self._assign(touched, notification.commit)
         for one in touched & offline & self._actuators.keys():
             again = self._actuators[one]
             if again.rows["online"] and not again.offline:
@@ -229,15 +229,15 @@ class Output:
             found = self._actuators[actuator] = DrivenActuator(actuator, self._sender)
         return found
 
-    def _assign(self, touched: Iterable[Term]) -> None:
-        """Gives actuators their rules, and settles them."""
+    def _assign(self, touched: Iterable[Term], commit: tuple[int, int] | None = None) -> None:
+        """Gives actuators their rules, and settles them. commit: of the notification that is about them."""
         for one in touched:
             actuator = self._actuators[one]
             pointed = (self._pointed[node] for node in sorted(actuator.rows["command"]) if node in self._pointed)
             rule = self._files.get(one) or self._dataset.get(one) or next(pointed, None)
             if rule != actuator.rule:
                 self._change_rule(actuator, rule, from_file=one in self._files)
-            self._settle(actuator)
+            self._settle(actuator, commit)
             if rule is None and actuator.worker is None and not any(actuator.rows.values()):
                 del self._actuators[one]
 
@@ -255,12 +255,12 @@ class Output:
         """Where an actuator with the rule is found."""
         return [] if rule is None else [(self._by_place, rule.place), (self._by_target, self._sender.target(rule))]
 
-    def _settle(self, actuator: DrivenActuator) -> None:
+    def _settle(self, actuator: DrivenActuator, commit: tuple[int, int] | None = None) -> None:
         """Sets the wanted state from the rows; starts or wakes the worker if there is something to send."""
         wanted = max(actuator.rows["desired"], default=None)
         if wanted != actuator.wanted:
             actuator.wanted = wanted
-            actuator.cause = "notification"
+            actuator.cause, actuator.followed = "notification", commit
             actuator.repeats = 0
             actuator.refused, actuator.refusal = None, ""
             actuator.contrary = False

@@ -213,11 +213,13 @@ class EngineClient:
         sparql: str,
         *,
         keep: str | None = None,
+        tell_commit: bool = False,
         default_graphs: Sequence[str] = (),
         named_graphs: Sequence[str] = (),
     ) -> AsyncGenerator[Notification, None]:
         """The notifications of a query, beginning with the first result. Ends only by `aclose` or an error.
 
+        tell_commit: whether notifications are to name their commits, see `Notification.commit`.
         keep: ISO 8601 duration for which the gateway retains notifications while the connection is broken. Each
         notification is then delivered once, across interruptions; sequence 0 is repeated only after an interruption
         that was too long, or with too many notifications. Without keep it is repeated after each interruption. Raises
@@ -227,7 +229,7 @@ class EngineClient:
         if self._closed:
             raise UpstreamError("the client was closed")
         graphs = graph_members(default_graphs, named_graphs)
-        subscription = ClientSubscription(next(self._aliases), sparql, keep, graphs)
+        subscription = ClientSubscription(next(self._aliases), sparql, keep, graphs, tell_commit=tell_commit)
         self._subscriptions[subscription.alias] = subscription
         try:
             await self._send("subscribe", subscription.body)

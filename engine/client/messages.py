@@ -45,7 +45,9 @@ class Notification:
 
     With sequence 0, added is the whole result, and replaces all earlier notifications. It comes first, and again after
     an interruption if the subscription could not be resumed. Later ones have the change since the previous one.
-    spu_class: how the gateway follows the subscription; with sequence 0, from gateways that tell it.
+    spu_class: how the gateway follows the subscription; with sequence 0, from gateways that tell it. commit: epoch and
+    sequence of the change-log record that caused it, if they were requested and the client may read every graph; None
+    with sequence 0, and in a notification that is sent again after an interruption.
     """
 
     spuid: str
@@ -53,6 +55,7 @@ class Notification:
     added: Bag
     removed: Bag
     spu_class: str | None = None
+    commit: tuple[int, int] | None = None
 
     def _repr_html_(self) -> str:
         """A table for notebooks, of bounded size: added rows with +, removed rows with -."""
@@ -65,6 +68,7 @@ class Notification:
         """The notification of a message; either result may be an empty object (protocol 2.3). Raises ValueError."""
         try:
             added, removed = body["addedResults"], body["removedResults"]
+            commit = body.get("commit")
             nothing = {"head": (added or removed or {"head": {"vars": []}})["head"], "results": {"bindings": []}}
             return cls(
                 body["spuid"],
@@ -72,6 +76,7 @@ class Notification:
                 Bag.from_json(added or nothing),
                 Bag.from_json(removed or nothing),
                 body.get("class"),
+                None if commit is None else (commit["epoch"], commit["seq"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a notification: {error!r}") from error
@@ -108,6 +113,7 @@ class ClientSubscription:
     sparql: str
     keep: str | None = None
     graphs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tell_commit: bool = False
     queue: asyncio.Queue[Notification | GatewayError] = field(default_factory=lambda: asyncio.Queue(NOTIFICATIONS_MAX))
     spuid: str | None = None
     resumable: bool = False
@@ -119,6 +125,8 @@ class ClientSubscription:
     def body(self) -> dict[str, Any]:
         """The members of the message that begins or resumes it."""
         body: dict[str, Any] = {"sparql": self.sparql, "alias": self.alias, "class": True, **self.graphs}
+        if self.tell_commit:
+            body["commit"] = True
         if self.keep is not None:
             body["resume"] = {"keep": self.keep}
             if self.resumable:

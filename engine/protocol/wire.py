@@ -9,6 +9,7 @@ Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rul
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
 - ``{"subscribe": {..., "class": true}}`` gets the member ``class`` in its first notification; if the gateway ends a
   subscription, the error has its ``spuid``;
+- ``{"subscribe": {..., "commit": true}}`` gets the member ``"commit": {"epoch", "seq"}`` in its further notifications;
 - ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` requests a subscription that outlives its
   connection, or resumes it: ``{"resumed": {"spuid", "alias", "sequence"}}``.
 """
@@ -65,10 +66,12 @@ class Resume(msgspec.Struct, frozen=True):
 class SubscribeRequest(_Asking, frozen=True):
     """``subscribe``. Unknown members are ignored (protocol 2.2).
 
-    tell_class: ``"class": true`` requests the SPU class in the first notification.
+    tell_class: ``"class": true`` requests the SPU class in the first notification. tell_commit: ``"commit": true``
+    requests the commit in the further ones.
     """
 
     tell_class: Any = msgspec.field(name="class", default=None)
+    tell_commit: Any = msgspec.field(name="commit", default=None)
     resume: Resume | None = None
 
 
@@ -277,11 +280,15 @@ def dataset(
 
 
 class Results:
-    """The results of a notification. They are serialized once for all subscribers, at first use."""
+    """The results of a notification. They are serialized once for all subscribers, at first use.
 
-    def __init__(self, added: Bag, removed: Bag) -> None:
+    commit: epoch and sequence of the record that caused it, the newest one if several notifications were composed.
+    """
+
+    def __init__(self, added: Bag, removed: Bag, commit: tuple[int, int] | None = None) -> None:
         self.added = added
         self.removed = removed
+        self.commit = commit
         self._members: bytes | None = None  # no cached_property, as in `Bag`
 
     @property
@@ -304,10 +311,17 @@ def results_message(
     return members_message(spuid, sequence, results.members, alias, None if spu_class is None else {"class": spu_class})
 
 
+def committed_message(spuid: str, sequence: int, results: Results) -> bytes:
+    """A notification that names its commit."""
+    assert results.commit is not None
+    epoch, seq = results.commit
+    return members_message(spuid, sequence, results.members, more={"commit": {"epoch": epoch, "seq": seq}})
+
+
 def members_message(
     spuid: str, sequence: int, members: bytes, alias: str | None = None, more: dict[str, Any] | None = None
 ) -> bytes:
-    """A notification with serialized results. more: further members of the first one."""
+    """A notification with serialized results. more: further members."""
     named = b"" if alias is None else b'"alias":%b,' % _json(alias)
     further = b"," + _json(more)[1:-1] if more else b""
     return b'{"notification":{"spuid":%b,%b"sequence":%d,%b%b}}' % (_json(spuid), named, sequence, members, further)

@@ -24,12 +24,14 @@ _ENVELOPE_BYTES = 128
 
 
 class Numbering:
-    """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent."""
+    """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent;
+    message: makes one of spuid, sequence and results."""
 
-    __slots__ = ("sequence", "spuid")
+    __slots__ = ("message", "sequence", "spuid")
 
-    def __init__(self, spuid: str) -> None:
+    def __init__(self, spuid: str, message: Callable[[str, int, Results], bytes] = results_message) -> None:
         self.spuid = spuid
+        self.message = message
         self.sequence = 0
 
 
@@ -136,7 +138,7 @@ class Outbox:
 
     def notify(self, numbering: Numbering, results: Results) -> None:
         """Adds a notification, which may be composed with others of the same numbering."""
-        if self._waits and self._at_once(results_message(numbering.spuid, numbering.sequence + 1, results)):
+        if self._waits and self._at_once(numbering.message(numbering.spuid, numbering.sequence + 1, results)):
             numbering.sequence += 1
             return
         queued = _Queued(numbering, results)
@@ -185,7 +187,7 @@ class Outbox:
             self._bytes -= entry.size
             numbering = entry.numbering
             numbering.sequence += 1
-            return results_message(numbering.spuid, numbering.sequence, entry.results)
+            return numbering.message(numbering.spuid, numbering.sequence, entry.results)
 
     def _add(self, entry: bytes | _Queued, size: int) -> None:
         if self._closed:
@@ -253,12 +255,13 @@ def composed(several: Iterable[Results]) -> Results | None:
     """
     net: dict[Binding, int] = {}
     variables: tuple[str, ...] = ()
+    commit: tuple[int, int] | None = None
     for results in several:
-        variables = results.added.variables
+        variables, commit = results.added.variables, results.commit
         for row in results.removed.rows:
             net[row] = net.get(row, 0) - 1
         for row in results.added.rows:
             net[row] = net.get(row, 0) + 1
     added = [row for row, count in net.items() for _ in range(count)]
     removed = [row for row, count in net.items() for _ in range(-count)]
-    return Results(Bag(variables, added), Bag(variables, removed)) if added or removed else None
+    return Results(Bag(variables, added), Bag(variables, removed), commit) if added or removed else None

@@ -38,6 +38,7 @@ from lamplighter.engine.protocol import (
     WireRequest,
     answer_message,
     answers_message,
+    committed_message,
     dataset,
     error_message,
     first_message,
@@ -90,10 +91,14 @@ _ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}
 
 
 class _Sink:
-    """The sink of one subscription: writes to the outbox of its connection, with the alias in the first message."""
+    """The sink of one subscription: writes to the outbox of its connection, with the alias in the first message.
+
+    message: makes a further notification of spuid, sequence and results.
+    """
 
     __slots__ = (
         "_alias",
+        "_message",
         "_numbering",
         "_outbox",
         "_tell_class",
@@ -104,11 +109,19 @@ class _Sink:
         "since",
     )
 
-    def __init__(self, connection: _Connection, outbox: Outbox, alias: str | None, tell_class: bool = False) -> None:
+    def __init__(
+        self,
+        connection: _Connection,
+        outbox: Outbox,
+        alias: str | None,
+        tell_class: bool = False,
+        message: Callable[[str, int, Results], bytes] = results_message,
+    ) -> None:
         self.connection = connection
         self._outbox = outbox
         self._alias = alias
         self._tell_class = tell_class
+        self._message = message
         self._numbering: Numbering | None = None
         self.client = connection.name
         self.identity: str | None = None
@@ -119,7 +132,7 @@ class _Sink:
         results = Results(subscription.first, Bag(subscription.first.variables))
         spu_class = subscription.spu_class if self._tell_class else None
         if keep is None:
-            self._numbering = Numbering(subscription.spuid)
+            self._numbering = Numbering(subscription.spuid, self._message)
         self._outbox.put(first_message(subscription.spuid, results, self._alias, spu_class, keep, reset))
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
@@ -130,7 +143,7 @@ class _Sink:
         if self._numbering is not None:
             self._outbox.notify(self._numbering, results)
         else:
-            self._outbox.put(results_message(notification.spuid, notification.sequence, results))
+            self._outbox.put(self._message(notification.spuid, notification.sequence, results))
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.over = True
@@ -408,7 +421,10 @@ class _Connection:
         limit = self._settings.subscriptions_per_client_max
         if len(self._sinks) + self._subscribing >= limit:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
-        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True)
+        # The sequence of a commit counts those of all clients.
+        told = request.tell_commit is True and caller.numbered
+        message = committed_message if told else results_message
+        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True, message)
         outcome = self._runner.subscribe(
             request.sparql,
             sink,

@@ -95,7 +95,7 @@ class Commits:
             self._counters.commits += 1
             if self.since is not None:
                 self.since.append(delta)
-            self._deliver(commit)
+            self._deliver(commit, record)
             self._timings.spu_manager.took(perf_counter() - stored)
             if commit.ended:
                 self._end_failed(commit.ended)
@@ -115,20 +115,21 @@ class Commits:
             commit = self._engine.commit(record.delta, record.seq)
         finally:
             self._evaluations.following, self._time.now = False, None
-        self._deliver(commit)
+        self._deliver(commit, record)
         if commit.ended:
             self._end_failed(commit.ended)
 
-    def _deliver(self, commit: Commit) -> None:
+    def _deliver(self, commit: Commit, record: Record) -> None:
         """Sorts the notifications: to the triggers of applications, or to the sinks of clients on release."""
         shared: dict[tuple[int, int], Results] = {}
+        place = record.epoch, record.seq
         for notification in commit.notifications:
             if self._aggregators.owe(notification, commit.sequence):
                 continue
             key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
             results = shared.get(key)
             if results is None:
-                results = shared[key] = Results(notification.added, notification.removed)
+                results = shared[key] = Results(notification.added, notification.removed, place)
                 if is_long(notification.added) or is_long(notification.removed):
                     self.unwritten.append(results)
             self._subscribers.deliver(notification, results)

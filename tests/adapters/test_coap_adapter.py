@@ -68,7 +68,7 @@ class Gateway:
     def fail(self, error: GatewayError) -> None:
         self._notifications.put_nowait(error)
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]:
         self.queries.append(sparql)
         while True:
             self._waiting = True

@@ -79,7 +79,9 @@ def actuations() -> Iterator[str]:
     yield f"{NAMES} INSERT DATA {{ {LAMP} a sosa:Actuator ; gateway:coapResource <coap://lamp/a> }}"
     yield f"{NAMES} INSERT DATA {{ {LAMP} gateway:desiredState true }}"
     yield actuation_update(LAMP, literal("ON"), NOON)
-    sending = Sending(NOON - timedelta(seconds=1), "timer", "PUBACK", "mapping/home.toml line 7: command 1", "lamp/set")
+    sending = Sending(
+        NOON - timedelta(seconds=1), "timer", "PUBACK", "mapping/home.toml line 7: command 1", "lamp/set", (1, 17)
+    )
     yield actuation_update(LAMP, literal("ON"), NOON, sending)
     yield reported_update(LAMP, literal("ON"))
     yield refusal_update(LAMP, "its address is not permitted")

@@ -29,7 +29,7 @@ class RulesGateway:
     def notify(self, sequence: int, added: dict[str, Any] | None = None, removed: dict[str, Any] | None = None) -> None:
         self.queue.put_nowait(Notification("spu", sequence, bag(added or {}), bag(removed or {})))
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]:
         if sparql != QUERY:
             await asyncio.Event().wait()  # the desired states of actuators, of which there are none
         while True:

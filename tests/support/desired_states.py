@@ -43,10 +43,14 @@ class StatesGateway:
         self.engine = Engine()
         self.heard: asyncio.Queue[Notification] = asyncio.Queue()
         self.updated = 0
+        self.tells_commits = False
 
     def write(self, text: str) -> None:
-        for note in self.engine.update(NAMES + text).notifications:
-            self.heard.put_nowait(Notification(note.spuid, note.sequence, note.added, note.removed))
+        commit = self.engine.update(NAMES + text)
+        for note in commit.notifications:
+            place = (1, commit.sequence) if self.tells_commits else None
+            heard = Notification(note.spuid, note.sequence, note.added, note.removed, commit=place)
+            self.heard.put_nowait(heard)
 
     def desire(self, state: str) -> None:
         self.write(
@@ -58,7 +62,8 @@ class StatesGateway:
         rows = self.engine.query(f"{NAMES} SELECT ?x {{ {where} }}")
         return sorted(lexical(row["x"]) for row in rows)
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]:
+        self.tells_commits = tell_commit
         first = self.engine.subscribe(sparql)
         yield Notification(first.spuid, 0, first.first, Bag(first.first.variables))
         try:

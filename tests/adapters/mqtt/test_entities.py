@@ -195,7 +195,7 @@ class Client:
         for note in self.engine.update(NAMES + text).notifications:
             self.queues[note.spuid].put_nowait(Notification(note.spuid, note.sequence, note.added, note.removed))
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]:
         first = self.engine.subscribe(sparql)
         queue = self.queues[first.spuid] = asyncio.Queue()
         yield Notification(first.spuid, 0, first.first, Bag(first.first.variables))

@@ -47,7 +47,7 @@ class Client:
         self.queue.put_nowait(Notification("spu", self.sequence, bag(*added), bag(*removed)))
         self.sequence += 1
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]:
         self.queries.append(sparql)
         while True:
             found = await self.queue.get()

@@ -67,7 +67,7 @@ class Gateway:
         await asyncio.sleep(0)
         return [UpdateAnswer(sequence=self.engine.update(str(request.sparql)).sequence) for request in requests]
 
-    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]:
         rows = Bag.from_json(self.engine.query(sparql).to_json())
         yield Notification("spu", 0, rows, Bag(rows.variables))
         await asyncio.Event().wait()
