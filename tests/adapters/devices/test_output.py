@@ -412,6 +412,33 @@ async def test_an_actuation_has_its_times_cause_answer_rule_and_target() -> None
     }
 
 
+async def test_an_actuation_names_the_commit_that_made_the_state_the_desired_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_waits(monkeypatch)
+    followed = f"{LAMP_IS} gateway:followed ?x"
+    async with lamp_on(ScriptedSender()) as (gateway, one):
+        assert gateway.found(followed) == ["1/1"]
+        gateway.write("INSERT DATA { <x:other> gateway:desiredState true }")
+        await one.take([ReportedState(HOME, FALSE, retained=False)])
+        await settled()
+        assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["client"]
+        assert gateway.found(followed) == ["1/1"], "the state was not desired anew"
+        before = gateway.engine.sequence
+        gateway.desire("false")
+        await settled()
+        assert gateway.found(followed) == [f"1/{before + 1}"]
+
+
+async def test_a_state_that_was_desired_before_the_start_has_no_commit() -> None:
+    gateway = StatesGateway()
+    gateway.desire("true")
+    async with running(gateway, ScriptedSender(), files=[HOME]):
+        await settled()
+        assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["notification"]
+        assert gateway.found(f"{LAMP_IS} gateway:followed ?x") == []
+
+
 async def test_a_device_that_reports_another_state_is_the_cause_of_what_it_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

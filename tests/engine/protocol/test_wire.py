@@ -30,6 +30,7 @@ from lamplighter.engine.protocol import (
     UnsubscribeRequest,
     UpdateRequest,
     answer_message,
+    committed_message,
     dataset,
     error_members,
     error_message,
@@ -259,6 +260,13 @@ def test_a_message_of_results_is_the_same_bytes_for_each_subscriber() -> None:
     first = {"notification": {"spuid": "s", "alias": 'a"', "sequence": 0, **json.loads(b"{%b}" % results.members)}}
     first["notification"]["class"] = "seeded"
     assert results_message("s", 0, results, 'a"', "seeded") == msgspec.json.encode(first)
+
+
+def test_a_notification_names_its_commit_behind_the_results() -> None:
+    results = Results(ONE, NONE, (2, 17))
+    plain = json.loads(results_message("s", 3, results))
+    plain["notification"]["commit"] = {"epoch": 2, "seq": 17}
+    assert committed_message("s", 3, results) == msgspec.json.encode(plain)
 
 
 def test_answers_leave_out_what_there_is_not() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.engine.protocol import Results
+from lamplighter.engine.protocol import Results, committed_message
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
 from lamplighter.gateway.state.shares import Shares
@@ -214,6 +214,17 @@ async def test_what_a_slow_client_is_not_told_yet_becomes_one_net_notification_i
     assert (one.sequence, other.sequence, gone.sequence) == (1, 1, 0)
     outbox.notify(gone, added(ROWS[0]))
     assert await told(outbox) == [(1, [ROWS[0]], [])]
+
+
+async def test_composed_notifications_name_the_newest_commit_if_the_client_asked_for_it() -> None:
+    outbox = Outbox(6 * SIZE)
+    asked, other = Numbering("asked", committed_message), Numbering("other")
+    for number in range(1, 4):
+        for numbering in (asked, other):
+            outbox.notify(numbering, Results(bag([ROWS[number]]), bag(), (2, number)))
+    messages = [json.loads(await outbox.get())["notification"] for _ in range(2)]
+    assert [message.get("commit") for message in messages] == [{"epoch": 2, "seq": 3}, None]
+    assert outbox.waiting_bytes == 0
 
 
 async def test_what_was_sent_before_stays_sent_and_the_rest_is_composed() -> None:

@@ -51,6 +51,17 @@ def ports() -> dict[str, dict[str, int]]:
 # --- requests ---------------------------------------------------------------------------------------
 
 
+async def test_notifications_name_their_commits_if_the_client_wants_to_know(gateway: Addresses) -> None:
+    async with (
+        EngineClient(gateway.subscribe) as client,
+        aclosing(client.subscribe(ALL, tell_commit=True)) as asked,
+        aclosing(client.subscribe(ALL)) as other,
+    ):
+        assert [(await anext(one)).commit for one in (asked, other)] == [None, None]
+        answer = await client.update(insert("a"))
+        assert [(await anext(one)).commit for one in (asked, other)] == [(1, answer.sequence), None]
+
+
 async def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(gateway: Addresses) -> None:
     async with EngineClient(gateway.subscribe) as client:
         assert await client.update(insert("a")) == UpdateAnswer(1, None)

@@ -581,6 +581,26 @@ async def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp
             assert sequence < 61
 
 
+@pytest.mark.parametrize("resume", [None, {"keep": "PT10M"}])
+async def test_a_client_that_asks_is_told_the_commit_of_each_notification(
+    tmp_path: Path, resume: dict[str, str] | None
+) -> None:
+    async with running_and_connected(tmp_path) as (at, socket):
+        await update(at, insert("before"))
+        asked = await subscribe(socket, ALL, commit=True, resume=resume)
+        other = await subscribe(socket, ALL)
+        assert "commit" not in asked
+        for number in range(1, 4):
+            sequence = (await update(at, insert(str(number)))).json["sequence"]
+            told = {body["spuid"]: body for body in [await notification(socket), await notification(socket)]}
+            assert told[asked["spuid"]]["commit"] == {"epoch": 1, "seq": sequence}
+            assert "commit" not in told[other["spuid"]]
+        for member in (False, "yes", None):
+            await subscribe(socket, "SELECT ?s { ?s <http://q> ?o }", commit=member)
+        await update(at, "INSERT DATA { <http://a> <http://q> 1 }")
+        assert not any(["commit" in await notification(socket) for _ in range(3)])
+
+
 # --- resuming ---------------------------------------------------------------------------------------
 
 KEEP = {"keep": "PT10M"}

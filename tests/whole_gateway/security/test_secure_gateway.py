@@ -463,8 +463,10 @@ def test_the_operators_commands(gateway: SecureGateway) -> None:
 
 def test_no_answer_counts_what_happens_in_graphs_that_a_client_may_not_read(gateway: SecureGateway, full: str) -> None:
     """The sequence of a record counts everybody's commits."""
-    narrow = gateway.bearer("narrow", gateway.client("narrow", read=["http://e/n"], write=["http://e/n"]))
-    every = gateway.bearer("every", gateway.client("every", read=["*"], write=["http://e/n"]))
+    graphs = {"write": ["http://e/n"], "subscribe": ["http://e/n"]}
+    narrow = gateway.bearer("narrow", gateway.client("narrow", read=["http://e/n"], **graphs))
+    every = gateway.bearer("every", gateway.client("every", read=["*"], **graphs))
+    delete = "DELETE DATA { GRAPH <http://e/n> { <http://e/s> <http://e/p> 1 } }"
     insert = "INSERT DATA { GRAPH <http://e/n> { <http://e/s> <http://e/p> 1 } }"
     nothing = "DELETE DATA { GRAPH <http://e/n> { <http://e/s> <http://e/p> 0 } }"
 
@@ -481,6 +483,11 @@ def test_no_answer_counts_what_happens_in_graphs_that_a_client_may_not_read(gate
             for members in ({}, {"request_id": "w"}, {"request_id": "w"}, {"delay": "PT1H"}):
                 answer_ = ask(socket, {"update": {"sparql": insert, **members}})
                 found.append("sequence" in answer_["updated"])
+        with gateway.websocket(Authorization=bearer) as socket:
+            ask(socket, {"subscribe": {"sparql": "SELECT * { GRAPH <http://e/n> { ?s ?p ?o } }", "commit": True}})
+            for text in (delete, insert):
+                messages = [ask(socket, {"update": {"sparql": text}}), hear(socket)]
+                found += ["commit" in one["notification"] for one in messages if "notification" in one]
         rows = gateway.https("GET", "/delayed", headers={"Authorization": bearer}).json["delayed"]
         assert len(rows) == 3
         found += ["sequence" in row for row in rows]
