@@ -3,8 +3,8 @@
 mapping: subscription row -> command, and the update that records an acknowledgement (pure; add a payload format such
 as LwM2M here); adapter: subscription, retries and requests with aiocoap; settings: the table ``[coap]``.
 
-For exchanges with devices: blocks: bodies that are longer than a datagram (pure); freshness: the order and the age of
-notifications (pure).
+For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; blocks: bodies that are longer
+than a datagram (pure); freshness: the order and the age of notifications (pure).
 
 For the server and for discovery (pure): links: the link format; directory: registrations of endpoints and lookups;
 admission: limits for sources that have not shown that they receive our answers.

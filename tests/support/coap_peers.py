@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.support.brokers import free_port
@@ -25,13 +25,22 @@ def free_udp_port() -> int:
 class LibcoapServer:
     """A coap-server on 127.0.0.1 that makes a resource of each path that is PUT, at most ``resources_max``.
 
-    loss_percent: share of its datagrams that it forgets to send. Resources do not outlive `stop`.
+    loss_percent: share of its datagrams that it forgets to send. everywhere: it listens on all addresses. options: of
+    the command. Resources do not outlive `stop`.
     """
 
-    def __init__(self, port: int, *, resources_max: int = 100, loss_percent: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        resources_max: int = 100,
+        loss_percent: int = 0,
+        everywhere: bool = False,
+        options: Sequence[str] = (),
+    ) -> None:
         self.port = port
-        self._command = [require_command(*SERVER_COMMANDS), "-A", "127.0.0.1", "-p", str(port)]
-        self._command += ["-d", str(resources_max), "-v", "1"]
+        self._command = [require_command(*SERVER_COMMANDS), "-p", str(port), "-d", str(resources_max), "-v", "1"]
+        self._command += [*([] if everywhere else ["-A", "127.0.0.1"]), *options]
         if loss_percent:
             self._command += ["-l", f"{loss_percent}%"]
         self._client = require_command(*CLIENT_COMMANDS)
@@ -81,10 +90,21 @@ class LibcoapServer:
 
 @contextmanager
 def libcoap_server(
-    port: int | None = None, *, resources_max: int = 100, loss_percent: int = 0
+    port: int | None = None,
+    *,
+    resources_max: int = 100,
+    loss_percent: int = 0,
+    everywhere: bool = False,
+    options: Sequence[str] = (),
 ) -> Iterator[LibcoapServer]:
     """A running server, on a free port when none is given; stopped at the end."""
-    server = LibcoapServer(port or free_udp_port(), resources_max=resources_max, loss_percent=loss_percent)
+    server = LibcoapServer(
+        port or free_udp_port(),
+        resources_max=resources_max,
+        loss_percent=loss_percent,
+        everywhere=everywhere,
+        options=options,
+    )
     server.start()
     try:
         yield server
