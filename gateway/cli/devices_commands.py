@@ -28,6 +28,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.cli.commands import add_mode, printable, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 
 _STATES = ("proposed", "adopted", "retired", "ignored")
@@ -67,6 +68,8 @@ def add_devices_commands(command: Adder) -> None:
     remove = add_mode(modes, "remove", "remove a device with its description, rules and live observations", _remove)
     _add_device(remove)
     add_confirmation(remove)
+    key = add_mode(modes, "key", "make a key (OSCORE) for a CoAP device, and give the device's half once", make_key)
+    add_key_arguments(key)
     add_mode(modes, "problems", "list announcements and messages that were not used, with the reasons", _problems)
 
 

@@ -28,7 +28,7 @@ _SHARE = "share/lamplighter"
 _UNITS = "etc/systemd/system"
 _PACKAGE_UNITS = "usr/lib/systemd/system"
 _SETTINGS = "etc/lamplighter"
-_STATE = "var/lib/lamplighter"
+_STATE, _COAP_STATE = "var/lib/lamplighter", "var/lib/lamplighter-coap"
 _DOCUMENTS = "usr/share/doc/lamplighter"
 _COMMAND = "usr/local/bin/lamplighter"
 _COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
@@ -233,7 +233,8 @@ class Installer:
         if command.is_symlink() and command.readlink() == Path(_COMMAND_TARGET):
             paths.append(command)
         if purge:
-            paths += [self._path(_SETTINGS), self._path(_STATE), self._path("run/lamplighter")]
+            paths += [self._path(_SETTINGS), self._path(_STATE), self._path(_COAP_STATE)]
+            paths.append(self._path("run/lamplighter"))
             paths += sorted(self._path("etc/credstore").glob("lamplighter.*"))
         for path in paths:
             self._remove(path)

@@ -107,7 +107,7 @@ def test_root_is_read_only(board: Machine) -> None:
 
 
 def state_is_on_the_card(board: Machine) -> bool:
-    folders = ("lamplighter", "mosquitto", "systemd")
+    folders = ("lamplighter", "lamplighter-coap", "mosquitto", "systemd")
     return all(board.ssh(f"findmnt -n -o FSTYPE --target /var/lib/{folder}") == "ext4" for folder in folders)
 
 

@@ -202,6 +202,8 @@ def test_uninstall_keeps_settings_and_data_until_it_is_told_to_purge(
     data = tmp_path / "var/lib/lamplighter/log"
     data.mkdir(parents=True)
     (data / "segment").write_text("x")
+    (tmp_path / "var/lib/lamplighter-coap").mkdir()
+    (tmp_path / "var/lib/lamplighter-coap/key").write_text("x")
     machine.installer().uninstall(purge=False)
     left = {str(path.relative_to(tmp_path)) for path in machine.files()}
     assert left == {
@@ -209,6 +211,7 @@ def test_uninstall_keeps_settings_and_data_until_it_is_told_to_purge(
         "etc/lamplighter/mapping/street.toml",
         "etc/lamplighter/apps/smart-lighting.jsap",
         "var/lib/lamplighter/log/segment",
+        "var/lib/lamplighter-coap/key",
     }
     machine.installer().uninstall(purge=True)
     assert machine.files() == {}

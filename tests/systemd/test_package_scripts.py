@@ -119,11 +119,12 @@ def test_purging_leaves_what_another_installation_has(dpkg: Dpkg) -> None:
 
 
 def test_purging_deletes_its_own(dpkg: Dpkg) -> None:
-    for folder in ("var/lib/lamplighter/log", "etc/lamplighter", "etc/credstore"):
+    for folder in ("var/lib/lamplighter/log", "var/lib/lamplighter-coap", "etc/lamplighter", "etc/credstore"):
         (dpkg.root / folder).mkdir(parents=True)
     (dpkg.root / "etc/credstore/lamplighter.mqtt-password").touch()
     assert dpkg("postrm", "purge").returncode == 0
     assert not (dpkg.root / "var/lib/lamplighter").exists()
+    assert not (dpkg.root / "var/lib/lamplighter-coap").exists()
     assert not (dpkg.root / "etc/lamplighter").exists()
     assert not list((dpkg.root / "etc/credstore").iterdir())
     assert "userdel lamplighter" in dpkg.calls

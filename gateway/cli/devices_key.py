@@ -1,0 +1,100 @@
+"""`lamplighter devices key`: an OSCORE key for a CoAP device.
+
+It writes the gateway's half for the CoAP adapter, and gives the device's half once. It needs no running gateway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.gateway.cli.commands import settings_and_data
+
+
+def add_key_arguments(key: argparse.ArgumentParser) -> None:
+    key.add_argument("name", metavar="NAME", help="name of the key, such as hall-lamp")
+    key.add_argument("--address", metavar="HOST", required=True, help="host or host:port, as in the URIs of the device")
+    key.add_argument("--print", action="store_true", help="print the device's half instead of writing NAME.oscore.json")
+    key.add_argument("--replace", action="store_true", help="give the device a new key; the old one becomes invalid")
+
+
+def make_key(options: argparse.Namespace) -> int:
+    from lamplighter.adapters.coap.contexts import check_name, contexts_folder, make_context  # most commands need none
+    from lamplighter.adapters.coap.mapping import device, resource_uri
+
+    check_name(options.name)
+    try:
+        uri = resource_uri(f"coap://{options.address}/")
+        address = device(uri)
+        if uri != f"coap://{address}/":
+            raise PayloadError(f"{options.address} is a URI or a path")
+    except PayloadError as error:
+        raise ConfigurationError(f"--address: {error}; write a host or host:port") from error
+    _, data = settings_and_data(options)
+    folder = contexts_folder(data)
+    output = None if options.print else Path(f"{options.name}.oscore.json")
+    with _file_of_the_device(output) as file:
+        try:
+            with _as_owner_of(data, folder.parent):
+                half = make_context(folder, options.name, address, replace=options.replace)
+        except OSError as error:
+            reason = f"{error.strerror}; run the command as root or as the user of the gateway"
+            raise ConfigurationError(f"{error.filename or folder}: {reason}") from error
+        text = json.dumps(half, indent=1) + "\n"
+        if file is None:
+            print(text, end="")
+        else:
+            os.write(file, text.encode())
+            os.fsync(file)
+    if output is not None:
+        print(f"made {folder / options.name}, the key of {address}")
+        print(f"{output} has the half of the device. Move it to the device, and delete it here: it is secret.")
+    return 0
+
+
+@contextlib.contextmanager
+def _file_of_the_device(path: Path | None) -> Iterator[int | None]:
+    """A new file, opened before the key is made, because the half of the device cannot be had again."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        reason = f"{error.strerror}; delete it, change the folder, or add --print"
+        raise ConfigurationError(f"{path}: {reason}") from error
+    try:
+        yield file
+    except BaseException:
+        path.unlink()
+        raise
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _as_owner_of(data: Path, folder: Path) -> Iterator[None]:
+    """For root: makes the folder, and acts as the user of the gateway, who could not read the files of root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    try:
+        owner = (folder if folder.exists() else data).stat()
+    except FileNotFoundError:
+        yield  # a gateway that root has not started yet
+        return
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner.st_uid, owner.st_gid)
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
