@@ -7,7 +7,8 @@ For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, b
 than a datagram (pure); freshness: the order and the age of notifications (pure).
 
 For the server and for discovery (pure): links: the link format; directory: registrations of endpoints and lookups;
-admission: limits for sources that have not shown that they receive our answers.
+discovery: links of a device -> the device that is proposed; admission: limits for sources that have not shown that they
+receive our answers.
 
 Security (OSCORE): contexts: keys, sender numbers and replay windows on disk; secured: protected messages of both
 directions, loaded with the first key.

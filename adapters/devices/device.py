@@ -15,6 +15,12 @@ Table = dict[str, Any]
 """A rule table with the keys of its TOML form. Not to be modified."""
 
 
+def place(table: Table) -> str:
+    """Where a table reads or writes: its topic (MQTT), or its resource (CoAP)."""
+    found: str = table["resource"] if "resource" in table else table["topic"]
+    return found
+
+
 class Sensor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One value that the device publishes.
 
@@ -60,8 +66,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """A device as it announced itself.
 
     id: stable (IEEE address, MAC, serial number), never the friendly name; one segment of an IRI. source: the format of
-    the announcement; source and id are the identity. broker: name of the broker. name, manufacturer, model, area: as
-    announced, for people; empty if unknown.
+    the announcement; source and id are the identity. broker: name of the broker; of a CoAP device, its base URI. name,
+    manufacturer, model, area: as announced, for people; empty if unknown.
     """
 
     id: str

@@ -35,9 +35,11 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
 _PLAIN_MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_:-]*")
 _NOT_IN_MEMBER = re.compile(r"[\"\\\[\]\x00-\x1f\x7f]")
+_BASE = re.compile(r"coap://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[1-9][0-9]{0,4})?")
+_RESOURCE_PATH = re.compile(r"/(?:[A-Za-z0-9._~/?&=-]|%[0-9A-F]{2})*")
 _NOT_IN_TOPIC = re.compile(r"[+#{}\x00-\x1f\x7f-\x9f]")
 
-Payload = Literal["number", "boolean", "text", "sparkplug"]
+Payload = Literal["number", "boolean", "text", "sparkplug", "senml", "lwm2m"]
 
 
 def segment(text: str) -> str:
@@ -78,6 +80,29 @@ def checked_topic(topic: object) -> str:
     if any(level in (".", "..") for level in topic.split("/")):
         raise ValueError(f"the topic {plain(topic)!r} has a level '.' or '..'")
     return topic
+
+
+def checked_base(base: object) -> str:
+    """The base URI of a CoAP device in normal form, such as ``coap://192.168.7.20:61616``. Raises ValueError."""
+    if not isinstance(base, str) or len(base) > NAME_CHARS_MAX or not _BASE.fullmatch(base):
+        raise ValueError("the base is not a coap:// URI of a host, with its port if that is not 5683")
+    return base
+
+
+def checked_resource(base: str, resource: object) -> str:
+    """A resource of the device with this base, without captures and with all but unreserved characters percent-encoded.
+
+    Raises ValueError: no text, too long, of another device, or with a segment ``.`` or ``..``.
+    """
+    if not isinstance(resource, str) or len(resource) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a resource is a text of at most {TOPIC_BYTES_MAX} characters")
+    path = resource.removeprefix(base)
+    if path == resource or not _RESOURCE_PATH.fullmatch(path):
+        raise ValueError(f"{plain(resource)!r} is not a resource of {base}")
+    levels = path.partition("?")[0].split("/")
+    if len(levels) > TOPIC_LEVELS_MAX or {".", ".."} & set(levels):
+        raise ValueError(f"a path has at most {TOPIC_LEVELS_MAX} levels, none of them '.' or '..'")
+    return resource
 
 
 def member_path(names: Sequence[str | int]) -> str:
@@ -223,18 +248,31 @@ class Draft:
         values: desired state -> text, or boolean as JSON spells it; None: any text. state: the stream table that reads
         it back. The message is retained only if the announcement asks for it.
         """
+        if len(payload) > PAYLOAD_CHARS_MAX:
+            self.problem(f"{plain(key)}: the payload of the command has more than {PAYLOAD_CHARS_MAX} characters")
+            return
+        message = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
+        self._add_actuator(
+            key, kind, topic, message, label=label, values=values, state=state, minimum=minimum, maximum=maximum
+        )
+
+    def _add_actuator(
+        self,
+        key: str,
+        kind: str,
+        place: object,
+        message: Table,
+        *,
+        label: object,
+        values: Mapping[str, object] | None,
+        state: Table | None,
+        minimum: object,
+        maximum: object,
+    ) -> None:
+        """place: as `_place` takes it; message: the keys that only commands of one protocol have."""
         try:
             name = segment(key)
-            if len(payload) > PAYLOAD_CHARS_MAX:
-                raise ValueError(f"the payload of the command has more than {PAYLOAD_CHARS_MAX} characters")
-            command: Table = {
-                "topic": checked_topic(topic),
-                "broker": self._broker,
-                "actuator": f"actuator/{self.identity}/{name}",
-                "payload": payload,
-                "qos": qos if qos in (0, 1, 2) else 1,
-                "retain": retain,
-            }
+            command = self._place(place) | {"actuator": f"actuator/{self.identity}/{name}"} | message
             bounds = {"minimum": number(minimum), "maximum": number(maximum)}
             command |= {name: bound for name, bound in bounds.items() if bound is not None}
             if values is not None:
@@ -283,6 +321,10 @@ class Draft:
             availability=Availability(tuple(self._availability), self.mode) if self._availability else None,
         )
 
+    def _place(self, place: object) -> Table:
+        """The keys that say where a value is read, or where a state is written. Raises ValueError."""
+        return {"topic": checked_topic(place), "broker": self._broker}
+
     def _stream(
         self,
         key: str,
@@ -295,9 +337,7 @@ class Draft:
         off: Iterable[object],
         unit: object,
     ) -> Table:
-        table: Table = {
-            "topic": checked_topic(topic),
-            "broker": self._broker,
+        table = self._place(topic) | {
             "property": kind,
             "payload": payload,
             "sensor": f"sensor/{self.identity}/{key}",
@@ -316,6 +356,31 @@ class Draft:
                 raise ValueError(f"the unit {plain(unit)!r} cannot be used")
             table["unit"] = spelled
         return table
+
+
+class ResourceDraft(Draft):
+    """A CoAP device that is being read from its links. broker: its base URI; a topic is the URI of a resource."""
+
+    def resource_actuator(
+        self,
+        key: str,
+        kind: str,
+        resource: object,
+        *,
+        content_format: str,
+        label: object = "",
+        values: Mapping[str, object] | None = None,
+        minimum: object = None,
+        maximum: object = None,
+    ) -> None:
+        """Adds a state that can be set, and is read from the same resource. values: as for `actuator`."""
+        message = {"content_format": content_format}
+        self._add_actuator(
+            key, kind, resource, message, label=label, values=values, state=None, minimum=minimum, maximum=maximum
+        )
+
+    def _place(self, place: object) -> Table:
+        return {"resource": checked_resource(self._broker, place)}
 
 
 def own_kind(name: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table
+from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table, place
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.stored import check_record
@@ -64,7 +64,9 @@ Adopt = Literal["ask", "all"]
 """The setting: whether a person decides about proposed devices."""
 
 READS_MAX = 100
-"""Values in one stream rule; a topic with more has further rules."""
+"""Values in one stream rule; a topic or resource with more has further rules."""
+_STREAM_KEYS = ("topic", "broker", "resource", "accept", "feature", "platform")
+"""Of a sensor's table: those that all values of a message share."""
 
 _Triple = tuple[Term, str, Term]
 
@@ -194,15 +196,15 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         return self._below(actuator.command["actuator"])
 
     def rules(self, device: Device) -> dict[str, Table]:
-        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic, and
+        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic or resource, and
         commands."""
-        place = f"mapping/{device.identity}"
+        below = f"mapping/{device.identity}"
         streams: dict[str, dict[str, Any]] = {}
         for sensor in device.sensors:
             table = self._absolute(sensor.table)
-            common = {key: table.pop(key) for key in ("topic", "broker", "feature", "platform") if key in table}
-            number = hashlib.sha256(common["topic"].encode()).hexdigest()[:12]
-            path = f"{place}/stream/{number}"
+            common = {key: table.pop(key) for key in _STREAM_KEYS if key in table}
+            number = hashlib.sha256(place(common).encode()).hexdigest()[:12]
+            path = f"{below}/stream/{number}"
             while len(streams.get(path, {"read": ()})["read"]) >= READS_MAX:
                 path += "+"
             stream = streams.setdefault(path, common | {"read": []})
@@ -210,7 +212,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         rules: dict[str, Table] = {path: {"stream": stream} for path, stream in streams.items()}
         for actuator in device.actuators:
             state = {} if actuator.state is None else {"state": self._absolute(actuator.state)}
-            rules[f"{place}/command/{actuator.key}"] = {"command": actuator.command | state}
+            rules[f"{below}/command/{actuator.key}"] = {"command": actuator.command | state}
         return rules
 
     def _absolute(self, table: Table) -> Table:

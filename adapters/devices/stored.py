@@ -13,6 +13,8 @@ from lamplighter.adapters.devices.draft import (
     ACTUATORS_MAX,
     AVAILABILITY_TOPICS_MAX,
     SENSORS_MAX,
+    checked_base,
+    checked_resource,
     checked_topic,
     checked_words,
     member_path,
@@ -21,6 +23,8 @@ from lamplighter.adapters.devices.draft import (
 )
 
 _SOURCE = re.compile(r"[a-z][a-z0-9]{0,31}")
+_COAP = "coap"
+"""The source of devices whose tables have resources instead of topics."""
 _KIND = re.compile(r"gateway:[A-Za-z0-9]{1,64}|property/([^/]+)")
 
 
@@ -31,6 +35,9 @@ def check_record(device: Device) -> None:
     for text in (device.name, device.manufacturer, device.model, device.area, device.broker):
         _require(plain(text) == text, "a text for people")
     _require(len(device.sensors) <= SENSORS_MAX and len(device.actuators) <= ACTUATORS_MAX, "the number of parts")
+    if device.source == _COAP:
+        checked_base(device.broker)
+        _require(device.availability is None, "an availability")
     parts: tuple[Sensor | Actuator, ...] = (*device.sensors, *device.actuators)
     for part in parts:
         kind = _KIND.fullmatch(part.kind)
@@ -42,9 +49,9 @@ def check_record(device: Device) -> None:
     for actuator in device.actuators:
         table = actuator.command
         _require(table.get("actuator") == f"actuator/{device.identity}/{actuator.key}", "the IRI of an actuator")
-        _require(table.get("broker") == device.broker, "a broker")
         _require(isinstance(table.get("values", {}), dict), "the values of a command")
-        checked_topic(table.get("topic"))
+        _require("query" not in table, "a query")
+        _check_place(device, table)
         if actuator.state is not None:
             _check_stream(device, actuator.state)
     if device.availability is not None:
@@ -54,9 +61,19 @@ def check_record(device: Device) -> None:
 
 
 def _check_stream(device: Device, table: Table) -> None:
-    topic, kind = table.get("topic"), table.get("property")
+    kind = table.get("property")
     _require(isinstance(kind, str) and _KIND.fullmatch(kind) is not None, "a property")
     _require(isinstance(table.get("member", ""), str) and isinstance(table.get("unit", ""), str), "a member or unit")
+    _check_place(device, table)
+
+
+def _check_place(device: Device, table: Table) -> None:
+    """Checks where a value is read, or where a state is written."""
+    if device.source == _COAP:
+        checked_resource(device.broker, table.get("resource"))
+        _require(not {"topic", "path", "broker"} & table.keys(), "another place than the resource")
+        return
+    topic = table.get("topic")
     _require(table.get("broker") == device.broker, "a broker")
     if isinstance(topic, str) and device.source == "sparkplug":
         topic = topic.replace("/+/", "/NDATA/", 1)  # births, data and deaths are one stream

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.devices.desired import desired_update, differences, states_query
-from lamplighter.adapters.devices.device import Actuator, Device
+from lamplighter.adapters.devices.device import Actuator, Device, place
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry, named
 from lamplighter.adapters.mapping.command_payloads import command_payload
@@ -202,24 +202,25 @@ def _show(options: argparse.Namespace) -> int:
         ("state", entry.adoption),
         ("area", entry.area or "-"),
         ("model", f"{device.manufacturer} {device.model}".strip() or "-"),
-        ("announced by", f"{device.source}, broker {device.broker}"),
+        ("announced by", f"{device.source}, {'' if device.broker.startswith('coap:') else 'broker '}{device.broker}"),
     ]
     if device.availability is not None:
         topics = ", ".join(found["topic"] for found in device.availability.topics)
         facts.append(("availability", f"{device.availability.mode}: {topics}"))
     print(table([(name, printable(text)) for name, text in facts]), end="")
+    title = "TOPIC OR RESOURCE"
     if device.sensors:
         rows = [
             (
                 one.kind,
                 lexical(gateway.registry.sensor_iri(one)),
                 one.table.get("unit", ""),
-                one.table["topic"],
+                place(one.table),
                 one.table.get("member", ""),
             )
             for one in device.sensors
         ]
-        print("\n" + table([("OBSERVES", "SENSOR", "UNIT", "TOPIC", "MEMBER"), *_printables(rows)]), end="")
+        print("\n" + table([("OBSERVES", "SENSOR", "UNIT", title, "MEMBER"), *_printables(rows)]), end="")
     if device.actuators:
         acts = [
             (
@@ -228,11 +229,11 @@ def _show(options: argparse.Namespace) -> int:
                 shortened(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
-                one.command["topic"],
+                place(one.command),
             )
             for one in device.actuators
         ]
-        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "TOPIC"), *_printables(acts)]), end="")
+        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", title), *_printables(acts)]), end="")
         _warn_of_refused_topics(device, gateway.settings.mqtt.commands)
     return 0
 
@@ -279,7 +280,7 @@ def _decided(gateway: _Gateway, entries: Sequence[Entry], state: str) -> list[En
 
 def _warn_of_refused_topics(device: Device, permitted: Sequence[str]) -> None:
     """Says on standard error which actuators cannot be switched with these settings."""
-    for topic in dict.fromkeys(one.command["topic"] for one in device.actuators):
+    for topic in dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command):
         if not permits(permitted, topic):
             print(
                 f"lamplighter: {device.identity} cannot be switched: {printable(not_permitted(topic))}", file=sys.stderr
@@ -315,7 +316,8 @@ def _set(options: argparse.Namespace) -> int:
             if entry.adoption != "adopted":
                 raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
             found = named_actuator(entry.device, options.actuator)
-            check_permitted(found.command["topic"], gateway.settings.mqtt.commands)
+            if "topic" in found.command:
+                check_permitted(found.command["topic"], gateway.settings.mqtt.commands)
             actuator, state = gateway.registry.actuator_iri(found), wanted_state(found, options.state)
             name = f"{entry.name}, {_word(found.kind)}"
     except ValueError as error:
@@ -363,7 +365,9 @@ def wanted_state(actuator: Actuator, text: str) -> Term:
     text = words.get(text.casefold(), text)
     state = literal(text) if text in words.values() and text not in _ON_OFF.values() else state_term(text)
     try:
-        rule = CommandRule(msgspec.convert(actuator.command, CommandTable), actuator.key, None, {})
+        keys = {key: actuator.command[key] for key in _STATE_KEYS if key in actuator.command}
+        checked = msgspec.convert(keys | {"topic": place(actuator.command)}, CommandTable)
+        rule = CommandRule(checked, actuator.key, None, {})
         command_payload(rule, state)
     except PayloadError as error:
         raise ValueError(str(error)) from error
@@ -377,6 +381,8 @@ def state_term(text: str) -> Term:
     return literal(text, datatype=datatype)
 
 
+_STATE_KEYS = ("payload", "values", "minimum", "maximum")
+"""Of a command: which states it takes. They mean the same for a topic and for a resource."""
 _ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 

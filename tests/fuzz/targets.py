@@ -21,6 +21,9 @@ import msgspec
 import zstandard
 from pyoxigraph import Store
 
+from lamplighter.adapters.coap.directory import Directory, Registrant, RegistrationError
+from lamplighter.adapters.coap.discovery import proposed
+from lamplighter.adapters.coap.links import parsed, written
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
@@ -235,6 +238,34 @@ def announcements(data: bytes) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9._~@=+,/:-]+", subject) for subject in subjects)
 
 
+def links(data: bytes) -> None:
+    """A registration at the resource directory (first line: its query, the rest: links), and links of a device: what is
+    read is written and read as the same, and a proposed device has resources of its own only."""
+    head, _, text = data.partition(b"\n")
+    query = head.decode("utf-8", "replace").split("&")
+    directory = Directory(lambda: 0.0)
+    with suppress(RegistrationError):
+        registered = directory.register(query, text, Registrant("coap://192.0.2.7"))
+        assert parsed(written(registered.links).encode()) == list(registered.links)
+        for found in (directory.lookup_endpoints([]), directory.lookup_resources([])):
+            assert written(found).encode() or not found
+        directory.update(registered.id, query, Registrant("coap://192.0.2.8"))
+    for lookup in (directory.lookup_endpoints, directory.lookup_resources):
+        with suppress(RegistrationError):
+            lookup(query)
+    with suppress(PayloadError):
+        listed = parsed(text)
+        assert parsed(written(listed).encode()) == listed
+        device = proposed(listed, base="coap://192.0.2.7", place="/.well-known/core", endpoint=query[0]).device
+        if device is not None:
+            registry = Registry("http://gateway.example/")
+            assert registry.entry([literal(device.to_json()), literal("proposed"), None, None]).device == device
+            Store().update(registry.announced(None, device, "all") or "")
+            for rule in registry.rules(device).values():
+                resource = next(iter(rule.values()))["resource"]
+                assert re.fullmatch(r"coap://192\.0\.2\.7/[A-Za-z0-9._~/?&=%-]*", resource)
+
+
 def device_records(data: bytes) -> None:
     """The record of a device in the dataset, which a client may have written: the store takes all updates of a record
     that is read, and topics and parts of it are those of a device."""
@@ -261,6 +292,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "readings": readings,
     "dataset_rules": dataset_rules,
     "announcements": announcements,
+    "links": links,
     "device_records": device_records,
 }
 CORPUS = Path(__file__).parent / "corpus"

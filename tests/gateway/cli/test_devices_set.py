@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lamplighter.adapters.coap.discovery import proposed
+from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import MqttSettings
@@ -20,6 +22,11 @@ def device(name: str, payload: bytes) -> Device:
 LAMP, MOTION = (device(f"room1/{name}", zigbee_house(1)) for name in ("lamp", "motion"))
 ((_, _payload),) = announcements("zigbee2mqtt")
 PLUGS, RADIATOR = device("two plugs", _payload), device("radiator", _payload)
+
+
+_proposal = proposed(parsed(b"</3311/0/5850>,</3311/0/5851>"), base="coap://192.0.2.7", place="/.well-known/core")
+assert _proposal.device is not None
+COAP_LAMP = _proposal.device
 
 
 @pytest.mark.parametrize(
@@ -58,14 +65,21 @@ def test_unclear_actuator_is_refused_with_what_to_write(of: Device, text: str | 
         ("climateMode", "AUTO", "auto", None),
     ],
 )
-def test_state_has_the_type_that_applications_write(actuator: str, text: str, value: str, datatype: str | None) -> None:
-    found = named_actuator(RADIATOR if actuator == "climateMode" else LAMP, actuator)
+@pytest.mark.parametrize("lamp", [LAMP, COAP_LAMP], ids=["mqtt", "coap"])
+def test_state_has_the_type_that_applications_write(
+    lamp: Device, actuator: str, text: str, value: str, datatype: str | None
+) -> None:
+    found = named_actuator(RADIATOR if actuator == "climateMode" else lamp, actuator)
     assert wanted_state(found, text) == literal(value, datatype=datatype and XSD + datatype)
 
 
 def test_state_that_the_device_does_not_take_is_refused() -> None:
     with pytest.raises(ValueError, match="true, false"):
         wanted_state(named_actuator(LAMP, "light"), "blue")
+    with pytest.raises(ValueError, match="true, false"):
+        wanted_state(named_actuator(COAP_LAMP, "light"), "blue")
+    with pytest.raises(ValueError, match="between 0 and 100"):
+        wanted_state(named_actuator(COAP_LAMP, "brightness"), "101")
 
 
 def test_topic_that_the_settings_do_not_permit_is_refused() -> None:

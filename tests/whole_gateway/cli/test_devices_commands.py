@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from lamplighter.adapters.coap.discovery import proposed
+from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.devices.desired import desired_update, reported_update
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
@@ -124,6 +126,37 @@ async def test_actuators_that_report_another_state_have_a_column(tmp_path: Path)
         records = [json.loads(line) for line in (await listed("--json")).splitlines()]
         differing = {record["name"]: record["not_as_desired"] for record in records if record["not_as_desired"]}
         assert differing == {"room2/lamp": {"state": {"desired": "true", "reported": "false"}}}
+
+
+async def test_a_coap_device_is_shown_adopted_and_switched(tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    registry = Registry(GatewaySettings().base_iri)
+    links = parsed(b"</3311/0/5850>;obs,</sensors/temp>;rt=temperature-c")
+    lamp = proposed(links, base="coap://192.0.2.7", place="/.well-known/core", endpoint="hall").device
+    assert lamp is not None
+    async with running_gateway(tmp_path) as addresses:
+        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+
+        async def devices(*arguments: str) -> str:
+            done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
+            assert done.returncode == 0, done
+            assert done.stderr == ""
+            return done.stdout
+
+        await update(addresses, registry.announced(None, lamp, "ask") or "")
+        assert "coap/hall" in await devices()
+        shown = await devices("show", "hall")
+        assert "coap, coap://192.0.2.7\n" in shown
+        assert "coap://192.0.2.7/3311/0/5850" in shown
+        assert "coap://192.0.2.7/sensors/temp" in shown
+        assert "adopted coap/hall" in await devices("adopt", "hall")
+        assert "the desired state is true" in await devices("set", "hall", "on")
+        query = (
+            "PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
+            "SELECT ?rule { ?actuator gateway:desiredState true ; gateway:command ?mapping . "
+            "?mapping gateway:rule ?rule }"
+        )
+        assert len(await rows(addresses, query)) == 1
 
 
 async def test_adoption_names_the_topics_that_the_settings_do_not_permit(tmp_path: Path) -> None:
