@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
@@ -90,10 +90,13 @@ class Registration:
     def location(self) -> str:
         return f"{PATH}/{self.id}"
 
-    @property
-    def resources(self) -> tuple[Link, ...]:
-        """The links with full URIs (RFC 9176 section 6.1)."""
-        return tuple(_resolved(link, self.base) for link in self.links)
+    def resources(self, conditions: Sequence[Criterion] = ()) -> Iterator[Link]:
+        """The links that meet all conditions, with full URIs (RFC 9176 section 6.1)."""
+        on_uris = [one for one in conditions if one.name in ("href", "anchor")]
+        for link in links.filtered(self.links, [one for one in conditions if one not in on_uris]):
+            full = _resolved(link, self.base)
+            if all(links.matches(full, one) for one in on_uris):
+                yield full
 
     @property
     def link(self) -> Link:
@@ -227,9 +230,7 @@ class Directory:
         shown = (
             one.link
             for one in self._shown(zone)
-            if all(
-                any(links.matches(link, condition) for link in one.resources) for condition in _unmet(one, conditions)
-            )
+            if all(any(one.resources([condition])) for condition in _unmet(one, conditions))
         )
         return list(islice(shown, page.start, page.stop))
 
@@ -239,7 +240,7 @@ class Directory:
         query, zone: as for endpoints. Raises RegistrationError.
         """
         page, conditions = _page(query)
-        shown = (link for one in self._shown(zone) for link in links.filtered(one.resources, _unmet(one, conditions)))
+        shown = (link for one in self._shown(zone) for link in one.resources(_unmet(one, conditions)))
         return list(islice(shown, page.start, page.stop))
 
     def _shown(self, zone: str) -> Iterable[Registration]:
@@ -345,11 +346,13 @@ def _links(text: bytes) -> tuple[Link, ...]:
 
 def _resolved(link: Link, base: str) -> Link:
     """Raises ValueError."""
-    attributes = tuple(
-        (name, links.resolved(value, base) if name == "anchor" and value is not None else value)
-        for name, value in link.attributes
-    )
-    return Link(links.resolved(link.target, base), attributes)
+    target, attributes = links.resolved(link.target, base), link.attributes
+    if link.has("anchor"):
+        attributes = tuple(
+            (name, links.resolved(value, base) if name == "anchor" and value is not None else value)
+            for name, value in attributes
+        )
+    return Link(target, attributes)
 
 
 def _unmet(one: Registration, conditions: Sequence[Criterion]) -> list[Criterion]:

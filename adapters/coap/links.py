@@ -154,7 +154,7 @@ def resolved(reference: str, base: str) -> str:
         return reference
     if not reference.startswith("/") or reference.startswith("//"):
         raise ValueError("a target is a URI with a scheme, or a path that starts with one slash")
-    if {".", ".."} & set(re.split(r"[?#]", reference, maxsplit=1)[0].split("/")):
+    if "/." in reference and {".", ".."} & set(re.split(r"[?#]", reference, maxsplit=1)[0].split("/")):
         raise ValueError("a path has no segment '.' or '..'")
     parts = urlsplit(base)
     return f"{parts.scheme}://{parts.netloc}{reference}"
