@@ -1,27 +1,32 @@
-"""A process with the gateway's OSCORE contexts on real sockets: `python -m tests.support.oscore_gateway FOLDER PORT`.
+"""A process with the endpoints and the OSCORE contexts of the adapter.
 
-It calls the device at PORT of 127.0.0.1 again and again (PUT /lamp), takes readings of devices (POST /readings),
-and offers an observable resource that changes all the time (GET /state). Each reading that it takes is a line on
-standard output. SIGTERM ends it cleanly.
+`python -m tests.support.oscore_gateway FOLDER PORT`
+
+It calls the device at PORT of 127.0.0.1 again and again (PUT /lamp) and observes it (GET /temperature). As a server, it
+takes readings of devices (POST /readings), and has an observable resource that changes all the time (GET /state).
+Readings and notifications that it takes are lines on standard output. SIGTERM ends it cleanly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import aiocoap
-from aiocoap import CHANGED, CONTENT, NOT_FOUND, POST, PUT, Context, Message
+from aiocoap import CHANGED, CONTENT, GET, NOT_FOUND, POST, PUT, Message
 from aiocoap.pipe import Pipe
 
 from lamplighter.adapters.coap.contexts import Contexts
+from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.secured import RefusedRequest, SentRequest, received
+from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.engine.errors import UpstreamError
 
 NAME = "hall"
@@ -31,14 +36,18 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
+@dataclass
+class Place:
+    host: str = "127.0.0.1"
+    port: int = 0
+    requests_max: int = 100
+
+
 class Site:
-    """What aiocoap asks of a site."""
+    """The server."""
 
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts
-
-    async def needs_blockwise_assembly(self, request: Message) -> bool:
-        return False
 
     async def render_to_pipe(self, pipe: Pipe) -> None:
         try:
@@ -59,43 +68,83 @@ class Site:
             pipe.add_response(request.outer(Message(code=NOT_FOUND)), is_last=True)
 
 
-async def command(context: Context, contexts: Contexts, uri: str, state: bytes) -> None:
-    """One command, repeated with the Echo value of the device if it asks for this."""
-    echo = None
-    for _ in range(2):
-        message = Message(code=PUT, uri_path=["lamp"], payload=state, echo=echo)
-        sent = SentRequest(contexts.named(NAME), message)
-        sent.outer.set_request_uri(uri, set_uri_host=False)
-        with suppress(aiocoap.error.Error, UpstreamError):
-            answer = sent.inner(await context.request(sent.outer, handle_blockwise=False).response)
-            if not answer.opt.echo:
-                return
-            echo = answer.opt.echo
+class Caller:
+    """The client."""
+
+    def __init__(self, endpoint: Endpoint, contexts: Contexts, port: int) -> None:
+        self._endpoint = endpoint
+        self._contexts = contexts
+        self._remote = endpoint.address(ipaddress.ip_address("127.0.0.1"), port)
+
+    async def command_for_ever(self) -> None:
+        for number in count():
+            echo = None
+            while True:
+                with suppress(UpstreamError):
+                    answer = await self._call(Message(code=PUT, uri_path=["lamp"], payload=b"%d" % number, echo=echo))
+                    echo = answer.opt.echo
+                    if not echo:
+                        break
+
+    async def _call(self, message: Message) -> Message:
+        """The verified answer. Raises UpstreamError."""
+        sent = SentRequest(self._contexts.named(NAME), message)
+        sent.outer.remote = self._remote
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        request = self._endpoint.start(sent.outer, answered.set_result)
+        try:
+            event = await answered
+        finally:
+            request.stop()
+        if event.exception is not None:
+            raise UpstreamError(str(event.exception))
+        return sent.inner(event.message)
+
+    async def observe(self) -> None:
+        """Registers, again with an Echo value if the device asks for this, and says what it is told."""
+        echo = None
+        while True:
+            events: asyncio.Queue[Any] = asyncio.Queue()
+            sent = SentRequest(
+                self._contexts.named(NAME), Message(code=GET, uri_path=["temperature"], observe=0, echo=echo)
+            )
+            sent.outer.remote = self._remote
+            self._endpoint.start(sent.outer, events.put_nowait)
+            while True:
+                event = await events.get()
+                assert event.exception is None, event.exception
+                try:
+                    told = sent.inner(event.message)
+                except UpstreamError:
+                    say("ignored it")
+                    continue
+                echo = told.opt.echo
+                if echo:
+                    break
+                say(f"saw {told.payload.decode()}")
 
 
 async def main(folder: Path, port: int) -> None:
-    contexts = Contexts.load(folder)
+    contexts = await asyncio.to_thread(Contexts.load, folder)
     assert contexts.problems == {}, contexts.problems
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    site: Any = Site(contexts)
-    server = await Context.create_server_context(site, bind=("127.0.0.1", 0), transports=["udp6"])
-    client = await Context.create_client_context(transports=["udp6"])
-    [interface] = server.request_interfaces
-    own = interface.token_interface.message_interface.transport.get_extra_info("socket").getsockname()[1]
-    say(f"port {own}")
-    commanding = asyncio.ensure_future(_command_for_ever(client, contexts, port))
-    ending = asyncio.ensure_future(ended.wait())
-    await asyncio.wait([commanding, ending], return_when=asyncio.FIRST_COMPLETED)
-    commanding.cancel()
-    await asyncio.wait([commanding])
-    contexts.close()
-    os._exit(0)  # without waiting for answers
-
-
-async def _command_for_ever(client: Context, contexts: Contexts, port: int) -> None:
-    for number in count():
-        await command(client, contexts, f"coap://127.0.0.1:{port}/", b"%d" % number)
+    counters = EndpointCounters()
+    server = await Endpoint.server(Place(), Site(contexts), counters)
+    client = await Endpoint.client(CoapSettings(retransmissions_max=10), counters)
+    caller = Caller(client, contexts, port)
+    say(f"calls {client.port}")
+    say(f"port {server.port}")
+    working = [asyncio.ensure_future(work) for work in (ended.wait(), caller.command_for_ever(), caller.observe())]
+    done, others = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    await asyncio.wait(working)
+    await client.close()
+    await server.close()
+    await asyncio.to_thread(contexts.close)
+    for task in done:
+        task.result()
 
 
 if __name__ == "__main__":

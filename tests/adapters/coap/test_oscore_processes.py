@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiocoap import ACK, CHANGED, CON, GET, POST, Message, oscore
+from aiocoap import ACK, CHANGED, CON, CONTENT, GET, NON, POST, Message, oscore
 
 from lamplighter.adapters.coap.contexts import make_context
 from tests.support.event_loops import until
@@ -42,6 +42,8 @@ class Wire(asyncio.DatagramProtocol):
         self._requests: dict[bytes, bytes] = {}  # token of an own request -> its number
         self._given: dict[tuple[Any, int, bytes], bytes] = {}  # answers, for retransmissions
         self._observation: tuple[bytes, Any] | None = None
+        self._observer: tuple[Any, bytes, Any] | None = None
+        self.told: list[Message] = []
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -54,7 +56,7 @@ class Wire(asyncio.DatagramProtocol):
         if message.code.is_request():
             key = (address, message.mid, message.token)
             if key not in self._given:
-                self._given[key] = self._answer(message)
+                self._given[key] = self._answer(message, address)
             self.transport.sendto(self._given[key], address)
         elif message.code.is_response():
             if message.mtype is CON:
@@ -73,11 +75,15 @@ class Wire(asyncio.DatagramProtocol):
         before = self._sent.setdefault(nonce, message.payload)
         assert before == message.payload, f"nonce {nonce} was used for two messages"
 
-    def _answer(self, message: Message) -> bytes:
+    def _answer(self, message: Message, address: Any) -> bytes:
         try:
             inner, ids = self.device.context.unprotect(message)
-            self.commands.append(inner.payload)
-            outer, _ = self.device.context.protect(Message(code=CHANGED), ids)
+            if inner.code is GET:
+                self._observer = address, message.token, ids
+                outer = self._notification()
+            else:
+                self.commands.append(inner.payload)
+                outer, _ = self.device.context.protect(Message(code=CHANGED), ids)
         except oscore.ReplayErrorWithEcho as error:
             outer = error.to_message()
         except oscore.ProtectionInvalid:
@@ -85,6 +91,35 @@ class Wire(asyncio.DatagramProtocol):
             raise
         outer.mtype, outer.mid, outer.token = ACK, message.mid, message.token
         return outer.encode()  # type: ignore[no-any-return]
+
+    def _notification(self) -> Message:
+        """The next notification to the observer. Its payload counts."""
+        assert self._observer is not None
+        message = Message(code=CONTENT, payload=b"%d" % len(self.told), observe=0)
+        outer, _ = self.device.context.protect(message, self._observer[2])
+        outer.opt.observe = len(self.told)
+        self.told.append(outer)
+        return outer
+
+    @property
+    def observer_port(self) -> int:
+        return 0 if self._observer is None else self._observer[0][1]
+
+    def tell(self) -> None:
+        """Tells the observer something new."""
+        self._tell(self._notification())
+
+    def tell_again(self, told: Message) -> None:
+        """Tells the observer something that it was told, as an attacker would: as new, and to its newest request."""
+        copy = Message(code=told.code, oscore=told.opt.oscore, payload=told.payload)
+        copy.opt.observe = len(self.told) + 1000
+        self._tell(copy)
+
+    def _tell(self, outer: Message) -> None:
+        assert self._observer is not None
+        address, token, _ = self._observer
+        outer.mtype, outer.mid, outer.token = NON, random.randrange(1 << 16), token
+        self.transport.sendto(outer.encode(), address)
 
     def protected(self, message: Message) -> tuple[Message, Any]:
         outer, ids = self.device.context.protect(message)
@@ -123,12 +158,15 @@ class Wire(asyncio.DatagramProtocol):
 
 
 class Gateway:
-    """The process. taken: readings that it took, in all its lives."""
+    """The process. taken: readings that it took; seen: what it was told; ignored: what it did not believe. These are of
+    all its lives."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._arguments = [sys.executable, "-m", "tests.support.oscore_gateway", str(folder), str(port)]
         self.taken: list[str] = []
-        self.port = 0
+        self.seen: list[int] = []
+        self.ignored = 0
+        self.port = self.calls_from = 0
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -147,8 +185,14 @@ class Gateway:
             word, value = line.decode().split()
             if word == "port":
                 self.port = int(value)
-            else:
+            elif word == "calls":
+                self.calls_from = int(value)
+            elif word == "took":
                 self.taken.append(value)
+            elif word == "saw":
+                self.seen.append(int(value))
+            else:
+                self.ignored += 1
 
     async def end(self, how: signal.Signals) -> None:
         assert self._process is not None and self._reading is not None
@@ -225,6 +269,7 @@ async def test_killed_at_random_no_number_is_used_twice_and_no_replay_is_taken(t
                 await readings.send()
             await wire.observe(gateway.port)
             await until(moved(lambda: wire.datagrams, chance.randrange(1, 400)))
+            await notifications_are_seen_once(wire, gateway, chance)
             await gateway.end(signal.SIGKILL)
             await gateway.start()
             await readings.replay(5, chance)
@@ -234,7 +279,21 @@ async def test_killed_at_random_no_number_is_used_twice_and_no_replay_is_taken(t
         assert readings.echoes == kills
         assert wire.refused == 0, "the device has seen no old number"
     assert [value for value, times in Counter(gateway.taken).items() if times > 1] == []
+    assert gateway.seen == sorted(set(gateway.seen))
     assert len(gateway.taken) == len(readings.sent) - readings.echoes
+
+
+async def notifications_are_seen_once(wire: Wire, gateway: Gateway, chance: random.Random) -> None:
+    """Some new notifications, and old ones of this and earlier registrations between them."""
+    await until(lambda: wire.observer_port == gateway.calls_from and len(wire.told) - 1 in gateway.seen)
+    for _ in range(3):
+        old = [chance.choice(wire.told) for _ in range(3)]
+        ignored = moved(lambda: gateway.ignored, len(old))
+        for told in old:
+            wire.tell_again(told)
+        await until(ignored)
+        wire.tell()
+        await until(lambda: len(wire.told) - 1 in gateway.seen)
 
 
 async def test_restarts_of_both_sides_keep_the_key(tmp_path: Path) -> None:
