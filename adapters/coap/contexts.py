@@ -272,11 +272,16 @@ class Contexts:
         return None if name is None else self._contexts[name]
 
     def close(self) -> None:
-        """Stores the exact state of all contexts. It blocks. No context can protect anything afterwards."""
+        """Stores the exact state of all contexts. It blocks. Nothing can be sent or received with them afterwards.
+
+        If it runs in another thread than the endpoints, they must be closed before: a request that is received
+        meanwhile would be missing in the stored window.
+        """
+        windows = [(context, context.ended()) for context in self._contexts.values()]
+        for context, window in windows:
+            context.numbers.close(window)
         if self._writer is not None:
             self._writer.shutdown()
-        for context in self._contexts.values():
-            context.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -13,7 +13,7 @@ from typing import Any
 from aiocoap import Message, error, oscore
 from aiocoap.numbers import codes
 
-from lamplighter.adapters.coap.contexts import Contexts, Key, Numbers
+from lamplighter.adapters.coap.contexts import Contexts, Key, Numbers, Window
 from lamplighter.adapters.devices.draft import plain
 from lamplighter.engine.errors import UpstreamError
 
@@ -40,19 +40,21 @@ class SecuredContext(oscore.CanProtect, oscore.CanUnprotect, oscore.SecurityCont
         if numbers.window is not None:
             index, bitfield = numbers.window
             self.recipient_replay_window.initialize_from_persisted({"index": index, "bitfield": bitfield})
-        self.echo_recovery = secrets.token_bytes(8)
-        self._numbers = numbers
+        self.echo_recovery: bytes | None = secrets.token_bytes(8)
+        self.numbers = numbers
 
     def new_sequence_number(self) -> int:
         """Raises UpstreamError if the number cannot be stored."""
-        return self._numbers.take()
+        return self.numbers.take()
 
     def post_seqnoincrease(self) -> None:
         """Nothing: `new_sequence_number` gives only numbers that are stored."""
 
-    def close(self) -> None:
-        window = self.recipient_replay_window
-        self._numbers.close((window._index, window._bitfield) if window.is_initialized() else None)
+    def ended(self) -> Window | None:
+        """The final replay window, None if it is unknown. Requests that arrive later are refused."""
+        window, self.echo_recovery = self.recipient_replay_window, None
+        self.recipient_replay_window = oscore.ReplayWindow(oscore.DEFAULT_WINDOWSIZE, lambda: None)
+        return (window._index, window._bitfield) if window.is_initialized() else None
 
 
 # --- requests of the gateway ----------------------------------------------------------------------------------

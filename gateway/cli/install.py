@@ -397,7 +397,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _uninstall(options: argparse.Namespace) -> int:
-    question = f"Delete settings, data and secrets in /{_SETTINGS}, /{_STATE} and /etc/credstore?"
+    question = f"Delete settings, data and secrets in /{_SETTINGS}, /{_STATE}, /{_COAP_STATE} and /etc/credstore?"
     if options.purge and not options.dry_run and not confirmed(question, yes=options.yes):
         return 1
     Installer(dry=options.dry_run).uninstall(purge=options.purge)

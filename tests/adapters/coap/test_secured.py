@@ -229,6 +229,21 @@ def test_after_a_crash_a_device_repeats_its_request_with_an_echo_value(tmp_path:
     contexts.close()
 
 
+def test_a_request_after_the_end_is_refused(tmp_path: Path, contexts: Contexts, device: Device) -> None:
+    early, late = (device.context.protect(Message(code=POST, payload=b"%d" % number))[0] for number in range(2))
+    switched(contexts, early)
+    contexts.close()
+    contexts.close()
+    for outer in (early, late):
+        with pytest.raises(RefusedRequest, match="Replay detected"):
+            switched(contexts, outer)
+    again = Contexts.load(tmp_path / "contexts")
+    with pytest.raises(RefusedRequest, match="Replay detected"):
+        switched(again, early)
+    assert switched(again, late).inner.payload == b"1"
+    again.close()
+
+
 def test_an_echo_value_of_a_device_arrives_at_the_caller(contexts: Contexts, device: Device) -> None:
     device.crash()
     sent = SentRequest(contexts.named("hall"), Message(code=PUT, payload=b"ON"))
