@@ -3,6 +3,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from aiocoap.resource import ObservableResource, Resource, Site, WKCResource
+from aiocoap.util import linkformat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +64,25 @@ def test_what_libcoap_lists_is_read() -> None:
 @pytest.mark.parametrize("text", [b"", b" ", b"\r\n"])
 def test_no_text_has_no_links(text: bytes) -> None:
     assert parsed(text) == []
+
+
+def test_what_aiocoap_lists_is_read_and_it_reads_what_is_written() -> None:
+    class Temperature(ObservableResource):
+        rt = "temperature-c"
+        ct = 0
+
+    site = Site()
+    site.add_resource([".well-known", "core"], WKCResource(site.get_resources_as_linkheader))
+    site.add_resource(["sensors", "temp"], Temperature())
+    site.add_resource(["lamp"], Resource())
+    links = parsed(str(site.get_resources_as_linkheader()).encode())
+    assert {link.target for link in links} == {"/.well-known/core", "/sensors/temp", "/lamp"}
+    temperature = next(link for link in links if link.target == "/sensors/temp")
+    assert (temperature.first("rt"), temperature.first("ct"), temperature.has("obs")) == ("temperature-c", "0", True)
+    again = linkformat.parse(written(links))
+    assert [(link.href, [tuple(pair) for pair in link.attr_pairs]) for link in again.links] == [
+        (link.target, list(link.attributes)) for link in links
+    ]
 
 
 def test_spaces_and_line_breaks_between_the_parts_are_skipped() -> None:
