@@ -33,6 +33,7 @@ from lamplighter.gateway.cli.commands import (
     table,
 )
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
+from lamplighter.gateway.cli.explain_command import add_explain_command
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands, query_faults
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     add_client_commands(command)
     add_devices_commands(command)
     add_readings_command(command)
+    add_explain_command(command)
     add_security_commands(command)
     add_mapping_commands(command)
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)

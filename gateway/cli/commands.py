@@ -137,7 +137,8 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
 
 
-def _history(options: argparse.Namespace) -> tuple[History, Settings]:
+def opened_history(options: argparse.Namespace) -> tuple[History, Settings]:
+    """The past of the data folder, and the settings. Raises ConfigurationError."""
     settings, data = settings_and_data(options)
     return History(data, MachineClock(settings.gateway.clock_trusted)), settings
 
@@ -232,7 +233,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    history, settings = _history(options)
+    history, settings = opened_history(options)
     types = set(TYPES if options.type is None else options.type.split(","))
     if not types <= set(TYPES):
         raise ConfigurationError(f"--type {options.type}: the types are {', '.join(TYPES)}")
@@ -248,7 +249,7 @@ def _show(options: argparse.Namespace) -> int:
         found = history.newest(options.last, wanted, after, to)
     else:
         found = filter(wanted, history.records(after, to))
-    names = _Names(settings.gateway.base_iri)
+    names = Names(settings.gateway.base_iri)
     with _output(None) as out:
         for record in found:
             out.write(encode(record) if options.json else names.record(record).encode())
@@ -264,7 +265,7 @@ def _bounds(history: History, options: argparse.Namespace) -> tuple[Place | None
     return after, None if options.end is None else history.place(options.end)
 
 
-class _Names:
+class Names:
     """Writes records for people. base: the gateway's base IRI; an IRI below it is written ``:post/1``."""
 
     def __init__(self, base: str) -> None:
@@ -276,43 +277,45 @@ class _Names:
             shown(place_of(record)),
             record.ts[:23].replace("T", " ") + ("" if record.trusted else " (clock not synchronised)"),
             record.type,
-            *([] if cause is None else [_plain(f"by {cause.kind} {cause.id}")]),
+            *([] if cause is None else [plain(f"by {cause.kind} {cause.id}")]),
             *([] if cause is None or cause.seq is None else [f"after {cause.seq}"]),
-            *([] if record.request is None else [_plain(f"request {record.request}")]),
+            *([] if record.request is None else [plain(f"request {record.request}")]),
         ]
         return "".join(f"{line}\n" for line in ("  ".join(parts), *(f"    {line}" for line in self._details(record))))
 
     def _details(self, record: Record) -> Iterator[str]:
         delta = record.delta
         for name in delta.dropped:
-            yield f"- graph {self._term(name)}"
+            yield f"- graph {self.term(name)}"
         for sign, quads in (("-", delta.removed), ("+", delta.added), ("=", delta.kept)):
             for quad in quads[:_LINES_MAX]:
-                yield f"{sign} {self._quad(quad)}"
+                yield f"{sign} {self.quad(quad)}"
             if len(quads) > _LINES_MAX:
                 yield f"{sign} and {len(quads) - _LINES_MAX} more"
         for name in delta.created:
-            yield f"+ graph {self._term(name)}"
+            yield f"+ graph {self.term(name)}"
         if record.timer is not None:
             timer = record.timer
             due = f"at {timer.at}" if timer.delay_us is None else f"in {timer.delay_us / 1e6:g} s"
-            yield f"{timer.id} {due}: {_plain(timer.update)}"
+            yield f"{timer.id} {due}: {plain(timer.update)}"
         if record.cancel is not None:
             yield record.cancel
         if record.subscribe is not None:
-            yield f"{shown_spuid(record.subscribe.spuid)}: {_plain(record.subscribe.sparql)}"
+            yield f"{shown_spuid(record.subscribe.spuid)}: {plain(record.subscribe.sparql)}"
         if record.unsubscribe is not None:
             yield shown_spuid(record.unsubscribe)
         if record.gap is not None:
             gap = record.gap
             last = "on" if gap.last is None else f"to {gap.epoch}/{gap.last}"
-            yield _plain(f"the records from {gap.epoch}/{gap.first} {last} are lost: {gap.reason}")
+            yield plain(f"the records from {gap.epoch}/{gap.first} {last} are lost: {gap.reason}")
 
-    def _quad(self, quad: Quad) -> str:
-        text = f"{self._term(quad.s)} {'a' if quad.p == f'<{RDF_TYPE}>' else self._term(quad.p)} {self._term(quad.o)}"
-        return text if quad.g is None else f"{text}  in {self._term(quad.g)}"
+    def quad(self, quad: Quad) -> str:
+        """Subject, property and value, and the graph if it is named."""
+        text = f"{self.term(quad.s)} {'a' if quad.p == f'<{RDF_TYPE}>' else self.term(quad.p)} {self.term(quad.o)}"
+        return text if quad.g is None else f"{text}  in {self.term(quad.g)}"
 
-    def _term(self, term: Term) -> str:
+    def term(self, term: Term) -> str:
+        """Short and printable."""
         if is_iri(term):
             return printable(self._iri(term[1:-1]))
         if not term.startswith('"'):
@@ -332,7 +335,7 @@ class _Names:
         return f"<{iri}>"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """An untrusted text, on one line."""
     return printable(cut(" ".join(text.split()), _TEXT_CHARACTERS_MAX))
 
@@ -341,7 +344,7 @@ def _plain(text: str) -> str:
 
 
 def _export(options: argparse.Namespace) -> int:
-    history, _ = _history(options)
+    history, _ = opened_history(options)
     records = history.records(*_bounds(history, options))
     if options.format == "rdfpatch":
         parts: Iterable[bytes] = (text.encode() for text in patches(records))
@@ -354,7 +357,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _restore_at(options: argparse.Namespace) -> int:
-    history, _ = _history(options)
+    history, _ = opened_history(options)
     media_type = _SYNTAXES.get(options.output.suffix)
     if media_type is None:
         raise ConfigurationError(

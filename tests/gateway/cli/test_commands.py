@@ -11,7 +11,7 @@ import pytest
 
 from lamplighter.engine.change_log import Cause, Followed, Gap, GraphChanges, Record, Timer
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.cli.commands import _Names
+from lamplighter.gateway.cli.commands import Names
 from tests.support.commands import command as lamplighter
 from tests.support.places import ROOT
 
@@ -61,11 +61,11 @@ def record(kind: str, **members: object) -> Record:
 
 def shown(kind: str, **members: object) -> list[str]:
     """What is shown of a record below its first line."""
-    return [line.strip() for line in _Names("http://here/").record(record(kind, **members)).splitlines()[1:]]
+    return [line.strip() for line in Names("http://here/").record(record(kind, **members)).splitlines()[1:]]
 
 
 def test_a_record_is_shown_with_its_time_and_cause() -> None:
-    text = _Names("http://here/").record(record("commit", cause=Cause("timer", "id-1", 5), request="r\x1b[2J"))
+    text = Names("http://here/").record(record("commit", cause=Cause("timer", "id-1", 5), request="r\x1b[2J"))
     assert text == (
         "2/17  2026-11-21 02:00:00.123 (clock not synchronised)  commit  by timer id-1  after 5  request r\\u001B[2J\n"
     )

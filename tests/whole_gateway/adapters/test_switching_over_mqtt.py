@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lamplighter.gateway.__main__ import main
 from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.commands import command
 from tests.support.components import require_command
 from tests.support.gateway_process import GatewayProcess, wait_for
 
@@ -152,3 +155,51 @@ def test_a_state_that_changed_while_the_broker_was_away_is_sent_once(
             publish(broker, "zigbee2mqtt/end", "")
             wait_for(lambda: any(line.startswith("zigbee2mqtt/end") for line in heard.lines()), what="the end")
             assert heard.lines()[:-1] in ([ON], [])  # the adapter may have been faster than the listener
+
+
+def explained(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
+    done = command("explain", "actuator/kitchen", "--json", *arguments, "--config", gateway.config)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def kinds(found: dict[str, Any]) -> list[str]:
+    return [link["link"] for link in found["links"]]
+
+
+def test_each_actuation_can_be_explained(broker: Mosquitto, light: GatewayProcess) -> None:
+    sending = ["notification", "rule", "request", "acknowledgement"]
+    with light:
+        wait_for_adapter(broker)
+        publish(broker, "zigbee2mqtt/pir", '{"occupancy": true}')
+        wait_for(lambda: recorded(light) == ["true"], what="the actuation")
+        by_reading = explained(light)
+        assert (kinds(by_reading), by_reading["cause"]) == (["reading", "query", "update", *sending], "notification")
+        reading, query, changed, notification, rule, request, acknowledgement = by_reading["links"]
+        assert reading["by"] == ["mqtt", "zigbee2mqtt/pir"]
+        assert (query["application"], "SELECT" in query["text"]) == ("motion-light", True)
+        assert notification["record"] == changed["record"] != reading["record"]
+        assert rule["text"].endswith("motion-light.toml line 10: command 1")
+        assert (request["text"], acknowledgement["text"]) == ("zigbee2mqtt/lamp/set", "PUBACK")
+        assert all("time" in link and "doubt" not in link for link in by_reading["links"])
+
+        publish(broker, "zigbee2mqtt/pir", '{"occupancy": false}')
+        wait_for(lambda: recorded(light) == ["false"], what="the actuation")
+        by_timer = explained(light)
+        assert kinds(by_timer) == ["reading", "query", "update", "query", "delay", "update", *sending]
+        assert by_timer["links"][4]["text"] == "in 3 s"
+        assert not any("doubt" in link for link in by_timer["links"])
+
+        desire(light, "true")
+        wait_for(lambda: recorded(light) == ["true"], what="the actuation")
+        by_client = explained(light)
+        assert kinds(by_client) == ["update", *sending]
+        assert by_client["links"][0]["by"][0] == "http"
+
+        publish(broker, "zigbee2mqtt/lamp", '{"state": "OFF"}')
+        wait_for(lambda: explained(light)["cause"] == "client", what="the message after the report")
+        assert kinds(explained(light)) == ["update", "notification", "report", *sending[1:]]
+
+        assert explained(light, "--at", acknowledgement["time"]) == by_reading
+        done = command("explain", "actuator/kitchen", "--config", light.config)
+        assert len(done.stdout.splitlines()) == 7

@@ -1,0 +1,403 @@
+"""Why an actuator was switched: the chain from its acknowledged state back to the reading or client, of the change log.
+
+::
+
+    reading ─▶ query ─▶ update ─▶ notification ─▶ rule ─▶ request ─▶ acknowledgement
+                 └─▶ delay ─▶ update                 ▲
+                                          report ────┘ (of a device that had another state)
+
+Each arrow is in the log: an actuation names the record that it followed (`gateway:followed`), and the cause of a record
+names the record that it reacts to. Where an older log has no such name, the newest record with the state is taken, and
+the link says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from lamplighter.engine.change_log import Record
+from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.terms import Quad, Term, iri, lexical
+from lamplighter.gateway.clock import iso, moment
+from lamplighter.gateway.history.records import History
+from lamplighter.gateway.log.snapshots import Place, place_of, shown
+from lamplighter.ontology.vocabulary import (
+    ANSWER,
+    BY_RULE,
+    CAUSE,
+    DESIRED_STATE,
+    FOLLOWED,
+    HAS_SIMPLE_RESULT,
+    HAS_STATUS,
+    REFUSED,
+    REPORTED_STATE,
+    RESULT_TIME,
+    SENT_TIME,
+    TARGET,
+)
+
+ACTUATION = "/actuation"
+"""What the IRI of an actuation has behind that of its actuator."""
+BY_TIME = "found by time"
+NOT_RECORDED = "not recorded"
+ADAPTERS = ("mqtt", "coap")
+_PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
+_LINKS_MAX = 1_000
+_QUADS_MAX = 3
+_SUGGESTED_MAX = 10
+_STATES = frozenset(f"<{name}>" for name in (DESIRED_STATE, HAS_STATUS))
+_OUTCOMES = frozenset(f"<{name}>" for name in (SENT_TIME, RESULT_TIME, REFUSED))
+
+
+class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One link of a chain.
+
+    link: reading, update, query, delay, notification, report, rule, request, acknowledgement, refusal, or waiting: a
+    newer state that is not acknowledged. time: in UTC, None if it is unknown; trusted: whether the clock was
+    synchronised then. record: its place, such as 1/17. doubt: why the link may be wrong, or what is missing.
+    by: kind and name of what caused a reading, an update or a delay; client: the registered client. state, before: of
+    the actuator. quads: the first ones that an update asserted, or the results of a reading; more: how many others.
+    application, aggregator, member: of a query; text: of a query, rule, request, answer or refusal, or when a delay
+    ends.
+    """
+
+    link: str
+    time: str | None = None
+    trusted: bool = True
+    record: str | None = None
+    doubt: str = ""
+    by: tuple[str, str] | None = None
+    client: str | None = None
+    state: Term | None = None
+    before: Term | None = None
+    quads: tuple[Quad, ...] = ()
+    more: int = 0
+    application: str = ""
+    aggregator: str = ""
+    member: str = ""
+    text: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """actuator: its IRI; state: the acknowledged or refused one, None if it is unknown; cause: of the request, such as
+    "notification", empty if there was none; links: oldest first."""
+
+    actuator: Term
+    state: Term | None
+    cause: str
+    links: list[ChainLink]
+
+
+class Explainer:
+    """query_text: the text of a query by application and aggregator, empty if it is not known."""
+
+    def __init__(self, history: History, query_text: Callable[[str, str], str]) -> None:
+        self._history = history
+        self._query_text = query_text
+        self._first = history.first()
+
+    def explain(self, name: str, until: datetime | None = None) -> Explanation:
+        """The newest outcome, an acknowledgement or a refusal, up to a time. name: the IRI of an actuator or actuation.
+
+        Raises ChangeLogError if the log has none, or is damaged.
+        """
+        actuator = iri(name.removesuffix(ACTUATION))
+        actuation = iri(lexical(actuator) + ACTUATION)
+        outcome, others = self._outcome(actuation, until)
+        if outcome is None:
+            desired = self._newest_desired(actuator, until)
+            if desired is None:
+                raise self._unknown(actuator, others, until)
+            state = _desired_state(desired, actuator)
+            return Explanation(actuator, state, "", [*self._up_to(desired, actuator), _waiting(desired, state)])
+        found = _asserted(outcome, actuation)
+        acknowledged = any(name in _added(outcome, actuation) for name in (SENT_TIME, RESULT_TIME))
+        state = found.get(HAS_SIMPLE_RESULT) if acknowledged else None
+        links, followed = self._desired(outcome, actuator, state, found)
+        if state is None:
+            state = links[-1].state
+        after = followed or (outcome.epoch, 0)
+        cause = _text(found, CAUSE) if acknowledged else ""
+        if cause == "client":
+            links.append(self._report(outcome, actuator, state, after))
+        links += _sending(outcome, found, state) if acknowledged else [_refusal(outcome, found)]
+        newer = self._newest_desired(actuator, until, after)
+        if newer is not None and _desired_state(newer, actuator) != state:
+            links.append(_waiting(newer, _desired_state(newer, actuator)))
+        return Explanation(actuator, state, cause, links)
+
+    # --- the outcome ---
+
+    def _outcome(self, actuation: Term, until: datetime | None) -> tuple[Record | None, set[Term]]:
+        """The record of the newest outcome; if there is none, the actuations that the log has."""
+        others: set[Term] = set()
+
+        def wanted(record: Record) -> bool:
+            for quad in record.a:
+                if quad.p in _OUTCOMES:
+                    if quad.s == actuation and (until is None or _sent(record, actuation) <= until):
+                        return True
+                    if quad.s.endswith(f"{ACTUATION}>"):
+                        others.add(quad.s)
+            return False
+
+        return self._newest(wanted), others
+
+    def _unknown(self, actuator: Term, others: set[Term], until: datetime | None) -> ChangeLogError:
+        when = "" if until is None else f" up to {iso(until)}"
+        names = sorted(lexical(one).removesuffix(ACTUATION) for one in others)[:_SUGGESTED_MAX]
+        hint = f"the log has actuations of {', '.join(names)}" if names else "the log has no actuation"
+        if self._first is not None and not self._history.complete():
+            hint += f"; records before {shown(self._first)} were dropped by retention"
+        return ChangeLogError(f"no actuation of {actuator}{when}", path=self._history.log, hint=hint)
+
+    # --- the state ---
+
+    def _desired(
+        self, outcome: Record, actuator: Term, state: Term | None, found: Mapping[str, Term]
+    ) -> tuple[list[ChainLink], Place | None]:
+        """The links up to the notification of the desired state, and the place of the record that set it."""
+        doubt, before = BY_TIME, _sent_time(found) or moment(outcome.ts)
+        to: Place = outcome.epoch, outcome.seq - 1
+        followed: Record | None = None
+        named = _text(found, FOLLOWED)
+        if _PLACE.fullmatch(named) and state is not None:
+            to, doubt = self._history.place(named), ""
+            exactly = self._record(to)
+            if isinstance(exactly, str):
+                return [ChainLink(link="notification", record=named, state=state, doubt=exactly)], None
+            followed = exactly
+
+        def sets(record: Record) -> bool:
+            desired = _desired_state(record, actuator)
+            wanted = desired is not None and state in (None, desired)
+            return wanted and (not doubt or moment(record.ts) <= before)
+
+        record = self._newest(sets, to=to) or followed  # where a query of the operator's own gives the states
+        if record is None:
+            dropped = not self._history.complete()
+            missing = "its record was dropped by retention" if dropped else "no record sets this state"
+            return [ChainLink(link="notification", state=state, doubt=missing)], None
+        notified = ChainLink(
+            link="notification",
+            time=record.ts,
+            trusted=record.trusted,
+            record=shown(place_of(record)),
+            state=_desired_state(record, actuator) or state,
+            doubt=doubt,
+        )
+        return [*self._up_to(record, actuator), notified], place_of(record)
+
+    def _newest_desired(self, actuator: Term, until: datetime | None, after: Place | None = None) -> Record | None:
+        """The newest record that set the desired state."""
+
+        def sets(record: Record) -> bool:
+            return _desired_state(record, actuator) is not None and (until is None or moment(record.ts) <= until)
+
+        return self._newest(sets, after)
+
+    def _up_to(self, record: Record, actuator: Term) -> list[ChainLink]:
+        """The links up to a record that set the desired state, with its own."""
+        state, before = _desired_state(record, actuator), _former_state(record, actuator)
+        return [
+            *reversed(list(self._origins(record))),
+            msgspec.structs.replace(_own(record), state=state, before=before),
+        ]
+
+    def _origins(self, record: Record) -> Iterator[ChainLink]:
+        """The links that led to a record, newest first."""
+        for _ in range(_LINKS_MAX):
+            cause = record.cause
+            if cause is None or cause.seq is None or cause.kind not in ("application", "timer"):
+                return
+            found = self._reacted_to(record, cause.id, cause.seq)
+            if cause.kind == "application":
+                application, _, rest = cause.id.partition("/")
+                aggregator, _, member = rest.rpartition("/")
+                text = self._query_text(application, aggregator)
+                time, trusted = (None, True) if isinstance(found, str) else (found.ts, found.trusted)
+                yield ChainLink(
+                    link="query",
+                    time=time,
+                    trusted=trusted,
+                    application=application,
+                    aggregator=aggregator,
+                    member=member,
+                    text=text,
+                )
+            if isinstance(found, str):
+                yield ChainLink(link="delay" if cause.kind == "timer" else "update", doubt=found)
+                return
+            yield _own(found)
+            record = found
+
+    def _reacted_to(self, record: Record, name: str, sequence: int) -> Record | str:
+        """The record that a timer or an application reacts to, or why it is not there."""
+        assert record.cause is not None
+        # A delayed update may have been set before a recovery began the epoch.
+        epoch = record.epoch if sequence < record.seq else record.epoch - 1
+        found = self._record((epoch, sequence))
+        if record.cause.kind == "timer" and (isinstance(found, str) or found.timer is None or found.timer.id != name):
+            set_by = self._newest(lambda one: one.timer is not None and one.timer.id == name, to=place_of(record))
+            return found if set_by is None and isinstance(found, str) else set_by or "its record is not in the log"
+        return found
+
+    def _report(self, outcome: Record, actuator: Term, state: Term | None, after: Place) -> ChainLink:
+        def reports(record: Record) -> bool:
+            return _added(record, actuator).get(REPORTED_STATE) not in (None, state)
+
+        found = self._newest(reports, after, place_of(outcome))
+        if found is None:
+            return ChainLink(
+                link="report", doubt="the device had another state, or came back; the log has no report of it"
+            )
+        return msgspec.structs.replace(_own(found), link="report", state=_added(found, actuator)[REPORTED_STATE])
+
+    # --- records ---
+
+    def _newest(
+        self, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
+    ) -> Record | None:
+        if after is not None and self._first is not None and after < self._first:
+            after = None  # all that is kept
+        return next(iter(self._history.newest(1, wanted, after, to)), None)
+
+    def _record(self, place: Place) -> Record | str:
+        """A record, or why it is not there."""
+        if self._first is not None and place < self._first:
+            return f"record {shown(place)} was dropped by retention; the oldest that is kept is {shown(self._first)}"
+        found = next(self._history.records((place[0], place[1] - 1), place), None)
+        return f"record {shown(place)} is not in the log" if found is None else found
+
+
+# --- quads --------------------------------------------------------------------------------------------------
+
+
+def _added(record: Record, subject: Term) -> dict[str, Term]:
+    """Property -> value of a subject, as far as the record changed it."""
+    return {quad.p[1:-1]: quad.o for quad in record.a if quad.s == subject}
+
+
+def _asserted(record: Record, subject: Term) -> dict[str, Term]:
+    """Property -> value of a subject, as the record asserted it."""
+    return {quad.p[1:-1]: quad.o for quad in (*record.k, *record.a) if quad.s == subject}
+
+
+def _text(found: Mapping[str, Term], name: str) -> str:
+    return lexical(found[name]) if name in found else ""
+
+
+def _desired_state(record: Record, actuator: Term) -> Term | None:
+    return max((quad.o for quad in record.a if quad.s == actuator and quad.p in _STATES), default=None)
+
+
+def _former_state(record: Record, actuator: Term) -> Term | None:
+    return max((quad.o for quad in record.d if quad.s == actuator and quad.p in _STATES), default=None)
+
+
+def _time(found: Mapping[str, Term], name: str) -> datetime | None:
+    try:
+        parsed = datetime.fromisoformat(_text(found, name))
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo is not None else None
+
+
+def _sent_time(found: Mapping[str, Term]) -> datetime | None:
+    """When the state was sent; of an older record, when it was acknowledged."""
+    return _time(found, SENT_TIME) or _time(found, RESULT_TIME)
+
+
+def _sent(record: Record, actuation: Term) -> datetime:
+    return _sent_time(_added(record, actuation)) or moment(record.ts)
+
+
+# --- links --------------------------------------------------------------------------------------------------
+
+
+def _own(record: Record) -> ChainLink:
+    """The link that a record itself is."""
+    cause = record.cause
+    quads = record.a or record.k
+    kind = "update"
+    if cause is not None and cause.kind in ADAPTERS:
+        kind = "reading"
+        quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{HAS_SIMPLE_RESULT}>") or quads
+    text = ""
+    if record.timer is not None:
+        kind, timer = "delay", record.timer
+        text = f"at {timer.at}" if timer.delay_us is None else f"in {timer.delay_us / 1e6:g} s"
+    return ChainLink(
+        link=kind,
+        time=record.ts,
+        trusted=record.trusted,
+        record=shown(place_of(record)),
+        by=None if cause is None else (cause.kind, cause.id),
+        client=record.client,
+        quads=quads[:_QUADS_MAX],
+        more=max(0, len(quads) - _QUADS_MAX),
+        text=text,
+    )
+
+
+def _sending(outcome: Record, found: Mapping[str, Term], state: Term | None) -> list[ChainLink]:
+    """The rule, the request and its acknowledgement. An older record has the time of the acknowledgement only."""
+    sent, acknowledged = _time(found, SENT_TIME), _time(found, RESULT_TIME)
+    time = None if sent is None else iso(sent)
+    target = _text(found, TARGET)
+    if not target and outcome.cause is not None and outcome.cause.kind in ADAPTERS:
+        target = outcome.cause.id
+    old = "" if BY_RULE in found else NOT_RECORDED
+    by = None if outcome.cause is None else (outcome.cause.kind, outcome.cause.id)
+    answered = ChainLink(
+        link="acknowledgement",
+        time=outcome.ts if acknowledged is None else iso(acknowledged),
+        trusted=outcome.trusted,
+        record=shown(place_of(outcome)),
+        text=_text(found, ANSWER),
+    )
+    return [
+        ChainLink(link="rule", time=time, trusted=outcome.trusted, text=_text(found, BY_RULE), doubt=old),
+        ChainLink(
+            link="request",
+            time=time,
+            trusted=outcome.trusted,
+            by=by,
+            state=state,
+            text=target,
+            doubt="" if sent is not None else f"time {NOT_RECORDED}",
+        ),
+        answered,
+    ]
+
+
+def _waiting(record: Record, state: Term | None) -> ChainLink:
+    """A desired state without an outcome."""
+    return msgspec.structs.replace(_own(record), link="waiting", state=state)
+
+
+def _refusal(outcome: Record, found: Mapping[str, Term]) -> ChainLink:
+    return msgspec.structs.replace(_own(outcome), link="refusal", text=_text(found, REFUSED))
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """For programs. Terms are in N-Triples syntax; after_s: seconds since the link before that has a time."""
+    members: dict[str, Any] = msgspec.to_builtins(explanation)
+    for link, seconds in zip(members["links"], differences(explanation.links), strict=True):
+        if seconds is not None:
+            link["after_s"] = seconds
+    return members
+
+
+def differences(links: list[ChainLink]) -> Iterator[float | None]:
+    """Seconds from each link to the one before it that has a time; None where there is none."""
+    last: datetime | None = None
+    for link in links:
+        now = None if link.time is None else moment(link.time)
+        yield None if now is None or last is None else (now - last).total_seconds()
+        last = now or last
