@@ -11,5 +11,5 @@ discovery: links of a device -> the device that is proposed; admission: limits f
 receive our answers.
 
 Security (OSCORE): contexts: keys, sender numbers and replay windows on disk; secured: protected messages of both
-directions, loaded with the first key.
+directions, loaded with the first key; protection: which messages are protected.
 """

@@ -250,20 +250,20 @@ class Contexts:
             raise ConfigurationError(f"there is no OSCORE context {name}; make it with `{_command(name)}`")
         return self._contexts[name]
 
-    def of(self, address: str) -> SecuredContext | None:
-        """The context of an address, as in `Key`; None: the device has no key.
+    def of(self, *addresses: str) -> SecuredContext | None:
+        """The context of a device by its address, as in `Key`, or by one of several; None: it has no key.
 
         Raises ConfigurationError if its context cannot be used, or if this cannot be known: without this, damage to a
         file would make requests plain.
         """
-        name = self._addresses.get(address)
-        if name is not None:
-            return self._contexts[name]
-        if address in self._unusable:
-            raise ConfigurationError(self.problems[self._unusable[address]])
+        for address in addresses:
+            if address in self._addresses:
+                return self._contexts[self._addresses[address]]
+            if address in self._unusable:
+                raise ConfigurationError(self.problems[self._unusable[address]])
         if self._without_address:
             problem = self.problems[self._without_address]
-            raise ConfigurationError(f"whether {address} has a key cannot be known, because of {problem}")
+            raise ConfigurationError(f"whether {addresses[0]} has a key cannot be known, because of {problem}")
         return None
 
     def by_kid(self, kid: bytes, kid_context: bytes | None) -> SecuredContext | None:

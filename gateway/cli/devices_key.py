@@ -25,16 +25,13 @@ def add_key_arguments(key: argparse.ArgumentParser) -> None:
 
 def make_key(options: argparse.Namespace) -> int:
     from lamplighter.adapters.coap.contexts import check_name, contexts_folder, make_context  # most commands need none
-    from lamplighter.adapters.coap.mapping import device, resource_uri
+    from lamplighter.adapters.coap.protection import normal_authority
 
     check_name(options.name)
     try:
-        uri = resource_uri(f"coap://{options.address}/")
-        address = device(uri)
-        if uri != f"coap://{address}/":
-            raise PayloadError(f"{options.address} is a URI or a path")
+        address = normal_authority(options.address)
     except PayloadError as error:
-        raise ConfigurationError(f"--address: {error}; write a host or host:port") from error
+        raise ConfigurationError(f"--address: {error}") from error
     _, data = settings_and_data(options)
     folder = contexts_folder(data)
     output = None if options.print else Path(f"{options.name}.oscore.json")

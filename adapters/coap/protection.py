@@ -1,0 +1,99 @@
+"""Which requests are protected: the keys of devices, and who may do without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import aiocoap
+import msgspec
+
+from lamplighter.adapters.coap.contexts import Contexts
+from lamplighter.adapters.coap.mapping import COAP_PORT, resource_uri
+from lamplighter.adapters.networks import Address, Networks, refusal
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+
+Opener = Callable[[aiocoap.Message], aiocoap.Message]
+Seal = Callable[[aiocoap.Message], tuple[aiocoap.Message, Opener]]
+"""Protects a request for one device; returns what verifies its answers. Both raise UpstreamError. The protected request
+has neither remote nor token."""
+
+
+class CoapDeviceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[coap.devices.NAME]``. NAME is also the name of the device's key.
+
+    address: host or host:port, as in the URIs of the device.
+    security: "oscore": messages are protected by the key of this name; "plain": the device has no key.
+    queries: names of the queries of applications that the device may read.
+    max_age_s: instead of the Max-Age of the device, for one that sends none or a wrong one.
+    """
+
+    address: str
+    security: Literal["oscore", "plain"] = "oscore"
+    queries: tuple[str, ...] = ()
+    max_age_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            normal_authority(self.address)
+        except PayloadError as error:
+            raise ValueError(f"address: {error}") from error
+
+
+class DeviceProtection:
+    """Decides for each device whether its messages are protected.
+
+    plain: the networks whose devices need no key; None: all. A device that has a key never gets a plain message.
+    """
+
+    def __init__(self, contexts: Contexts, devices: Mapping[str, CoapDeviceSettings], plain: Networks | None) -> None:
+        self._contexts = contexts
+        self._devices = devices
+        self._names = {normal_authority(device.address): name for name, device in devices.items()}
+        self._plain = plain
+
+    def seal(self, device: str, uri: str, address: Address) -> Seal | None:
+        """What protects requests to a device; None: nothing.
+
+        device: its name in a rule, or ""; uri: in normal form; address: of its host. The address counts too, so that
+        another name of the device does not make its requests plain. Raises PayloadError if the device needs a key and
+        has none, or one that cannot be used.
+        """
+        port = urlsplit(uri).port or COAP_PORT
+        host = f"[{address}]" if address.version == 6 else f"{address}"
+        places = urlsplit(uri).netloc, host if port == COAP_PORT else f"{host}:{port}"
+        name = device or next((self._names[place] for place in places if place in self._names), "")
+        if name in self._devices and self._devices[name].security == "plain":
+            return None
+        try:
+            context = self._contexts.named(name) if name else self._contexts.of(*places)
+        except ConfigurationError as error:
+            raise PayloadError(str(error)) from error
+        if context is None:
+            if not self.permits_plain(address):
+                raise PayloadError(
+                    f"{places[0]} has no key, and its address is in none of the networks that coap.plain allows; "
+                    f"make a key with `lamplighter devices key NAME --address {places[0]}`"
+                )
+            return None
+        from lamplighter.adapters.coap.secured import SentRequest  # loaded with the context
+
+        def protected(message: aiocoap.Message) -> tuple[aiocoap.Message, Opener]:
+            sent = SentRequest(context, message)
+            return sent.outer, sent.inner
+
+        return protected
+
+    def permits_plain(self, address: Address) -> bool:
+        """Whether messages from and to an address may be unprotected."""
+        return self._plain is None or not refusal(address, self._plain.current())
+
+
+def normal_authority(text: str) -> str:
+    """A host, or host and port, as in a URI in normal form. Raises PayloadError."""
+    uri = resource_uri(f"coap://{text}/")
+    authority = urlsplit(uri).netloc
+    if uri != f"coap://{authority}/":
+        raise PayloadError(f"{text} is a URI or a path; write a host or host:port")
+    return authority
