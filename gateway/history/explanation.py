@@ -108,11 +108,11 @@ class Explainer:
         """
         actuator = iri(name.removesuffix(ACTUATION))
         actuation = iri(lexical(actuator) + ACTUATION)
-        outcome, others = self._outcome(actuation, until)
+        outcome = self._outcome(actuation, until)
         if outcome is None:
             desired = self._newest_desired(actuator, until)
             if desired is None:
-                raise self._unknown(actuator, others, until)
+                raise self._unknown(actuator, until)
             state = _desired_state(desired, actuator)
             return Explanation(actuator, state, "", [*self._up_to(desired, actuator), _waiting(desired, state)])
         found = _asserted(outcome, actuation)
@@ -133,22 +133,21 @@ class Explainer:
 
     # --- the outcome ---
 
-    def _outcome(self, actuation: Term, until: datetime | None) -> tuple[Record | None, set[Term]]:
-        """The record of the newest outcome; if there is none, the actuations that the log has."""
+    def _outcome(self, actuation: Term, until: datetime | None) -> Record | None:
+        def wanted(record: Record) -> bool:
+            found = any(quad.s == actuation and quad.p in _OUTCOMES for quad in record.a)
+            return found and (until is None or _sent(record, actuation) <= until)
+
+        return self._history.latest(actuation, wanted)
+
+    def _unknown(self, actuator: Term, until: datetime | None) -> ChangeLogError:
         others: set[Term] = set()
 
-        def wanted(record: Record) -> bool:
-            for quad in record.a:
-                if quad.p in _OUTCOMES:
-                    if quad.s == actuation and (until is None or _sent(record, actuation) <= until):
-                        return True
-                    if quad.s.endswith(f"{ACTUATION}>"):
-                        others.add(quad.s)
-            return False
+        def notes(record: Record) -> bool:
+            others.update(quad.s for quad in record.a if quad.p in _OUTCOMES and quad.s.endswith(f"{ACTUATION}>"))
+            return len(others) >= _SUGGESTED_MAX
 
-        return self._newest(wanted), others
-
-    def _unknown(self, actuator: Term, others: set[Term], until: datetime | None) -> ChangeLogError:
+        self._history.latest(f"{ACTUATION}>", notes)
         when = "" if until is None else f" up to {iso(until)}"
         names = sorted(lexical(one).removesuffix(ACTUATION) for one in others)[:_SUGGESTED_MAX]
         hint = f"the log has actuations of {', '.join(names)}" if names else "the log has no actuation"
@@ -178,7 +177,8 @@ class Explainer:
             wanted = desired is not None and state in (None, desired)
             return wanted and (not doubt or moment(record.ts) <= before)
 
-        record = self._newest(sets, to=to) or followed  # where a query of the operator's own gives the states
+        # A query of the operator's own may compute states that no record sets.
+        record = self._history.latest(actuator, sets, to=to) or followed
         if record is None:
             dropped = not self._history.complete()
             missing = "its record was dropped by retention" if dropped else "no record sets this state"
@@ -199,7 +199,7 @@ class Explainer:
         def sets(record: Record) -> bool:
             return _desired_state(record, actuator) is not None and (until is None or moment(record.ts) <= until)
 
-        return self._newest(sets, after)
+        return self._history.latest(actuator, sets, after)
 
     def _up_to(self, record: Record, actuator: Term) -> list[ChainLink]:
         """The links up to a record that set the desired state, with its own."""
@@ -243,7 +243,9 @@ class Explainer:
         epoch = record.epoch if sequence < record.seq else record.epoch - 1
         found = self._record((epoch, sequence))
         if record.cause.kind == "timer" and (isinstance(found, str) or found.timer is None or found.timer.id != name):
-            set_by = self._newest(lambda one: one.timer is not None and one.timer.id == name, to=place_of(record))
+            set_by = self._history.latest(
+                name, lambda one: one.timer is not None and one.timer.id == name, to=place_of(record)
+            )
             return found if set_by is None and isinstance(found, str) else set_by or "its record is not in the log"
         return found
 
@@ -251,7 +253,7 @@ class Explainer:
         def reports(record: Record) -> bool:
             return _added(record, actuator).get(REPORTED_STATE) not in (None, state)
 
-        found = self._newest(reports, after, place_of(outcome))
+        found = self._history.latest(actuator, reports, after, place_of(outcome))
         if found is None:
             return ChainLink(
                 link="report", doubt="the device had another state, or came back; the log has no report of it"
@@ -259,13 +261,6 @@ class Explainer:
         return msgspec.structs.replace(_own(found), link="report", state=_added(found, actuator)[REPORTED_STATE])
 
     # --- records ---
-
-    def _newest(
-        self, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
-    ) -> Record | None:
-        if after is not None and self._first is not None and after < self._first:
-            after = None  # all that is kept
-        return next(iter(self._history.newest(1, wanted, after, to)), None)
 
     def _record(self, place: Place) -> Record | str:
         """A record, or why it is not there."""

@@ -294,6 +294,38 @@ class History:
                 return list(result)
             back *= 2
 
+    def latest(
+        self, holding: str, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
+    ) -> Record | None:
+        """The last wanted one of the records whose lines hold a text, behind one place and up to another one with it.
+
+        It decodes these records only, so that it is fast where they are few. Raises ChangeLogError.
+        """
+        for _ in range(_TRIES):
+            try:
+                return self._latest(holding.encode(), wanted, after, to)
+            except ChangeLogError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise  # else it was sealed, or removed to free space
+        raise self._error("its files change all the time", "try again")
+
+    def _latest(
+        self, holding: bytes, wanted: Callable[[Record], bool], after: Place | None, to: Place | None
+    ) -> Record | None:
+        found = self.segments()
+        limits = ends(found)
+        for segment in reversed(found):
+            if to is not None and segment.begin > to:
+                continue
+            lines = [line for line in CheckedLines(segment, limits.get(segment.name.epoch)) if holding in line]
+            for record in map(decode, reversed(lines)):
+                place = place_of(record)
+                if (after is None or place > after) and (to is None or place <= to) and wanted(record):
+                    return record
+            if after is not None and segment.begin <= after:
+                break
+        return None
+
     # --- what was known ---
 
     def snapshots(self) -> list[Snapshot]:

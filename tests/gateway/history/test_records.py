@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -127,6 +128,44 @@ async def test_records_from_a_place_to_a_place(tmp_path: Path) -> None:
     assert places(past.newest(3, lambda record: record.seq % 2 == 0)) == [(1, 8), (1, 10), (1, 12)]
     assert places(past.newest(3, lambda record: record.seq % 2 == 0, (1, 9), (1, 11))) == [(1, 10)]
     assert places(past.newest(99, lambda record: True)) == [(1, number) for number in range(1, 13)]
+
+
+async def test_the_latest_record_that_holds_a_text(tmp_path: Path) -> None:
+    await filled(tmp_path, 12)
+    past = history(tmp_path)
+    decoded: list[int] = []
+
+    def wanted(record: Record) -> bool:
+        decoded.append(record.seq)
+        return record.seq != 11
+
+    def latest(holding: str, *range_: Place | None) -> Place | None:
+        decoded.clear()
+        found = past.latest(holding, wanted, *range_)
+        return None if found is None else (found.epoch, found.seq)
+
+    assert latest("<urn:s>") == (1, 12)
+    assert decoded == [12]
+    assert latest('"r-7"') == (1, 7)
+    assert decoded == [7], "the others do not hold it"
+    assert latest("<urn:s>", (1, 3), (1, 11)) == (1, 10)
+    assert decoded == [11, 10]
+    assert latest("<urn:s>", (1, 10), (1, 11)) is None
+    assert decoded == [11]
+    assert latest("<urn:other>") is None
+
+
+async def test_a_log_that_is_sealed_while_its_latest_record_is_looked_for_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(tmp_path, 3)
+    past = history(tmp_path)
+    listed = past.segments()
+    stale = [*listed[:-1], replace(listed[-1], path=tmp_path / "log" / "gone")]
+    answers = iter([stale, listed])
+    monkeypatch.setattr(past, "segments", lambda: next(answers))
+    found = past.latest("<urn:s>", lambda record: True)
+    assert found is not None and found.seq == 3
 
 
 async def test_a_log_that_is_sealed_and_goes_on_under_the_reader_s_hands_is_read_once_and_whole(tmp_path: Path) -> None:
