@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -21,7 +22,7 @@ from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
-from lamplighter.engine.terms import XSD, Term, literal
+from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import DESIRED_STATE
 from tests.support.desired_states import BASE, LAMP, REFUSED, StatesGateway, rule, running
 from tests.support.event_loops import settled, until
@@ -639,3 +640,72 @@ async def test_a_record_that_the_gateway_refuses_is_counted() -> None:
         gateway.desire("true")
         await settled()
         assert (one.counters.acknowledged, one.counters.unrecorded) == (1, 1)
+
+
+class UnreliableLamp(Sender):
+    """A lamp that loses messages and acknowledgements, refuses, starts again, and is desired to change meanwhile."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.state: Term | None = None
+        self.reliable = False
+        self.output: Output | None = None
+
+    def target(self, rule: CommandRule) -> str:
+        return TARGET
+
+    async def ready(self, rule: CommandRule) -> None:
+        await asyncio.sleep(0)
+
+    def reassert_s(self, rule: CommandRule) -> float | None:
+        return 0.001
+
+    def starts_again(self) -> None:
+        self.state = None
+        assert self.output is not None
+        self.output.returned(TARGET)
+
+    async def send(self, attempt: Attempt) -> Acknowledged:
+        for _ in range(self.chance.randrange(4)):
+            await asyncio.sleep(0)
+        what = 1.0 if self.reliable else self.chance.random()
+        if what < 0.2:
+            raise UpstreamError("no answer")
+        if what < 0.3:
+            raise RefusedByDevice("5.03: busy")
+        if not attempt.is_current():
+            raise Outdated("another state")
+        self.state = attempt.state
+        if what < 0.4:
+            raise UpstreamError("the acknowledgement was lost")
+        if what < 0.5:
+            self.starts_again()
+        await asyncio.sleep(0)
+        return Acknowledged(NOON, NOON, "2.04")
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_an_unreliable_device_ends_in_the_desired_state(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_waits(monkeypatch)
+    monkeypatch.setattr(actuator, "PAUSE_S", 0.0)
+    chance = Random(seed)
+    gateway, lamp = StatesGateway(), UnreliableLamp(chance)
+    async with running(gateway, lamp, files=[HOME]) as one:
+        lamp.output = one
+        for _ in range(100):
+            gateway.desire(chance.choice(("true", "false")))
+            if chance.random() < 0.2:
+                lamp.starts_again()
+            if chance.random() < 0.2:
+                one.contact(TARGET)
+            for _ in range(chance.randrange(20)):
+                await asyncio.sleep(0)
+        lamp.reliable = True
+        desired = gateway.found(f"{LAMP} gateway:desiredState ?x")
+        await until(lambda: lamp.state is not None and [lexical(lamp.state)] == desired)
+        await until(lambda: one.states() == ActuatorStates(1, disagreeing=0, waiting=0, refused=0))
+        await until(lambda: gateway.found(f"{LAMP_IS} sosa:hasSimpleResult ?x") == desired)
+        await until(lambda: gateway.found(REFUSED) == [])
+        assert lamp.state is not None and [lexical(lamp.state)] == desired
+        counters = one.counters
+        assert counters.sent == counters.acknowledged + counters.failed
