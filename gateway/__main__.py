@@ -36,7 +36,7 @@ from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.explain_command import add_explain_command
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
-from lamplighter.gateway.cli.mapping_commands import add_mapping_commands, query_faults
+from lamplighter.gateway.cli.mapping_commands import add_mapping_commands, command_faults, query_faults
 from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.gates.local_call import call
@@ -204,7 +204,7 @@ def _check(options: argparse.Namespace) -> int:
         configuration = _configuration(options)
     except ConfigurationError as error:
         raise ConfigurationError("\n".join([str(error), *stopping])) from error
-    stopping += query_faults(configuration.mapping.publishes)
+    stopping += query_faults(configuration.mapping.publishes) + command_faults(configuration.coap_rules.commands)
     if stopping:
         raise ConfigurationError("\n".join(stopping))
     settings = configuration.settings

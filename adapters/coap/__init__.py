@@ -1,7 +1,7 @@
 """CoAP adapter: keeps each device in the state that the dataset gives for it.
 
-mapping: subscription row -> command, and the update that records an acknowledgement (pure; add a payload format such
-as LwM2M here); adapter: subscription, retries and requests with aiocoap; settings: the table ``[coap]``.
+mapping: subscription row -> command, and the update that records an acknowledgement (pure); formats: bodies with their
+content formats (pure); adapter: subscription, retries and requests with aiocoap; settings: the table ``[coap]``.
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
 device and its whole answer; blocks: bodies that are longer than a datagram (pure); freshness: the order and the age of

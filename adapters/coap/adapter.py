@@ -26,6 +26,7 @@ from lamplighter.adapters.coap.mapping import Command
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update
+from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import DeclaredCause, EngineClient, Notification
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
@@ -172,7 +173,7 @@ class CoapAdapter:
                 touched.add(row.resource)
         for row in self._commands(notification.added, added=True):
             if row.resource not in self._resources:
-                name = mapping.device(row.resource)
+                name = uris.authority(row.resource)
                 device = self._devices.setdefault(name, _Device(name))
                 self._resources[row.resource] = _Resource(row.resource, device)
             self._resources[row.resource].commands[row] += 1
@@ -323,7 +324,7 @@ class CoapAdapter:
         context = await aiocoap.Context.create_client_context(loggername=_LIBRARY_LOGGER, transports=["simple6"])
         try:
             async with asyncio.timeout(self._settings.answer_timeout_s):
-                host, port = mapping.host_and_port(resource.uri)
+                host, port = uris.host_and_port(resource.uri)
                 address = await self._networks.resolved(host, port, socket.SOCK_DGRAM)
                 resource.device.outside = ""
                 message.remote = aiocoap.message.UndecidedRemote("coap", aiocoap.util.hostportjoin(str(address), port))

@@ -2,19 +2,33 @@
 no clock.
 
 tables: the rule tables; files: rules of mapping/*.toml; dataset_rules: rules that are triples; rule_feed: the
-subscription to them; rules: one rule, and all together; reads: one value of its messages; publishes: rows of queries ->
-topics and payloads; command_payloads: states of actuators -> payloads; constructs: CONSTRUCT queries; patterns: topics;
-expressions: regular expressions; templates: IRIs; payloads: decoding; values: literals; units: UCUM -> QUDT; times:
-result times; senml, cbor, sparkplug, protobuf: formats.
+subscription to them; kinds: the adapter that a rule is for; rules: what is read by one rule, and by all together;
+reads: one value of its messages; resources: rules for resources and paths of CoAP; resource_commands: commands for
+resources; publishes: rows of queries -> topics and payloads; command_payloads: states of actuators -> payloads;
+constructs: CONSTRUCT queries; patterns: topics; uris: CoAP resources; expressions: regular expressions; templates:
+IRIs; payloads: decoding; values: literals; units: UCUM -> QUDT; times: result times; senml, cbor, lwm2m, sparkplug,
+protobuf: formats.
 """
 
-from lamplighter.adapters.mapping.files import checked_mapping, load_mapping
+from lamplighter.adapters.mapping.files import file_rules, load_coap_rules, load_mapping
+from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mapping.publishes import PublishRule, publish_rule
-from lamplighter.adapters.mapping.rules import CommandRule, Mapping, StreamRule, command_rule
+from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule, StateRule, resource_command
+from lamplighter.adapters.mapping.resources import PathRule, ResourceRule
+from lamplighter.adapters.mapping.rules import CommandRule, Mapping, ReadingRules, StreamRule, command_rule
 from lamplighter.adapters.mapping.sparkplug import Births
-from lamplighter.adapters.mapping.tables import CommandTable, PublishTable, ReadTable, StreamTable, table_json
+from lamplighter.adapters.mapping.tables import (
+    CommandTable,
+    PathTable,
+    PublishTable,
+    ReadTable,
+    ResourceCommandTable,
+    ResourceTable,
+    StreamTable,
+    table_json,
+)
 from lamplighter.adapters.mapping.values import TEXT_CHARS_MAX
 
 __all__ = [
@@ -22,17 +36,28 @@ __all__ = [
     "TEXT_CHARS_MAX",
     "TOPIC_BYTES_MAX",
     "Births",
+    "CoapRules",
     "CommandRule",
     "CommandTable",
     "Mapping",
+    "PathRule",
+    "PathTable",
     "PublishRule",
     "PublishTable",
     "ReadTable",
+    "ReadingRules",
+    "ResourceCommandRule",
+    "ResourceCommandTable",
+    "ResourceRule",
+    "ResourceTable",
+    "StateRule",
     "StreamRule",
     "StreamTable",
-    "checked_mapping",
     "command_rule",
+    "file_rules",
+    "load_coap_rules",
     "load_mapping",
     "publish_rule",
+    "resource_command",
     "table_json",
 ]

@@ -1,4 +1,4 @@
-"""CBOR (RFC 8949) as far as SenML needs it: numbers, texts, arrays, maps, decimal fractions.
+"""CBOR (RFC 8949) as far as readings and states need it: numbers, texts, arrays, maps, decimal fractions.
 
 Depth and number of items are bounded. Numbers that are not whole are returned as `Number`, spelled exactly.
 """
@@ -28,6 +28,59 @@ def decoded(data: bytes) -> Any:
     if item is _BREAK or reader.at != len(data):
         raise PayloadError("payload is not CBOR")
     return item
+
+
+def encoded(document: Any) -> bytes:
+    """A document of `None`, booleans, integers, floats, `Number`, texts, lists and maps, in the shortest form (RFC 8949
+    section 4.1). Raises PayloadError."""
+    parts: list[bytes] = []
+    _write(document, parts, 0)
+    return b"".join(parts)
+
+
+def _write(item: Any, parts: list[bytes], depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise PayloadError(f"the document has more than {DEPTH_MAX} levels")
+    if item is None or isinstance(item, bool):
+        parts.append({False: b"\xf4", True: b"\xf5", None: b"\xf6"}[item])
+    elif isinstance(item, int):
+        parts.append(_head(1, -1 - item) if item < 0 else _head(0, item))
+    elif isinstance(item, float | Number):
+        parts.append(_float(float(item)))
+    elif isinstance(item, str):
+        text = item.encode()
+        parts += _head(3, len(text)), text
+    elif isinstance(item, list):
+        parts.append(_head(4, len(item)))
+        for one in item:
+            _write(one, parts, depth + 1)
+    else:
+        parts.append(_head(5, len(item)))
+        for key, value in item.items():
+            _write(key, parts, depth + 1)
+            _write(value, parts, depth + 1)
+
+
+def _head(major: int, argument: int) -> bytes:
+    if argument < 24:
+        return bytes([major << 5 | argument])
+    for short, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
+        if argument < 1 << 8 * size:
+            return bytes([major << 5 | short]) + argument.to_bytes(size)
+    raise PayloadError("the document has an integer of more than 64 bits")
+
+
+def _float(value: float) -> bytes:
+    if not math.isfinite(value):
+        raise PayloadError("the document has a number that is out of range")
+    for head, layout in ((0xF9, ">e"), (0xFA, ">f")):
+        try:
+            short = struct.pack(layout, value)
+        except OverflowError:
+            continue
+        if struct.unpack(layout, short)[0] == value:
+            return bytes([head]) + short
+    return b"\xfb" + struct.pack(">d", value)
 
 
 class _CborReader:

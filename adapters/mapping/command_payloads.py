@@ -4,24 +4,87 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
+import msgspec
+
+from lamplighter.adapters.literals import NUMBERS
+from lamplighter.adapters.mapping import cbor, lwm2m, senml, uris
+from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, Found, Number
 from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
+from lamplighter.adapters.mapping.resource_commands import (
+    PAYLOAD_SLOT,
+    STATE_SLOTS,
+    TEMPLATE_FORMATS,
+    ResourceCommandRule,
+)
 from lamplighter.adapters.mapping.rules import CommandRule
+from lamplighter.adapters.mapping.tables import CommandBase
 from lamplighter.engine.errors import PayloadError
-from lamplighter.engine.terms import Term, lexical
+from lamplighter.engine.terms import XSD, Term, lexical
 
 STATE_CHARS_SAID, VALUES_CHARS_SAID = 50, 500
 """In reasons, which go into the log and the dataset each time."""
+NO_CAPTURES: Mapping[str, str] = MappingProxyType({})
+_BOOLEAN = f"^^<{XSD}boolean>"
 _SLOT = re.compile(r"\{(value|json)\}")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,63})(?:\.[0-9]{1,64})?(?:[eE][+-]?[0-9]{1,3})?")
+_TOO_LONG = f"the message would have more than {PAYLOAD_BYTES_MAX} bytes"
+_JSON = msgspec.json.Decoder(float_hook=Number)
 
 
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
     table = rule.table
-    too_long = f"the message would have more than {PAYLOAD_BYTES_MAX} bytes"
+    text, as_json = _replaced(table, state)
+    words = {"json": as_json, "value": text}
+    return encoded(filled(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
+
+
+def request_payload(
+    rule: ResourceCommandRule, state: Term, resource: str, captures: Mapping[str, str] = NO_CAPTURES
+) -> bytes:
+    """The body of the request for a state. resource: its URI; captures: see `ResourceCommandRule`. Raises
+    PayloadError, whose reason is for people."""
+    text, as_json = _replaced(rule.table, state)
+    if rule.form not in TEMPLATE_FORMATS:
+        boolean = state.endswith(_BOOLEAN) and not rule.table.values
+        value = (
+            text in ("true", "1") if boolean else _typed(text) if rule.table.values or state.endswith(NUMBERS) else text
+        )
+        if rule.form.startswith("senml"):
+            return _short(senml.encoded(rule.table.name, value, rule.form))
+        return _short(lwm2m.encoded(rule.form, uris.name(resource), value))
+
+    def part(slot: re.Match[str]) -> str:
+        in_json, name = slot[1], slot[2]
+        if name in STATE_SLOTS:
+            return text if name == "value" else as_json
+        found = captures.get(in_json or name)
+        return slot[0] if found is None else found if in_json is None else _json_text(found)
+
+    body = encoded(filled(PAYLOAD_SLOT, rule.payload, part, PAYLOAD_BYTES_MAX, _TOO_LONG))
+    if rule.form == "text":
+        return body
+    try:
+        document = _JSON.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError("the payload would not be JSON; write {json} or {json:name} for texts") from error
+    return body if rule.form == "json" else _short(cbor.encoded(document))
+
+
+def _short(body: bytes) -> bytes:
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise PayloadError(_TOO_LONG)
+    return body
+
+
+def _replaced(table: CommandBase, state: Term) -> tuple[str, str]:
+    """A state that the rule takes, as text and as JSON. Raises PayloadError."""
     if len(state) > TERM_CHARS_MAX:
-        raise PayloadError(too_long)
+        raise PayloadError(_TOO_LONG)
     text, as_json = lexical(state), json_value(state)
     if table.values:
         if text not in table.values:
@@ -31,8 +94,16 @@ def command_payload(rule: CommandRule, state: Term) -> bytes:
         as_json = _json_text(text)
     if table.minimum is not None or table.maximum is not None:
         _check_bounds(text, table.minimum, table.maximum)
-    words = {"json": as_json, "value": text}
-    return encoded(filled(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, too_long))
+    return text, as_json
+
+
+def _typed(text: str) -> Found:
+    """A text as the boolean or number that it reads as."""
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return Number(text) if _NUMBER.fullmatch(text) else text
 
 
 def _json_text(text: str) -> str:

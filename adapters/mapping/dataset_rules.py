@@ -8,6 +8,8 @@ Its JSON is an object with one member: ``stream``, ``command`` or ``publish``, t
 keys. Other members (``availability``) belong to other parts of the adapter. A node may have several rules. A faulty
 rule is not applied, and the node gets the reason as `gateway:problem`, until the fault is gone.
 
+Each adapter applies the rules of its kind, and writes the problems of these. JSON that is no rule is a problem of MQTT.
+
 This is the Topics Manager of Roffia 2018, 5.4, by rules of ours. There an agent adds an observation with the property
 hasMqttTopic for each topic, and the MQTT adapter, subscribed to these, takes the number out of a payload by a regular
 expression and writes it as qudt:numericValue of the observation's qudt:QuantityValue. Here a client inserts, instead of
@@ -23,17 +25,11 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.mapping import (
-    CommandRule,
-    CommandTable,
-    PublishRule,
-    PublishTable,
-    StreamRule,
-    StreamTable,
-    command_rule,
-    publish_rule,
-)
+from lamplighter.adapters.mapping import CommandRule, PublishRule, StreamRule
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
+from lamplighter.adapters.mapping.kinds import TABLES, AnyRule, CoapRules, kind_of, rule_type
+from lamplighter.adapters.mapping.rules import ReadingRule
+from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Term, is_iri, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE
@@ -44,27 +40,40 @@ PORTION = 100
 """Rules that are made at a time: about 10 ms."""
 
 QUERY = f"SELECT ?mapping ?rule WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{RULE}> ?rule }}"
-FORGET_PROBLEMS = (
-    f"DELETE {{ ?mapping <{HAS_PROBLEM}> ?problem }} "
-    f"WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{HAS_PROBLEM}> ?problem }}"
-)
-"""What former processes said. It is the first update of a process."""
+_BEGINS = {"mqtt": "", "coap": "CoAP: "}
+"""What the problems of an adapter begin with, so that it deletes only its own."""
+
+
+def _own(kind: Kind) -> str:
+    """The condition of problems of an adapter."""
+    mine = f'STRSTARTS(STR(?problem), "{_BEGINS["coap"]}")'
+    return f"FILTER({mine if kind == 'coap' else f'!{mine}'})"
+
+
+def forget_problems(kind: Kind) -> str:
+    """Forgets what former processes of an adapter said. It is the first update of a process."""
+    return (
+        f"DELETE {{ ?mapping <{HAS_PROBLEM}> ?problem }} "
+        f"WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{HAS_PROBLEM}> ?problem {_own(kind)} }}"
+    )
+
 
 _Row = tuple[Term, Term]
-_Rule = StreamRule | CommandRule | PublishRule
 
 
 class DatasetRules:
     """The rules of the dataset. Pure: rows in, rules and updates out.
 
-    publish: filters of topics that rows may be published to. known: whether a whole result was taken.
+    publish: filters of topics that rows may be published to. kind: of the adapter. known: whether a whole result was
+    taken.
     """
 
-    def __init__(self, base_iri: str, publish: Sequence[str] = ()) -> None:
+    def __init__(self, base_iri: str, publish: Sequence[str] = (), kind: Kind = "mqtt") -> None:
         self.known = False
+        self.kind = kind
         self._base_iri = base_iri
         self._publish = tuple(publish)
-        self._rows: dict[_Row, _Rule | str | None] = {}
+        self._rows: dict[_Row, AnyRule | str | None] = {}
         """None: a rule for others; a text: why the rule is faulty."""
         self._said: dict[Term, str] = {}
         self._steps = 0
@@ -105,6 +114,10 @@ class DatasetRules:
     def publishes(self) -> list[PublishRule]:
         return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, PublishRule)]
 
+    def coap(self) -> CoapRules:
+        """The rules for CoAP, in the order of their nodes."""
+        return CoapRules.of(rule for _, rule in sorted(self._rows.items(), key=_order))
+
     def problems(self) -> dict[Term, str]:
         """Why rules are not applied, by node; several faults of a node in one text."""
         found: dict[Term, list[str]] = {}
@@ -115,7 +128,8 @@ class DatasetRules:
 
     def problem_updates(self) -> list[str]:
         """The updates that make the dataset say what `problems` says, since the last call."""
-        problems = {mapping: text for mapping, text in self.problems().items() if is_iri(mapping)}
+        begin, own = _BEGINS[self.kind], _own(self.kind)
+        problems = {mapping: begin + text for mapping, text in self.problems().items() if is_iri(mapping)}
         updates = []
         for mapping in sorted(problems.keys() | self._said.keys()):
             text = problems.get(mapping)
@@ -124,53 +138,58 @@ class DatasetRules:
             insert = "" if text is None else f"INSERT {{ {mapping} <{HAS_PROBLEM}> {literal(text)} }} "
             updates.append(
                 f"DELETE {{ {mapping} <{HAS_PROBLEM}> ?problem }} {insert}"
-                f"WHERE {{ OPTIONAL {{ {mapping} <{HAS_PROBLEM}> ?problem }} }}"
+                f"WHERE {{ OPTIONAL {{ {mapping} <{HAS_PROBLEM}> ?problem {own} }} }}"
             )
         self._said = problems
         return updates
 
-    def _made(self, row: _Row) -> _Rule | str | None:
+    def _made(self, row: _Row) -> AnyRule | str | None:
         mapping, text = row
+        problem = ""
         if len(self._rows) >= RULES_MAX:
-            return f"there are more than {RULES_MAX} rules"
-        if len(text) > RULE_CHARS_MAX:
-            return f"the rule has more than {RULE_CHARS_MAX} characters"
+            problem = f"there are more than {RULES_MAX} rules"
+        elif len(text) > RULE_CHARS_MAX:
+            problem = f"the rule has more than {RULE_CHARS_MAX} characters"
+        if problem:
+            return problem if self.kind == "mqtt" else None
         try:
-            return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>", self._publish)
+            return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>", self._publish, self.kind)
         except ConfigurationError as error:
             return str(error)
 
 
-def _steps(rule: _Rule | str | None) -> int:
+def _steps(rule: AnyRule | str | None) -> int:
+    """Bound of the steps that finding the messages of a rule takes."""
     stream = rule.state if isinstance(rule, CommandRule) else rule
-    return stream.pattern.steps if isinstance(stream, StreamRule) else 0
+    return stream.pattern.steps if isinstance(stream, ReadingRule) else 0
 
 
 def _order(item: tuple[_Row, Any]) -> _Row:
     return item[0]
 
 
-def _rule(text: str, base_iri: str, place: str, publish: Sequence[str]) -> _Rule | None:
-    """Raises ConfigurationError."""
+def _rule(text: str, base_iri: str, place: str, publish: Sequence[str], kind: Kind) -> AnyRule | None:
+    """None: it is for others than the adapter. Raises ConfigurationError."""
     cure = 'write {"stream": {...}}, {"command": {...}} or {"publish": {...}} with the keys of mapping/*.toml'
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
+        if kind == "coap":
+            return None
         raise ConfigurationError(f"{place}: the rule is not JSON: {error}; {cure}") from error
-    if not isinstance(document, dict) or len(document) != 1:
-        raise ConfigurationError(f"{place}: the rule is not an object with one member; {cure}")
-    [(kind, table)] = document.items()
+    [(name, table)] = document.items() if isinstance(document, dict) and len(document) == 1 else [("", None)]
+    if name not in TABLES or not isinstance(table, dict):
+        if kind == "coap" or isinstance(table, dict):
+            return None
+        what = "has no table" if name else "is not an object with one member"
+        raise ConfigurationError(f"{place}: the rule {what}; {cure}")
+    if kind_of(name, table) != kind:
+        return None
+    type_, make = rule_type(name, table, place)
     context: dict[str, Any] = {"prefixes": PREFIXES, "base_iri": base_iri, "place": place}
+    if name == "publish":
+        context["permitted"] = publish
     try:
-        if kind == "stream":
-            return StreamRule(msgspec.json.decode(text, type=dict[str, StreamTable])[kind], **context)
-        if kind == "command":
-            return command_rule(msgspec.json.decode(text, type=dict[str, CommandTable])[kind], **context)
-        if kind == "publish":
-            published = msgspec.json.decode(text, type=dict[str, PublishTable])[kind]
-            return publish_rule(published, **context, permitted=publish)
+        return make(msgspec.json.decode(text, type=dict[str, type_])[name], **context)  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{place}: {error}; {cure}") from error
-    if not isinstance(table, dict):
-        raise ConfigurationError(f"{place}: the rule has no table; {cure}")
-    return None

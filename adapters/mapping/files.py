@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from lamplighter.adapters.mapping import rules
-from lamplighter.adapters.mapping.publishes import PublishRule, publish_rule
-from lamplighter.adapters.mapping.rules import CommandRule, StreamRule, command_rule
-from lamplighter.adapters.mapping.tables import CommandTable, PublishTable, StreamTable
+from lamplighter.adapters.mapping.kinds import AnyRule, CoapRules, kind_of, rule_type
+from lamplighter.adapters.mapping.publishes import PublishRule
+from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
+from lamplighter.adapters.mapping.rules import CommandRule, StreamRule
+from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.mapping.templates import ABSOLUTE
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES
 
 _HEADER = r"\s*\[\[\s*([\"']?){kind}\1\s*\]\]"
-
-Table = TypeVar("Table", StreamTable, CommandTable, PublishTable)
 
 
 class _FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,36 +31,64 @@ class _FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     publish: list[dict[str, Any]] = []
 
 
+class FileFault(NamedTuple):
+    """kind: of the adapter that a fault stops; None: both."""
+
+    kind: Kind | None
+    error: ConfigurationError
+
+
+class FileRules(NamedTuple):
+    """The rules of the files of a folder, in their order. mqtt, coap: of the adapters; faults: of the other rules, and
+    of files that cannot be read."""
+
+    mqtt: rules.Mapping
+    coap: CoapRules
+    faults: tuple[FileFault, ...]
+
+    def check(self, kind: Kind | None = None) -> None:
+        """Raises the first fault that stops an adapter; kind: None: any adapter."""
+        for fault in self.faults:
+            if kind is None or fault.kind in (None, kind):
+                raise fault.error
+
+
 def load_mapping(folder: Path, base_iri: str) -> rules.Mapping:
-    """The rules of all `*.toml` files of a folder, in the order of their names; none if the folder does not exist.
+    """The rules for MQTT of all `*.toml` files of a folder, in the order of their names; none if the folder does not
+    exist. Faults of rules for CoAP do not matter.
 
     base_iri: of the gateway, such as `http://gateway.example/`; relative templates continue it.
     Raises ConfigurationError, which names file, line, rule, key and cure.
     """
-    mapping, faults = checked_mapping(folder, base_iri)
-    if faults:
-        raise faults[0]
-    return mapping
+    found = file_rules(folder, base_iri)
+    found.check("mqtt")
+    return found.mqtt
 
 
-def checked_mapping(folder: Path, base_iri: str) -> tuple[rules.Mapping, list[ConfigurationError]]:
-    """The good rules of a folder, and the faults of the others. Raises ConfigurationError for a bad base IRI."""
+def load_coap_rules(folder: Path, base_iri: str) -> CoapRules:
+    """The rules for CoAP, as `load_mapping` returns those for MQTT."""
+    found = file_rules(folder, base_iri)
+    found.check("coap")
+    return found.coap
+
+
+def file_rules(folder: Path, base_iri: str) -> FileRules:
+    """All rules of a folder, and the faults of the others. Raises ConfigurationError for a bad base IRI."""
     check_base_iri(base_iri)
-    streams: list[StreamRule] = []
-    commands: list[CommandRule] = []
-    publishes: list[PublishRule] = []
-    faults: list[ConfigurationError] = []
+    good: list[AnyRule] = []
+    faults: list[FileFault] = []
     for path in sorted(folder.glob("*.toml")):
         for found in _file_rules(path, base_iri):
-            if isinstance(found, ConfigurationError):
+            if isinstance(found, FileFault):
                 faults.append(found)
-            elif isinstance(found, StreamRule):
-                streams.append(found)
-            elif isinstance(found, CommandRule):
-                commands.append(found)
             else:
-                publishes.append(found)
-    return rules.Mapping(streams, commands, publishes), faults
+                good.append(found)
+    mqtt = rules.Mapping(
+        [one for one in good if isinstance(one, StreamRule)],
+        [one for one in good if isinstance(one, CommandRule)],
+        [one for one in good if isinstance(one, PublishRule)],
+    )
+    return FileRules(mqtt, CoapRules.of(good), tuple(faults))
 
 
 def check_base_iri(base_iri: str) -> None:
@@ -69,54 +97,57 @@ def check_base_iri(base_iri: str) -> None:
         raise ConfigurationError(f"base IRI {base_iri!r}: write an http(s) or urn IRI that ends in '/', ':' or '#'")
 
 
-def _file_rules(path: Path, base_iri: str) -> Iterator[StreamRule | CommandRule | PublishRule | ConfigurationError]:
-    """The rules of a file, and errors in the places of faulty ones."""
+def _file_rules(path: Path, base_iri: str) -> Iterator[AnyRule | FileFault]:
+    """The rules of a file, and faults in the places of faulty ones."""
     try:
         text = path.read_text(encoding="utf-8")
         table = msgspec.convert(tomllib.loads(text, parse_float=Decimal), _FileTable)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        yield ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it")
+        yield FileFault(None, ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it"))
         return
     except msgspec.ValidationError as error:
-        yield ConfigurationError(
-            f"{path}: {error}; a file has [prefixes], [[stream]], [[command]] and [[publish]] tables"
-        )
+        cure = "a file has [prefixes], [[stream]], [[command]] and [[publish]] tables"
+        yield FileFault(None, ConfigurationError(f"{path}: {error}; {cure}"))
         return
-    for prefix, address in table.prefixes.items():
-        if not ABSOLUTE.fullmatch(address):
-            yield ConfigurationError(f"{path}: prefixes: {prefix} = {address!r}: write a full http(s) or urn IRI")
-            return
-        if PREFIXES.get(prefix, address) != address:
-            yield ConfigurationError(f"{path}: prefixes: {prefix} already is {PREFIXES[prefix]}; choose another name")
-            return
-    prefixes = PREFIXES | table.prefixes
-
-    def read(entries: list[dict[str, Any]], kind: str, type_: type[Table], make: Callable[..., Any]) -> Iterator[Any]:
-        header = re.compile(_HEADER.format(kind=kind))
+    try:
+        prefixes = _prefixes(table)
+    except ValueError as error:
+        yield FileFault(None, ConfigurationError(f"{path}: prefixes: {error}"))
+        return
+    for name, entries in (("stream", table.stream), ("command", table.command), ("publish", table.publish)):
+        header = re.compile(_HEADER.format(kind=name))
         lines = [number for number, line in enumerate(text.splitlines(), 1) if header.match(line)]
         for number, entry in enumerate(entries, 1):
             # A text of several lines may contain what looks like a header. Then no line is named.
             line = f" line {lines[number - 1]}" if len(lines) == len(entries) else ""
-            place = f"{path}{line}: {kind} {number}"
+            place = f"{path}{line}: {name} {number}"
             try:
-                yield make(_table(entry, type_, place), prefixes=prefixes, base_iri=base_iri, place=place)
+                yield _rule(name, entry, prefixes=prefixes, base_iri=base_iri, place=place)
             except ConfigurationError as error:
-                yield error
-
-    yield from read(table.stream, "stream", StreamTable, StreamRule)
-    yield from read(table.command, "command", CommandTable, _with_actuator)
-    yield from read(table.publish, "publish", PublishTable, publish_rule)
+                yield FileFault(kind_of(name, entry), error)
 
 
-def _with_actuator(table: CommandTable, *, place: str, **context: Any) -> CommandRule:
-    if table.actuator is None:
-        raise ConfigurationError(f"{place}: actuator is missing; write its IRI, or a path under the base IRI")
-    return command_rule(table, place=place, **context)
+def _prefixes(table: _FileTable) -> dict[str, str]:
+    """Raises ValueError."""
+    for prefix, address in table.prefixes.items():
+        if not ABSOLUTE.fullmatch(address):
+            raise ValueError(f"{prefix} = {address!r}: write a full http(s) or urn IRI")
+        if PREFIXES.get(prefix, address) != address:
+            raise ValueError(f"{prefix} already is {PREFIXES[prefix]}; choose another name")
+    return PREFIXES | table.prefixes
 
 
-def _table(entry: Mapping[str, Any], type_: type[Table], place: str) -> Table:
+def _rule(name: str, entry: dict[str, Any], *, place: str, **context: Any) -> AnyRule:
+    """Raises ConfigurationError."""
+    type_, make = rule_type(name, entry, place)
     try:
-        return msgspec.convert(entry, type_)
+        table = msgspec.convert(entry, type_)
     except msgspec.ValidationError as error:
         known = ", ".join(type_.__struct_fields__)
         raise ConfigurationError(f"{place}: {error}; the keys of a rule are {known}") from error
+    rule = make(table, place=place, **context)
+    if isinstance(rule, CommandRule) and rule.actuator is None:
+        raise ConfigurationError(f"{place}: actuator is missing; write its IRI, or a path under the base IRI")
+    if isinstance(rule, ResourceCommandRule) and rule.actuator is None and rule.select is None:
+        raise ConfigurationError(f"{place}: actuator is missing; write its IRI, a path under the base IRI, or query")
+    return rule

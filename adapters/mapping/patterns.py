@@ -17,6 +17,8 @@ COVERING_STEPS_MAX = 200
 OWN_TOPICS = "lamplighter"
 """The first level of the topics that the adapter keeps for itself."""
 _RESERVED = ("$", f"{OWN_TOPICS}/")
+OWN_PATHS = frozenset((".well-known", "queries", "rd", "rd-lookup"))
+"""The first levels of the paths that the CoAP server keeps for itself."""
 
 
 def own_topics(session: str) -> str:
@@ -87,13 +89,17 @@ class TopicPattern:
         """The level that a capture takes whole."""
         self.filter = "/".join([*("+" if text is None else text for text in self.levels), *["#"] * self.rest])
 
+    @staticmethod
+    def _is_reserved(topic: str) -> bool:
+        return topic.startswith(_RESERVED)
+
     def captures(self, topic: str) -> dict[str, str] | None:
         """The captures of a topic, or None if the pattern does not match it. A rest has slashes, or is empty."""
         levels = topic.split("/")
         count = len(self._levels)
         if len(levels) < count or (len(levels) > count and not self.rest):
             return None
-        if self._begins_open and topic.startswith(_RESERVED):
+        if self._begins_open and self._is_reserved(topic):
             return None
         captures: dict[str, str] = {}
         for wanted, level in zip(self._levels, levels, strict=False):
@@ -111,6 +117,22 @@ class TopicPattern:
         if self.rest_name is not None:
             captures[self.rest_name] = "/".join(levels[count:])
         return captures
+
+
+class PathPattern(TopicPattern):
+    """A pattern of paths of the gateway's CoAP server, written without the first slash."""
+
+    def __init__(self, pattern: str) -> None:
+        """Raises ValueError, which says what to write instead."""
+        super().__init__(pattern)
+        if self.levels and self.levels[0] is not None and self._is_reserved(self.levels[0]):
+            raise ValueError("the server itself has the paths .well-known, queries, rd and rd-lookup; choose another")
+        if "" in self.levels:
+            raise ValueError("write a path without a slash at the start or the end, and without empty levels")
+
+    @staticmethod
+    def _is_reserved(topic: str) -> bool:
+        return topic.partition("/")[0] in OWN_PATHS
 
 
 class TopicIndex(Generic[Item]):

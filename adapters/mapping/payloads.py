@@ -59,6 +59,19 @@ class Payload:
         self._text: str | None = None
         self._decoded: dict[str, Any] | None = None
 
+    @property
+    def form(self) -> str:
+        """The content format, if the message names one."""
+        return ""
+
+    def whole(self) -> Found:
+        """The payload as one value. Raises PayloadError."""
+        return self.text()
+
+    def binary(self) -> bytes:
+        """Raises PayloadError."""
+        return self.data
+
     def text(self) -> str:
         """Raises PayloadError."""
         try:

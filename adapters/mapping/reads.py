@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, NamedTuple, TypeVar
 
-from lamplighter.adapters.mapping import senml, sparkplug, times, units, values
+from lamplighter.adapters.mapping import lwm2m, senml, sparkplug, times, units, values
 from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
 from lamplighter.adapters.mapping.patterns import TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
-from lamplighter.adapters.mapping.tables import PayloadKind, ReadTable, Word
+from lamplighter.adapters.mapping.tables import Kind, PayloadKind, ReadTable, Word
 from lamplighter.adapters.mapping.templates import (
     CAPTURE,
     STARTS_ABSOLUTE,
@@ -33,7 +33,11 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, iri, literal
 
 RECORD_NAME = "n"
-"""The capture with the name of a SenML record or a Sparkplug metric."""
+"""The capture with the name of a SenML record or a Sparkplug metric, or with the path of an LwM2M value."""
+RECORD_KINDS = ("senml", "sparkplug", "lwm2m")
+"""Payloads with many values."""
+_OF_OTHERS: dict[Kind, str] = {"mqtt": "lwm2m", "coap": "sparkplug"}
+_KEYS_OF_OTHERS: dict[Kind, str] = {"mqtt": "resource or path", "coap": "topic"}
 FIELDS_MAX = 256
 STRUCT_BYTES_MAX = 4_096
 
@@ -41,10 +45,11 @@ Result = TypeVar("Result")
 
 
 class PayloadRecord(NamedTuple):
-    """One of several values of a message. captures: of the record; unit: its own code; time: its own."""
+    """One of several values of a message. captures: of the record; found: or why it cannot be read; unit: its own code;
+    time: its own."""
 
     captures: dict[str, str]
-    found: Found
+    found: Found | PayloadError
     unit: str | None = None
     time: datetime | None = None
 
@@ -62,6 +67,18 @@ class ReadContext(NamedTuple):
     births: sparkplug.Births
 
 
+class Origin(NamedTuple):
+    """Where messages come from. kind: of the adapter; address: None: the topic; untyped: a value without a kind is what
+    its format says: a text, a number or a boolean."""
+
+    kind: Kind = "mqtt"
+    address: str | None = None
+    untyped: bool = False
+
+
+OVER_MQTT = Origin()
+
+
 class Read:
     """A checked read. place: of its rule, for messages; name: of the value in its rule, if the rule has
     several; many: it has several values, each with a stream of its own;
@@ -76,27 +93,21 @@ class Read:
         base_iri: str,
         place: str,
         item: bool,
+        origin: Origin = OVER_MQTT,
     ) -> None:
         """item: it is one of several values of its messages. Raises ConfigurationError, which names key and cure."""
         self.place = place
         self.pattern = pattern
+        self._origin = origin
         self._base_iri = base_iri
         self._item = item
 
-        def checked(key: str, make: Callable[[Any], Result], value: Any) -> Result:
-            try:
-                return make(value)
-            except ValueError as error:
-                shown = f"{value!r}" if isinstance(value, str | int) else f"{value}"
-                raise ConfigurationError(f"{place}: {key} = {shown}: {error}") from error
-
-        def refused(key: str, reason: str) -> ConfigurationError:
-            return ConfigurationError(f"{place}: {key}: {reason}")
-
+        checked, refused = _checks(place)
         self.payload = table.payload or usual_payload(table)
-        if self.payload is None:
-            raise refused("payload", "is missing; write number, boolean, text, senml or sparkplug")
-        self.records = self.payload in ("senml", "sparkplug")
+        problem = _kind_problem(self.payload, origin.kind)
+        if self.payload is None or problem:
+            raise refused("payload", problem)
+        self.records = self.payload in RECORD_KINDS
         self.member = table.member
         self.value_place = table.member, table.column, table.separator, table.format, table.field, table.pattern
         """Where the value is in a payload."""
@@ -110,11 +121,14 @@ class Read:
 
         names = pattern.names | path_names | ({RECORD_NAME} if self.records else set())
         if len(names) < len(pattern.names) + len(path_names) + self.records:
-            raise refused("topic", f"captures a name that the values have, such as {{{RECORD_NAME}}}")
+            raise refused(
+                "topic" if origin.kind == "mqtt" else "path",
+                f"captures a name that the values have, such as {{{RECORD_NAME}}}",
+            )
         if table.property is None:
             raise refused("property", "is missing; write a full IRI or a prefixed name")
         self.property = checked("property", lambda text: expanded_template(text, prefixes, names), table.property)
-        self._templates = self._iri_templates(table, names, checked)
+        self._templates = _iri_templates(table, names, checked)
         self.label = table.label
         if table.label is not None:
             checked("label", lambda text: check_names(text, names), table.label)
@@ -122,31 +136,11 @@ class Read:
         if table.result == "quantity" and self.payload in ("boolean", "text"):
             raise refused("result", 'quantity is for numbers; write payload = "number", or leave it out')
         self._quantity = table.result == "quantity"
-        self._keep = self._kept(table, checked, refused)
+        self._keep = _kept(table, self.payload, checked, refused)
         self._zone: tzinfo | None = None
         if table.time_zone is not None:
             self._zone = checked("time_zone", times.time_zone, table.time_zone)
         self._read_time(table, checked, refused)
-
-    @staticmethod
-    def _iri_templates(table: ReadTable, names: frozenset[str], checked: Any) -> dict[str, Any]:
-        return {
-            key: None if text is None else checked(key, lambda text: iri_template(text, names), text)
-            for key, text in (
-                ("sensor", table.sensor),
-                ("feature", table.feature),
-                ("platform", table.platform),
-                ("observation", table.observation),
-            )
-        }
-
-    def _kept(self, table: ReadTable, checked: Any, refused: Any) -> Keep | None:
-        """Which repeated values are kept, None for the usual ones."""
-        dead_band = None if table.dead_band is None else checked("dead_band", values.bounded, table.dead_band)
-        if dead_band is not None and (self.payload != "number" or dead_band <= 0):
-            raise refused("dead_band", 'write a positive number, for payload = "number" only')
-        keep = Keep(table.on_repeat or "refresh", dead_band, table.throttle_s or 0.0)
-        return None if keep == Keep() else keep
 
     def _read_time(self, table: ReadTable, checked: Any, refused: Any) -> None:
         """Where the time of a reading is: in the message, in its properties, in each record, or that of its arrival."""
@@ -156,12 +150,12 @@ class Read:
         self.own_time = kind != "arrival"
         if kind.startswith("member ") and not self.records:
             self._time_path = checked("time", lambda text: _plain_path(text.removeprefix("member ").strip()), kind)
-        elif kind.startswith("property ") and kind.removeprefix("property ").strip():
+        elif self._origin.kind == "mqtt" and kind.startswith("property ") and kind.removeprefix("property ").strip():
             self._time_property = kind.removeprefix("property ").strip()
         elif kind != "arrival" and not (kind == "record" and self.records):
-            raise refused(
-                "time", 'write "arrival", "member PATH", "property NAME", or "record" for senml and sparkplug'
-            )
+            others = {"mqtt": '"property NAME", or "record" for senml and sparkplug'}
+            said = others.get(self._origin.kind, 'or "record" for senml and lwm2m')
+            raise refused("time", f'write "arrival", "member PATH", {said}')
 
     def _finder(self, table: ReadTable, checked: Any, refused: Any) -> Callable[[Payload], Found]:
         """The function that finds a single value; sets the JSON path, if there is one, and the name of the value."""
@@ -192,8 +186,8 @@ class Read:
             if field >= len(layout.unpack(bytes(layout.size))):
                 raise refused("field", f"the format has no value {field}; they are counted from 0")
             self._value_name = f"{field}"
-            return lambda payload: _unpacked(payload.data, layout, field)
-        return Payload.text
+            return lambda payload: _unpacked(payload.binary(), layout, field)
+        return Payload.text if self._origin.kind == "mqtt" else lambda payload: payload.whole()
 
     def _value_term(self, table: ReadTable, prefixes: Mapping[str, str], checked: Any, refused: Any) -> ValueTerm:
         if (table.scale is not None or table.offset is not None) and self.payload != "number":
@@ -217,7 +211,7 @@ class Read:
             return checked("scale", lambda _: values.scaled(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
         if self.payload == "boolean":
             return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
-        return values.text if self.payload == "text" else values.any_kind
+        return values.text if self.payload == "text" and not self._origin.untyped else values.any_kind
 
     @property
     def steps(self) -> int:
@@ -236,9 +230,12 @@ class Read:
     def terms(self, payload: Payload, context: ReadContext) -> Iterator[tuple[PayloadRecord, Term | PayloadError]]:
         """Each record with its value. Raises PayloadError if the payload has none at all."""
         for record in self._records(payload, context):
+            found = record.found
+            if isinstance(found, PayloadError):
+                yield record, found
+                continue
             try:
-                found = record.found if self._expression is None else self._matched(record.found)
-                yield record, self._value(found)
+                yield record, self._value(found if self._expression is None else self._matched(found))
             except PayloadError as error:
                 yield record, error
 
@@ -247,14 +244,17 @@ class Read:
             for captures, found in self._path.many(payload.json()):
                 yield PayloadRecord(captures, found)
             return
-        decoded: list[tuple[str, str, Found, str | None, datetime | None]]
+        decoded: Sequence[tuple[str, str, Found | PayloadError, str | None, datetime | None]]
         if self.payload == "senml":
             decoded = payload.once("senml", lambda: senml.records(payload.data, context.received))
+        elif self.payload == "lwm2m":
+            of_body = payload.data, payload.form, context.topic, context.received
+            decoded = payload.once("lwm2m", lambda: lwm2m.records(*of_body))
         else:
             decoded = payload.once("sparkplug", lambda: context.births.records(context.topic, payload.data))
-        for name, own_name, found, unit, time in decoded:
+        for name, own_name, value, unit, time in decoded:
             if self.member is None or self.member in (name, own_name):
-                yield PayloadRecord({RECORD_NAME: name}, found, unit, time)
+                yield PayloadRecord({RECORD_NAME: name}, value, unit, time)
 
     def _matched(self, found: Found) -> Found:
         assert self._expression is not None
@@ -299,6 +299,8 @@ class Read:
         if any(level in (".", "..") for level in levels):
             raise PayloadError("a topic level is '.' or '..'")
         inserted = encoded(captures, self.pattern.rest_name)
+        if self.payload == "lwm2m":
+            inserted |= {} if record is None else record.captures  # a path of numbers, which needs no encoding
         base_iri = self._base_iri
         path = "/".join(segment(level) for level in levels if level)
         parent = path if self._item or self.many else path.rpartition("/")[0] or path
@@ -316,7 +318,7 @@ class Read:
             feature=iri(feature),
             platform=iri(platform),
             unit=self._unit_of(record),
-            topic=topic,
+            topic=self._origin.address or topic,
             label=None if self.label is None else filled_text(self.label, captures),
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
@@ -348,7 +350,8 @@ class Read:
 
     def _own_segment(self, record: PayloadRecord | None) -> str:
         if record is not None:
-            return "/".join(map(segment, record.captures.values()))
+            own = record.captures.values()
+            return "/".join(own if self.payload == "lwm2m" else map(segment, own))
         return segment(self._value_name)
 
     def _filled(self, key: str, captures: Mapping[str, str], default: str) -> str:
@@ -369,6 +372,51 @@ def usual_payload(table: ReadTable) -> PayloadKind | None:
     if table.on is not None or table.off is not None:
         return "boolean"
     return None if table.words is None else "text"
+
+
+def _checks(place: str) -> tuple[Any, Callable[[str, str], ConfigurationError]]:
+    """What makes the value of a key, and what makes the error of a key."""
+
+    def checked(key: str, make: Callable[[Any], Result], value: Any) -> Result:
+        try:
+            return make(value)
+        except ValueError as error:
+            shown = f"{value!r}" if isinstance(value, str | int) else f"{value}"
+            raise ConfigurationError(f"{place}: {key} = {shown}: {error}") from error
+
+    def refused(key: str, reason: str) -> ConfigurationError:
+        return ConfigurationError(f"{place}: {key}: {reason}")
+
+    return checked, refused
+
+
+def _iri_templates(table: ReadTable, names: frozenset[str], checked: Any) -> dict[str, Any]:
+    return {
+        key: None if text is None else checked(key, lambda text: iri_template(text, names), text)
+        for key, text in (
+            ("sensor", table.sensor),
+            ("feature", table.feature),
+            ("platform", table.platform),
+            ("observation", table.observation),
+        )
+    }
+
+
+def _kept(table: ReadTable, payload: PayloadKind, checked: Any, refused: Any) -> Keep | None:
+    """Which repeated values are kept, None for the usual ones."""
+    dead_band = None if table.dead_band is None else checked("dead_band", values.bounded, table.dead_band)
+    if dead_band is not None and (payload != "number" or dead_band <= 0):
+        raise refused("dead_band", 'write a positive number, for payload = "number" only')
+    keep = Keep(table.on_repeat or "refresh", dead_band, table.throttle_s or 0.0)
+    return None if keep == Keep() else keep
+
+
+def _kind_problem(payload: str | None, kind: Kind) -> str:
+    """What is wrong with the kind of a value; empty if nothing is."""
+    if payload is None:
+        of_records = " or ".join(one for one in RECORD_KINDS if one != _OF_OTHERS[kind])
+        return f"is missing; write number, boolean, text, {of_records}"
+    return f"{payload} is for rules with {_KEYS_OF_OTHERS[kind]}" if payload == _OF_OTHERS[kind] else ""
 
 
 def _no_single(payload: Payload) -> Found:

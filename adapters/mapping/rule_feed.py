@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.lasting_updates import write
-from lamplighter.adapters.mapping.dataset_rules import FORGET_PROBLEMS, QUERY, DatasetRules
+from lamplighter.adapters.mapping.dataset_rules import QUERY, DatasetRules, forget_problems
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -20,16 +20,16 @@ SETTLE_S = 0.1
 logger = EventLogger(__name__)
 
 
-async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callable[[], None], *, kind: str) -> None:
-    """Keeps the rules as the dataset has them, and calls `apply` after each change. kind: of the adapter.
+async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callable[[], None]) -> None:
+    """Keeps the rules as the dataset has them, and calls `apply` after each change.
 
     Runs until cancelled. Raises UpstreamError when the client is closed. If the gateway refuses the subscription, the
     rules stay as they are, and the log says so.
     """
-    changed = asyncio.Event()
-    await _write(client, [FORGET_PROBLEMS], kind)
+    changed, kind = asyncio.Event(), rules.kind
+    await _write(client, [forget_problems(kind)], kind)
     async with asyncio.TaskGroup() as tasks:
-        settling = tasks.create_task(_settle(client, rules, apply, changed, kind), name=f"{kind} rules")
+        settling = tasks.create_task(_settle(client, rules, apply, changed), name=f"{kind} rules")
         try:
             async with aclosing(client.subscribe(QUERY)) as notifications:
                 async for notification in notifications:
@@ -47,14 +47,14 @@ async def follow_rules(client: AdapterClient, rules: DatasetRules, apply: Callab
 
 
 async def _settle(
-    client: UpdatesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event, kind: str
+    client: UpdatesClient, rules: DatasetRules, apply: Callable[[], None], changed: asyncio.Event
 ) -> None:
     while True:
         await changed.wait()
         await asyncio.sleep(SETTLE_S)
         changed.clear()
         apply()
-        await _write(client, rules.problem_updates(), kind)
+        await _write(client, rules.problem_updates(), rules.kind)
 
 
 async def _write(client: UpdatesClient, updates: Sequence[str], kind: str) -> None:

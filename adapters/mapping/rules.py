@@ -1,11 +1,11 @@
-"""Rules: a topic pattern with what is read from its messages."""
+"""Rules: what is read from the messages of a topic, of a resource or of a path."""
 
 from __future__ import annotations
 
 from collections import abc
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,8 +15,8 @@ from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import PublishRule
-from lamplighter.adapters.mapping.reads import PayloadRecord, Read, ReadContext, usual_payload
-from lamplighter.adapters.mapping.tables import CommandTable, ReadTable, StreamTable
+from lamplighter.adapters.mapping.reads import OVER_MQTT, Origin, PayloadRecord, Read, ReadContext, usual_payload
+from lamplighter.adapters.mapping.tables import AnyStreamTable, CommandTable, ReadTable, StreamTable
 from lamplighter.adapters.mapping.templates import address
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.errors import ConfigurationError, PayloadError
@@ -37,46 +37,59 @@ _STREAM_CHARS = 500
 """What a stream takes besides its texts, and a topic."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+SomeRule = TypeVar("SomeRule", bound="ReadingRule")
 _ITEM_KEYS = ReadTable.__struct_fields__
 _KINDS = {
     **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
     **dict.fromkeys(("on", "off"), ("boolean",)),
     "words": ("text",),
-    "result": ("number", "senml", "sparkplug"),
+    "result": ("number", "senml", "sparkplug", "lwm2m"),
 }
 """The payloads that a key is for, if not for all."""
 
 
-class StreamRule:
-    """A checked rule: the topics that it covers, and what it reads from their messages.
+class ReadingRule:
+    """A checked `[[stream]]` table: what it covers, and what it reads from its messages.
 
-    place: file, line and number, or the IRI of its `gateway:Mapping`; table: what it was made of; broker: None: every.
+    place: file, line and number, or the IRI of its `gateway:Mapping`; pattern: of the topics or paths that it covers.
     """
 
-    def __init__(self, table: StreamTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> None:
+    def __init__(
+        self,
+        table: AnyStreamTable,
+        pattern: TopicPattern,
+        *,
+        prefixes: abc.Mapping[str, str],
+        base_iri: str,
+        place: str,
+        origin: Origin,
+    ) -> None:
         """prefixes: see `PREFIXES`. Raises ConfigurationError, which names rule, key and cure."""
         self.place = place
-        self.table = table
-        self.broker = table.broker
+        self.pattern = pattern
         self._made_of = base_iri, table, dict(prefixes)
-        try:
-            self.pattern = TopicPattern(table.topic)
-        except ValueError as error:
-            raise ConfigurationError(f"{place}: topic = {table.topic!r}: {error}") from error
-        self.filter = self.pattern.filter
         if len(table.read) > READS_MAX:
             raise ConfigurationError(f"{place}: read: write at most {READS_MAX} items")
         items = [(inherited(table, item), f"{place} read {number}") for number, item in enumerate(table.read, 1)]
+        several = bool(table.read)
         self.reads = tuple(
-            Read(item, self.pattern, prefixes=prefixes, base_iri=base_iri, place=name, item=bool(table.read))
+            Read(
+                item,
+                pattern,
+                prefixes=prefixes,
+                base_iri=base_iri,
+                place=name,
+                item=several,
+                origin=origin,
+            )
             for item, name in items or [(table, place)]
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StreamRule) and self._made_of == other._made_of
+        return isinstance(other, ReadingRule) and self._made_of == other._made_of
 
     def __hash__(self) -> int:
-        return hash((self._made_of[0], self.filter))
+        return hash((self._made_of[0], self.pattern.filter))
 
     def streams(self, topic: str) -> list[Stream]:
         """The streams of a topic, without those of records; empty if the rule does not cover the topic.
@@ -87,7 +100,22 @@ class StreamRule:
         return [] if captures is None else [read.stream(topic, captures) for read in self.reads if not read.many]
 
 
-def inherited(table: StreamTable, item: ReadTable) -> ReadTable:
+class StreamRule(ReadingRule):
+    """A rule for MQTT. table: what it was made of; broker: None: every; filter: of its topics."""
+
+    def __init__(self, table: StreamTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> None:
+        """Raises ConfigurationError, as `ReadingRule` does."""
+        self.table = table
+        self.broker = table.broker
+        try:
+            pattern = TopicPattern(table.topic)
+        except ValueError as error:
+            raise ConfigurationError(f"{place}: topic = {table.topic!r}: {error}") from error
+        self.filter = pattern.filter
+        super().__init__(table, pattern, prefixes=prefixes, base_iri=base_iri, place=place, origin=OVER_MQTT)
+
+
+def inherited(table: ReadTable, item: ReadTable) -> ReadTable:
     """The item with the keys that only the table has. A key for another kind of payload is not inherited."""
     own = item.payload or usual_payload(item)
     keys = {name: getattr(item, name) for name in _ITEM_KEYS}
@@ -176,63 +204,23 @@ class _Cache(dict[Key, Value]):
         self[key] = value
 
 
-class Mapping:
-    """All rules of a gateway, or of one of its brokers.
+class ReadingRules(Generic[SomeRule]):
+    """Rules of one kind, and the readings of messages by all of them."""
 
-    filters: what to subscribe to; a filter that another one covers is left out, so that messages come once.
-    """
-
-    def __init__(
-        self,
-        rules: Sequence[StreamRule],
-        commands: Sequence[CommandRule] = (),
-        publishes: Sequence[PublishRule] = (),
-    ) -> None:
+    def __init__(self, rules: Sequence[SomeRule]) -> None:
         self.rules = tuple(rules)
-        self.commands = tuple(commands)
-        self.publishes = tuple(publishes)
-        self._commands = {command.state.place: command for command in commands if command.state is not None}
-        self._states: Mapping | None = None
-        states = [command.state for command in commands if command.state is not None]
-        if states:
-            self._states = Mapping(states)
-        self.filters = tuple(uncovered(rule.filter for rule in [*rules, *states]))
         self._index = TopicIndex((rule.pattern, rule) for rule in rules)
         self._sources: _Cache[str, _Sources] = _Cache()
         self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
 
-    def of_broker(self, name: str) -> Mapping:
-        """The rules for one broker: streams and states that it sends, with their commands."""
-        rules = [rule for rule in self.rules if rule.broker in (None, name)]
-        return Mapping(rules, [one for one in self.commands if one.state is None or one.state.broker in (None, name)])
-
-    def covers(self, topic: str) -> bool:
-        """Whether a rule covers a topic, or reads the state of an actuator from it."""
-        return bool(self.covering(topic) or (self._states is not None and self._states.covering(topic)))
-
-    def reader(self, topic: str) -> str | None:
-        """The place of the first rule that covers a topic, or that reads the state of an actuator from it."""
-        covering = self.covering(topic) or ([] if self._states is None else self._states.covering(topic))
-        return covering[0].place if covering else None
-
-    def covering(self, topic: str) -> list[StreamRule]:
+    def covering(self, topic: str) -> list[SomeRule]:
         """The rules that cover a topic."""
         return [rule for _, rule in self._index.of(topic)]
-
-    def reports(
-        self, topic: str, payload: bytes, *, retained: bool, received: datetime
-    ) -> list[tuple[CommandRule, Term] | PayloadError] | None:
-        """The states of actuators that a message reports, and errors in the places of broken ones; None if it is about
-        no actuator's state."""
-        if self._states is None or not self._states.covering(topic):
-            return None
-        found = self._states.readings(topic, payload, retained=retained, received=received)
-        return [one if isinstance(one, PayloadError) else (self._commands[one.stream.rule], one.value) for one in found]
 
     def readings(
         self,
         topic: str,
-        payload: bytes,
+        payload: bytes | Payload,
         *,
         retained: bool,
         received: datetime,
@@ -243,8 +231,9 @@ class Mapping:
         """The readings of a message, and errors in the places of broken ones. Empty if no rule covers the topic, or if
         the message has none of the optional values; `covering` tells which.
 
-        received: an aware datetime; properties: MQTT 5 user properties; births: of Sparkplug nodes, kept by the caller
-        as long as a connection; trusted: whether the gateway's clock is synchronised.
+        payload: with its content format, if the message names one; received: an aware datetime; properties: MQTT 5
+        user properties; births: of Sparkplug nodes, kept by the caller as long as a connection; trusted: whether the
+        gateway's clock is synchronised.
         """
         try:
             sources, errors = self._sources.get(topic) or self._sources_of(topic)
@@ -253,9 +242,10 @@ class Mapping:
         readings: list[Reading | PayloadError] = list(errors)
         if not sources:
             return readings
-        if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
-            return [PayloadError(f"payload has more than {PAYLOAD_BYTES_MAX} bytes" if payload else "payload is empty")]
-        document = Payload(payload)
+        document = Payload(payload) if isinstance(payload, bytes) else payload
+        data = document.data
+        if not 0 < len(data) <= PAYLOAD_BYTES_MAX:
+            return [PayloadError(f"payload has more than {PAYLOAD_BYTES_MAX} bytes" if data else "payload is empty")]
         arrival = datetime_term(received)
         problem = times.RETAINED if retained else None if trusted else times.CLOCK
         for source in sources:
@@ -355,3 +345,50 @@ class Mapping:
 
 def _named(read: Read, error: PayloadError) -> PayloadError:
     return PayloadError(f"{read.name}: {error}") if read.name else error
+
+
+class Mapping(ReadingRules[StreamRule]):
+    """All rules for MQTT of a gateway, or of one of its brokers.
+
+    filters: what to subscribe to; a filter that another one covers is left out, so that messages come once.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[StreamRule],
+        commands: Sequence[CommandRule] = (),
+        publishes: Sequence[PublishRule] = (),
+    ) -> None:
+        super().__init__(rules)
+        self.commands = tuple(commands)
+        self.publishes = tuple(publishes)
+        self._commands = {command.state.place: command for command in commands if command.state is not None}
+        self._states: Mapping | None = None
+        states = [command.state for command in commands if command.state is not None]
+        if states:
+            self._states = Mapping(states)
+        self.filters = tuple(uncovered(rule.filter for rule in [*rules, *states]))
+
+    def of_broker(self, name: str) -> Mapping:
+        """The rules for one broker: streams and states that it sends, with their commands."""
+        rules = [rule for rule in self.rules if rule.broker in (None, name)]
+        return Mapping(rules, [one for one in self.commands if one.state is None or one.state.broker in (None, name)])
+
+    def covers(self, topic: str) -> bool:
+        """Whether a rule covers a topic, or reads the state of an actuator from it."""
+        return bool(self.covering(topic) or (self._states is not None and self._states.covering(topic)))
+
+    def reader(self, topic: str) -> str | None:
+        """The place of the first rule that covers a topic, or that reads the state of an actuator from it."""
+        covering = self.covering(topic) or ([] if self._states is None else self._states.covering(topic))
+        return covering[0].place if covering else None
+
+    def reports(
+        self, topic: str, payload: bytes, *, retained: bool, received: datetime
+    ) -> list[tuple[CommandRule, Term] | PayloadError] | None:
+        """The states of actuators that a message reports, and errors in the places of broken ones; None if it is about
+        no actuator's state."""
+        if self._states is None or not self._states.covering(topic):
+            return None
+        found = self._states.readings(topic, payload, retained=retained, received=received)
+        return [one if isinstance(one, PayloadError) else (self._commands[one.stream.rule], one.value) for one in found]

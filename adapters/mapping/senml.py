@@ -1,4 +1,4 @@
-"""SenML (RFC 8428) in JSON and CBOR -> resolved records.
+"""SenML (RFC 8428) in JSON and CBOR -> resolved records, and a value -> a pack of one record.
 
 Base name, time, unit, value and sum hold from their record on. Times below 2**28 are relative to the arrival (section
 4.5.3).
@@ -7,6 +7,7 @@ Base name, time, unit, value and sum hold from their record on. Times below 2**2
 from __future__ import annotations
 
 import decimal
+import json
 import re
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -52,6 +53,22 @@ def records(data: bytes, received: datetime) -> list[tuple[str, str, Found, str 
     return found
 
 
+def encoded(name: str, value: Found, form: str) -> bytes:
+    """A pack of one record. name: empty: the record has none. form: "senml+json" or "senml+cbor". Raises
+    PayloadError."""
+    number = isinstance(value, Number)
+    label = "vb" if isinstance(value, bool) else "vs" if isinstance(value, str) and not number else "v"
+    if form == "senml+cbor":
+        keys = {text: key for key, text in _LABELS.items()}
+        return cbor.encoded([{**({keys["n"]: name} if name else {}), keys[label]: value}])
+    names = f'"n": {_text(name)}, ' if name else ""
+    return f'[{{{names}"{label}": {value if number else _text(value)}}}]'.encode()
+
+
+def _text(value: Found) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _json(data: bytes) -> Any:
     try:
         return _JSON.decode(data)
@@ -86,7 +103,7 @@ def _resolved(
     unit = record.get("u", base.get("bu"))
     if unit is not None and not isinstance(unit, str):
         raise PayloadError("a SenML unit is not a text")
-    return name, own, value, unit, _time(base, record, received)
+    return name, own, value, unit, time_of(base, record, received)
 
 
 def _value(base: dict[str, Any], record: dict[str, Any]) -> Found | None:
@@ -129,7 +146,9 @@ def _number(value: Any) -> Decimal:
     return number
 
 
-def _time(base: dict[str, Any], record: dict[str, Any], received: datetime) -> datetime | None:
+def time_of(base: dict[str, Any], record: dict[str, Any], received: datetime) -> datetime | None:
+    """The time of a record with `t`, of a base with `bt`; None if both are missing or out of range. Raises
+    PayloadError."""
     if "t" not in record and "bt" not in base:
         return None
     time = _EXACT.add(_number(record.get("t", 0)), _number(base.get("bt", 0)))

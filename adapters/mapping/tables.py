@@ -1,7 +1,8 @@
 """The rule tables: `[[stream]]` reads messages, `[[command]]` and `[[publish]]` write them.
 
-A table has one meaning wherever it comes from: a file in mapping/, a `gateway:Mapping` in the dataset (JSON), or a
-discovered device. `mapping/street.toml` explains each key with an example.
+A table with `topic` is for MQTT, one with `resource` or `path` for CoAP. It has one meaning wherever it comes from: a
+file in mapping/, a `gateway:Mapping` in the dataset (JSON), or a discovered device. `mapping/street.toml` explains each
+key for MQTT with an example.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-PayloadKind = Literal["number", "boolean", "text", "senml", "sparkplug"]
+Kind = Literal["mqtt", "coap"]
+PayloadKind = Literal["number", "boolean", "text", "senml", "sparkplug", "lwm2m"]
+FormatName = Literal["text", "json", "cbor", "senml+json", "senml+cbor", "lwm2m+tlv", "lwm2m+json"]
+FormatNumber = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+CONTENT_FORMATS: dict[str, int] = {
+    "text": 0, "json": 50, "cbor": 60, "senml+json": 110, "senml+cbor": 112, "lwm2m+tlv": 11_542, "lwm2m+json": 11_543,
+}  # fmt: skip
+"""The numbers of the names."""
+OCTETS = 42
+"""The content format of bytes without a meaning."""
 OnRepeat = Literal["refresh", "ignore", "event"]
 Word = bool | int | float | str
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -21,16 +31,17 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """A `[[stream.read]]` table: one value of a message. A key that is None is that of the `[[stream]]` table.
 
     property: IRI, prefixed name or template.
-    payload: kind of the value, or a format with many values ("senml", "sparkplug").
-    member: JSON path; for senml and sparkplug, the name of a record. column, separator: of a CSV line, by position from
-    0 or by the header of the payload. format, field: struct format of a binary payload, and position of a value in it.
+    payload: kind of the value, or a format with many values ("senml", "sparkplug", "lwm2m").
+    member: path in a JSON or CBOR document; for formats with many values, the name of a record.
+    column, separator: of a CSV line, by position from 0 or by the header of the payload.
+    format, field: struct format of a binary payload, and position of a value in it.
     pattern: regular expression; its group is the value.
     on, off: words of a boolean. words: word -> literal or IRI, for enumerations.
     unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset.
     optional: a message without the value is no fault.
     on_repeat: "refresh" writes the new time, "ignore" writes nothing, "event" makes the value leave and enter again.
     dead_band: smaller changes of a number are dropped. throttle_s: at most one reading in so many seconds.
-    time: "arrival", "record" (senml, sparkplug), "member PATH" or "property NAME" (MQTT 5 user property).
+    time: "arrival", "record" (senml, sparkplug, lwm2m), "member PATH" or "property NAME" (MQTT 5 user property).
     time_zone: of times without one, such as "Europe/Rome" or "+02:00".
     sensor, feature, platform, observation: IRIs or paths under the base IRI, with captures. label: with captures.
     result: "simple", or "quantity" for a qudt:QuantityValue beside the simple result.
@@ -77,30 +88,112 @@ class StreamTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     read: list[ReadTable] = []
 
 
-class CommandTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """How the gateway reads a resource of a CoAP device.
+
+    observe: "auto": by Observe (RFC 7641), or by polling where it is not offered. poll_s: interval of polling. accept:
+    content format that is asked for. max_age_s: seconds that a value is fresh, instead of the device's Max-Age.
+    device: name of the security context; None: by the address.
+    """
+
+    observe: Literal["auto", "always", "never"] = "auto"
+    poll_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
+    accept: FormatName | FormatNumber | None = None
+    max_age_s: Annotated[float, msgspec.Meta(gt=0, le=2**32)] | None = None
+    device: str | None = None
+
+
+class ResourceTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A `[[stream]]` table: how a resource of a CoAP device becomes readings.
+
+    resource: its coap:// URI, without captures. read: as in `StreamTable`.
+    """
+
+    resource: str
+    read: list[ReadTable] = []
+
+
+class ResourceStateTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """How the state is read that a device reports. resource: as in `ResourceCommandTable`; None: that of the
+    command."""
+
+    resource: str | None = None
+
+
+class PathTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A `[[stream]]` table: how what devices send to the gateway's CoAP server becomes readings.
+
+    path: pattern with levels as in a topic of `StreamTable`. methods: those that are taken. devices: names of security
+    contexts that may write; empty: every device that may use the server. read: as in `StreamTable`.
+    """
+
+    path: str
+    methods: tuple[Literal["POST", "PUT"], ...] = ("POST", "PUT")
+    devices: tuple[str, ...] = ()
+    read: list[ReadTable] = []
+
+
+class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What all `[[command]]` tables have.
+
+    actuator: IRI, prefixed name or path under the base IRI; None, for rules in the dataset only: the actuator that has
+    the rule as its gateway:command. values: state -> text that replaces it, such as "true" = "ON"; other states are
+    refused. minimum, maximum: numbers outside are refused.
+    reassert_s: seconds after which the state is sent again while the device does not report it; 0: never. None: see
+    the tables.
+    """
+
+    actuator: str | None = None
+    values: dict[str, str] = {}
+    minimum: float | None = None
+    maximum: float | None = None
+    reassert_s: Seconds | None = None
+
+
+class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A `[[command]]` table: how the desired state of an actuator becomes a message.
 
-    topic: without wildcards. actuator: IRI, prefixed name or path under the base IRI; None, for rules in the dataset
-    only: the actuator that has the rule as its gateway:command. broker: name of a broker; None: the first one.
-    payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. values: state -> text that
-    replaces it, such as "true" = "ON"; other states are refused. qos: 2 is published as 1, since a state may arrive
-    twice. minimum, maximum: numbers outside are refused. state: reads the state that the device reports;
-    without payload, it is a boolean if values has "true" and "false" only, and else a text.
-    reassert_s: seconds after which the state is sent again while the device does not report it; 0: never. None: after
-    the device has reported another state, with growing pauses, or has come back online.
+    topic: without wildcards. broker: name of a broker; None: the first one.
+    payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. qos: 2 is published as 1, since a
+    state may arrive twice. state: reads the state that the device reports; without payload, it is a boolean if values
+    has "true" and "false" only, and else a text.
+    reassert_s: None: the state is sent again after the device has reported another state, with growing pauses, or has
+    come back online.
     """
 
     topic: str
-    actuator: str | None = None
     broker: str | None = None
     payload: str = "{value}"
-    values: dict[str, str] = {}
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
-    minimum: float | None = None
-    maximum: float | None = None
     state: StreamTable | None = None
-    reassert_s: Seconds | None = None
+
+
+class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A `[[command]]` table: how the desired state of an actuator becomes a request to a CoAP device.
+
+    resource: coap:// URI; with query, ``{name}`` is the value of a variable, and ``{name}`` alone a whole URI.
+    query: SELECT with ?actuator, ?state and the variables of the templates, instead of actuator.
+    method, idempotent: None: PUT is, and POST is not; a request that is not is never repeated without need.
+    content_format: of the request, by name or number; "none": no such option.
+    payload: template of text, JSON and CBOR; ``{value}`` and ``{json}`` as in `CommandTable`, ``{name}`` and
+    ``{json:name}`` the variables of the query. None: ``{json}`` for JSON and CBOR, else ``{value}``.
+    name: of the SenML record. state: how the device's state is read; False: never; None: from the same resource.
+    observe: whether the state is observed. epoch: path of a resource whose value changes at each boot. device: as in
+    `ResourceReadTable`. reassert_s: None: the interval of the settings, unless the state is observed; a number: always.
+    """
+
+    resource: str
+    query: str | None = None
+    method: Literal["PUT", "POST"] = "PUT"
+    idempotent: bool | None = None
+    content_format: FormatName | Literal["none"] | FormatNumber = "text"
+    payload: str | None = None
+    name: str = ""
+    state: ResourceStateTable | bool | None = None
+    observe: Literal["auto", "never"] = "auto"
+    epoch: str | None = None
+    device: str | None = None
 
 
 class PublishTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -124,6 +217,10 @@ class PublishTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     retain: bool = False
 
 
-def table_json(table: StreamTable | CommandTable) -> str:
+AnyStreamTable = StreamTable | ResourceTable | PathTable
+AnyCommandTable = CommandTable | ResourceCommandTable
+
+
+def table_json(table: AnyStreamTable | AnyCommandTable) -> str:
     """The JSON of a rule, as `gateway:rule` has it; keys with default values are left out."""
     return msgspec.json.encode(table).decode()

@@ -227,7 +227,7 @@ class MqttAdapter:
                     keep_counters(self._client, self._base_iri, "mqtt", self.counts), name="mqtt counters"
                 )
             if self._rules is not None and self._feed is not None:
-                following = follow_rules(self._feed, self._rules, self._apply, kind="mqtt")
+                following = follow_rules(self._feed, self._rules, self._apply)
                 tasks.create_task(following, name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")

@@ -15,9 +15,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.coap.mapping import resource_uri
 from lamplighter.adapters.devices.draft import segment
-from lamplighter.adapters.mapping import load_mapping
+from lamplighter.adapters.mapping import load_mapping, uris
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
@@ -191,7 +190,7 @@ def _chosen(options: argparse.Namespace, template: Template, settings: Settings)
         raise ConfigurationError("--command-payload and --command-value need --command-topic")
     if options.coap is not None:
         try:
-            options.coap = resource_uri(options.coap)
+            options.coap = uris.normal(options.coap)
         except PayloadError as error:
             raise ConfigurationError(f"--coap: {error}") from error
     states = [_number(getattr(options, state), f"--{state}") for state in template.temperatures]

@@ -34,9 +34,10 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
-    from lamplighter.adapters.mapping import CommandRule, PublishRule, StreamRule
+    from lamplighter.adapters.mapping import CoapRules, CommandRule, PublishRule, StreamRule
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
 
+    _CoapPart = tuple[CoapSettings, str, CoapRules]
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
 
 logger = EventLogger(__name__)
@@ -191,16 +192,20 @@ async def run_coap(
 ) -> None:
     """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
+    from lamplighter.adapters.mapping import load_coap_rules
 
-    def part(now: AdapterConfiguration) -> tuple[CoapSettings, str]:
+    def part(now: AdapterConfiguration) -> _CoapPart:
         if not now.coap.enabled:
             raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
-        return now.coap, now.base_iri
+        return now.coap, now.base_iri, load_coap_rules(now.folder / "mapping", now.base_iri)
 
     async with EngineClient(configuration.url, name="coap") as client:
 
-        def adapter(made_of: tuple[CoapSettings, str], before: object) -> CoapAdapter:
-            settings, base_iri = made_of
+        def adapter(made_of: _CoapPart, before: object) -> CoapAdapter:
+            settings, base_iri, rules = made_of
+            if any(rules):
+                count = sum(map(len, rules))
+                logger.warning("coap rules not applied", rules=count, reason="this version checks and tests them only")
             return CoapAdapter(settings, client, base_iri=base_iri, tried=tried)
 
         await _run(client, configuration, part, adapter, service, reread)

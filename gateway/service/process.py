@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.mapping import Mapping, load_mapping
+from lamplighter.adapters.mapping import CoapRules, Mapping, file_rules
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
@@ -73,7 +73,7 @@ class Configuration:
     """Everything that is read before anything starts.
 
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
-    there is none; mapping: the rules of mapping/.
+    there is none; mapping, coap_rules: the rules of mapping/ for MQTT and for CoAP.
     """
 
     settings: Settings
@@ -82,6 +82,7 @@ class Configuration:
     applications: list[Application]
     unread: str = ""
     mapping: Mapping = field(default_factory=lambda: Mapping([]))
+    coap_rules: CoapRules = field(default_factory=CoapRules)
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
@@ -92,7 +93,7 @@ class Configuration:
         folder = config.parent if config else Path()
         faults: list[str] = []
         applications: list[Application] = []
-        mapping = Mapping([])
+        mapping, coap_rules = Mapping([]), CoapRules()
         unread = ""
         try:
             applications = load_applications(folder / "apps")
@@ -104,7 +105,9 @@ class Configuration:
             raise ConfigurationError("\n".join([str(error), *faults])) from error
         data = data or folder / settings.gateway.data
         try:
-            mapping = load_mapping(folder / "mapping", settings.gateway.base_iri)
+            found = file_rules(folder / "mapping", settings.gateway.base_iri)
+            found.check()
+            mapping, coap_rules = found.mqtt, found.coap
         except ConfigurationError as error:
             faults.insert(0, str(error))
         try:
@@ -113,7 +116,7 @@ class Configuration:
             faults.insert(0, str(error))
         if faults:
             raise ConfigurationError("\n".join(faults))
-        return cls(settings, folder, data, applications, unread, mapping)
+        return cls(settings, folder, data, applications, unread, mapping, coap_rules)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lamplighter.adapters.coap import mapping
 from lamplighter.adapters.coap.mapping import Command
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update
+from lamplighter.adapters.mapping import uris
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
@@ -54,7 +55,7 @@ def test_one_resource_has_one_spelling(given: str, normal: str) -> None:
     [("coap://lamp/a", "lamp"), ("coap://lamp:7/b", "lamp:7"), ("coap://[::1]:7/b", "[::1]:7")],
 )
 def test_a_device_is_host_and_port(resource: str, device: str) -> None:
-    assert mapping.device(resource) == device
+    assert uris.authority(resource) == device
 
 
 @pytest.mark.parametrize(
@@ -92,10 +93,10 @@ def test_a_resource_that_cannot_be_put_to_is_rejected(resource: Term, reason: st
 @given(st.one_of(st.text(), st.from_regex(r"coap://[\[\]a-z0-9.:%@]*[/?#].*")))
 def test_any_text_is_a_resource_or_is_rejected(text: str) -> None:
     try:
-        normal = mapping.resource_uri(text)
+        normal = uris.normal(text)
     except PayloadError:
         return
-    assert mapping.resource_uri(normal) == normal
+    assert uris.normal(normal) == normal
 
 
 @pytest.mark.parametrize(

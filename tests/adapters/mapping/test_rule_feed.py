@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lamplighter.adapters.mapping import rule_feed
-from lamplighter.adapters.mapping.dataset_rules import FORGET_PROBLEMS, DatasetRules
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules, forget_problems
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.engine.errors import QueueFullError, RefusedError, UpstreamError
 from tests.support.dataset_rules import A, RulesGateway
@@ -19,7 +19,7 @@ TIMEOUT_S = 60.0
 
 async def follow(gateway: RulesGateway, changes: list[int]) -> asyncio.Task[None]:
     found = DatasetRules(BASE)
-    task = asyncio.create_task(follow_rules(gateway, found, lambda: changes.append(len(found.streams())), kind="test"))
+    task = asyncio.create_task(follow_rules(gateway, found, lambda: changes.append(len(found.streams()))))
     await until(lambda: bool(changes))
     return task
 
@@ -28,7 +28,7 @@ async def test_problem_is_written_even_if_the_gateway_is_busy() -> None:
     gateway, changes = RulesGateway(), list[int]()
     gateway.errors = [QueueFullError("full"), QueueFullError("full")]
     task = await follow(gateway, changes)
-    assert gateway.texts == [FORGET_PROBLEMS]
+    assert gateway.texts == [forget_problems("mqtt")]
     gateway.errors = [QueueFullError("full")]
     gateway.notify(1, {"bad": {"stream": {"topic": "a/{x"}}})
     await until(lambda: gateway.count("problem") == 2)

@@ -1,0 +1,72 @@
+"""Rules by the adapter that they are for: a table with `topic` is for MQTT, one with `resource` or `path` for CoAP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from lamplighter.adapters.mapping.publishes import PublishRule, publish_rule
+from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule, resource_command
+from lamplighter.adapters.mapping.resources import PathRule, ResourceRule
+from lamplighter.adapters.mapping.rules import CommandRule, StreamRule, command_rule
+from lamplighter.adapters.mapping.tables import (
+    CommandTable,
+    Kind,
+    PathTable,
+    PublishTable,
+    ResourceCommandTable,
+    ResourceTable,
+    StreamTable,
+)
+from lamplighter.engine.errors import ConfigurationError
+
+AnyRule = StreamRule | ResourceRule | PathRule | CommandRule | ResourceCommandRule | PublishRule
+
+TABLES: dict[str, dict[str, tuple[Any, Any]]] = {
+    "stream": {
+        "topic": (StreamTable, StreamRule),
+        "resource": (ResourceTable, ResourceRule),
+        "path": (PathTable, PathRule),
+    },
+    "command": {"topic": (CommandTable, command_rule), "resource": (ResourceCommandTable, resource_command)},
+    "publish": {"topic": (PublishTable, publish_rule)},
+}
+"""name of a table -> key that says what it is for -> its struct, and what makes the rule."""
+
+
+class CoapRules(NamedTuple):
+    """The rules for CoAP, in their order."""
+
+    resources: tuple[ResourceRule, ...] = ()
+    paths: tuple[PathRule, ...] = ()
+    commands: tuple[ResourceCommandRule, ...] = ()
+
+    @classmethod
+    def of(cls, rules: Iterable[object]) -> CoapRules:
+        """Those among all rules."""
+        found = list(rules)
+        return cls(
+            tuple(one for one in found if isinstance(one, ResourceRule)),
+            tuple(one for one in found if isinstance(one, PathRule)),
+            tuple(one for one in found if isinstance(one, ResourceCommandRule)),
+        )
+
+
+def kind_of(name: str, table: object) -> Kind:
+    """The adapter that a table is for, also if it is faulty. name: a key of `TABLES`."""
+    keys = TABLES[name].keys() & table.keys() if isinstance(table, dict) else set()
+    return "coap" if keys and "topic" not in keys else "mqtt"
+
+
+def rule_type(name: str, table: Mapping[str, Any], place: str) -> tuple[Any, Callable[..., AnyRule]]:
+    """The struct of a table, and what makes its rule with prefixes, base_iri, place, and for "publish" permitted.
+
+    name: a key of `TABLES`. Raises ConfigurationError.
+    """
+    tables = TABLES[name]
+    keys = [key for key in tables if key in table]
+    if len(keys) > 1:
+        raise ConfigurationError(f"{place}: {' and '.join(keys)}: a rule has one of them; write a rule for each")
+    if not keys and len(tables) > 1:
+        raise ConfigurationError(f"{place}: write {' or '.join(tables)}")
+    return tables[keys[0] if keys else "topic"]

@@ -1,0 +1,300 @@
+"""`[[command]]` rules for resources of CoAP devices."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from lamplighter.adapters.literals import FALSE, TRUE
+from lamplighter.adapters.mapping import sparkplug, uris
+from lamplighter.adapters.mapping.patterns import NAME, TopicPattern
+from lamplighter.adapters.mapping.payloads import AbsentError, Payload
+from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
+from lamplighter.adapters.mapping.reads import Origin, Read, ReadContext, usual_payload
+from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_seconds, forms, resource_uri
+from lamplighter.adapters.mapping.tables import (
+    CONTENT_FORMATS,
+    ResourceCommandTable,
+    ResourceStateTable,
+)
+from lamplighter.adapters.mapping.templates import CAPTURE, address, segment
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.terms import Term, is_iri, is_literal, lexical, literal
+from lamplighter.ontology.vocabulary import REPORTED_STATE
+
+CAPTURE_CHARS_MAX = 1_024
+"""Of a value in a URI."""
+PAYLOAD_SLOT = re.compile(rf"\{{(?:json:({NAME})|({NAME}))\}}")
+STATE_SLOTS = frozenset(("value", "json"))
+TEMPLATE_FORMATS = ("text", "json", "cbor")
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_BEGIN = "coap://"
+_FORM_NAMES = {number: name for name, number in CONTENT_FORMATS.items()}
+
+
+class UriTemplate:
+    """A coap:// URI with values of variables: ``coap://{host}/lamp/{n}``, or ``{name}``, a whole URI. names: of the
+    variables."""
+
+    def __init__(self, text: str, key: str, place: str) -> None:
+        """Raises ConfigurationError."""
+        self.names = frozenset(CAPTURE.findall(text))
+        self._whole = CAPTURE.fullmatch(text) is not None
+        self._fixed = "" if self.names else resource_uri(text, key, place)
+        self._head, _, self._rest = text.removeprefix(_BEGIN).partition("/")
+        if self._fixed or self._whole:
+            return
+        if not text.startswith(_BEGIN) or "?" in self._head:
+            raise ConfigurationError(
+                f"{place}: {key} = {text!r}: write coap://{{host}}/lamp/{{n}}, or one {{name}} for the whole URI"
+            )
+        resource_uri(self._filled(dict.fromkeys(self.names, "1")), key, place)
+
+    def uri(self, captures: Mapping[str, str]) -> str:
+        """The URI in normal form. captures: the value of each variable. Raises PayloadError."""
+        if self._fixed:
+            return self._fixed
+        for name in self.names:
+            if not 0 < len(captures[name]) <= CAPTURE_CHARS_MAX:
+                raise PayloadError(f"?{name} of the resource does not have 1 to {CAPTURE_CHARS_MAX} characters")
+        return uris.normal(captures[next(iter(self.names))] if self._whole else self._filled(captures))
+
+    def _filled(self, captures: Mapping[str, str]) -> str:
+        def host(found: re.Match[str]) -> str:
+            if not _AUTHORITY.fullmatch(captures[found[1]]):
+                raise PayloadError(f"?{found[1]} of the resource is no host")
+            return captures[found[1]]
+
+        def part(found: re.Match[str]) -> str:
+            if captures[found[1]] in (".", ".."):
+                raise PayloadError(f"?{found[1]} of the resource is '.' or '..'")
+            return segment(captures[found[1]])
+
+        return f"{_BEGIN}{CAPTURE.sub(host, self._head)}/{CAPTURE.sub(part, self._rest)}"
+
+
+@dataclass(frozen=True)
+class StateRule:
+    """How the state that a device reports is read.
+
+    resource: None: that of the command; table: what it was made of; accepted: the content formats that it reads;
+    observe: whether it is observed; states: text of a device -> state, where it is not the same.
+    """
+
+    table: ResourceStateTable
+    resource: UriTemplate | None
+    observe: str
+    accepted: BodyFormats
+    read: Read
+    states: Mapping[str, Term]
+
+    def value(self, body: Payload, resource: str, received: datetime) -> Term | None:
+        """The state in a body; None if the body has none, and may do so. resource: its URI. Raises PayloadError."""
+        try:
+            found = self._found(body, resource, received)
+        except AbsentError:
+            if self.read.optional:
+                return None
+            raise
+        return self.states.get(lexical(found), found) if is_literal(found) else found
+
+    def _found(self, body: Payload, resource: str, received: datetime) -> Term:
+        if not self.read.many:
+            return self.read.term(body)
+        context = ReadContext(uris.name(resource), {}, received, True, sparkplug.Births())
+        terms = [term for _, term in self.read.terms(body, context)]
+        if not terms:
+            raise AbsentError("the payload has no such record")
+        if len(terms) > 1:
+            raise PayloadError(f"the payload has {len(terms)} values; choose one by member in state")
+        if isinstance(terms[0], PayloadError):
+            raise terms[0]
+        return terms[0]
+
+
+@dataclass(frozen=True)
+class ResourceCommandRule:
+    """A checked `[[command]]` table with `resource`.
+
+    actuator: full IRI; None: the rows of the query have it, or the actuator points to the rule. prefixes: of its file.
+    select: the query with declarations of the prefixes. state_variable: of the query. content_format: number, or None
+    for a request without one; form: its name, "text" if it has none. payload: template. names: variables of the
+    templates. state: None: it is never read.
+    """
+
+    table: ResourceCommandTable
+    place: str
+    actuator: str | None
+    prefixes: Mapping[str, str]
+    base_iri: str
+    resource: UriTemplate = field(compare=False)  # as `state`, it is made of the table
+    select: str | None
+    state_variable: str
+    content_format: int | None
+    form: str
+    idempotent: bool
+    payload: str
+    names: frozenset[str]
+    state: StateRule | None = field(compare=False)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Those that the query has to select."""
+        return frozenset() if self.select is None else self.names | {"actuator", self.state_variable}
+
+    def captures(self, row: Mapping[str, Term]) -> dict[str, str]:
+        """The values of the variables of the templates in a row of the query. Raises PayloadError."""
+        found = {}
+        for name in sorted(self.names):
+            term = row.get(name)
+            if term is None:
+                raise PayloadError(f"?{name} is unbound")
+            if not is_iri(term) and not is_literal(term):
+                raise PayloadError(f"?{name} is neither an IRI nor a literal")
+            found[name] = lexical(term).removeprefix(self.base_iri) if is_iri(term) else lexical(term)
+        return found
+
+    def uri(self, captures: Mapping[str, str]) -> str:
+        """What the state is sent to. Raises PayloadError."""
+        return self.resource.uri(captures)
+
+    def state_uri(self, captures: Mapping[str, str]) -> str | None:
+        """Where the state is read; None: nowhere. Raises PayloadError."""
+        if self.state is None:
+            return None
+        return (self.state.resource or self.resource).uri(captures)
+
+    def epoch_uri(self, captures: Mapping[str, str]) -> str | None:
+        """The resource whose value changes at each boot. Raises PayloadError."""
+        if self.table.epoch is None:
+            return None
+        return uris.normal(f"{_BEGIN}{uris.authority(self.uri(captures))}/{self.table.epoch.removeprefix('/')}")
+
+
+def resource_command(
+    table: ResourceCommandTable,
+    *,
+    prefixes: Mapping[str, str],
+    base_iri: str,
+    place: str,
+    state_variable: str = "state",
+) -> ResourceCommandRule:
+    """state_variable: of the query. Raises ConfigurationError, which names rule, key and cure."""
+
+    def refused(key: str, reason: str) -> ConfigurationError:
+        return ConfigurationError(f"{place}: {key}: {reason}")
+
+    actuator = table.actuator
+    if actuator is not None:
+        try:
+            actuator = address(actuator, prefixes, base_iri)
+        except ValueError as error:
+            raise ConfigurationError(f"{place}: actuator = {actuator!r}: {error}") from error
+    select = None
+    if table.query is not None:
+        if actuator is not None:
+            raise refused("query", "its rows have the actuators; leave out actuator or query")
+        if len(table.query) > QUERY_CHARS_MAX:
+            raise refused("query", f"write at most {QUERY_CHARS_MAX} characters")
+        select = "".join(f"PREFIX {name}: <{iri}> " for name, iri in prefixes.items()) + table.query
+    resource = UriTemplate(table.resource, "resource", place)
+    number = (
+        CONTENT_FORMATS.get(table.content_format) if isinstance(table.content_format, str) else table.content_format
+    )
+    form = "text" if number is None else _FORM_NAMES.get(number, "text")
+    state = _state_rule(table, form, prefixes=prefixes, base_iri=base_iri, place=place)
+    in_uris = resource.names | (state.resource.names if state is not None and state.resource is not None else set())
+    if in_uris and select is None:
+        raise refused("resource", f"{{{min(in_uris)}}} is a variable; write query, or the URI without it")
+    payload = _payload(table, form, refused)
+    names = in_uris
+    if select is not None and form in TEMPLATE_FORMATS:
+        names |= {one or other for one, other in PAYLOAD_SLOT.findall(payload)} - STATE_SLOTS
+    if table.epoch is not None:
+        resource_uri(f"{_BEGIN}host/{table.epoch.removeprefix('/')}", "epoch", place)
+    return ResourceCommandRule(
+        table,
+        place,
+        actuator,
+        prefixes,
+        base_iri,
+        resource,
+        select,
+        state_variable,
+        number,
+        form,
+        table.method == "PUT" if table.idempotent is None else table.idempotent,
+        payload,
+        frozenset(names),
+        state,
+    )
+
+
+def _number(accept: str | int) -> int:
+    return CONTENT_FORMATS[accept] if isinstance(accept, str) else accept
+
+
+def _payload(table: ResourceCommandTable, form: str, refused: Any) -> str:
+    """The template of the payload. Raises ConfigurationError."""
+    if table.name and not form.startswith("senml"):
+        raise refused("name", "is for the content formats senml+json and senml+cbor")
+    if form not in TEMPLATE_FORMATS:
+        if table.payload is not None:
+            raise refused("payload", f"{form} has no template; leave it out")
+        if form.startswith("lwm2m"):
+            last = table.resource.partition("?")[0].rstrip("/").rpartition("/")[2]
+            if not CAPTURE.fullmatch(last) and not re.fullmatch(r"[0-9]{1,5}", last):
+                raise refused("resource", f"the path of {form} ends in the number of a resource, such as 3311/0/5850")
+        return ""
+    payload = table.payload if table.payload is not None else "{value}" if form == "text" else "{json}"
+    if form != "text":
+        try:
+            json.loads(PAYLOAD_SLOT.sub("1", payload))
+        except (ValueError, RecursionError):
+            raise refused("payload", "the template is not JSON when its parts are filled with 1") from None
+    return payload
+
+
+def _state_rule(
+    table: ResourceCommandTable, form: str, *, prefixes: Any, base_iri: str, place: str
+) -> StateRule | None:
+    """How the state is read, with what the command says already. Raises ConfigurationError."""
+    if table.state is False:
+        return None
+    if table.state is True:
+        raise ConfigurationError(f"{place}: state: write a table, or false")
+    state = table.state or ResourceStateTable()
+    here = f"{place} state"
+    untyped = state.payload is None and usual_payload(state) is None
+    keys: dict[str, Any] = {"property": state.property or REPORTED_STATE, "optional": state.optional is not False}
+    if untyped:
+        asked = form if state.accept is None else _FORM_NAMES.get(_number(state.accept), "")
+        keys["payload"] = "text" if asked in ("", *TEMPLATE_FORMATS) else asked.partition("+")[0]
+    state = msgspec.structs.replace(state, **keys)
+    check_seconds(state, here)
+    read = Read(
+        state,
+        TopicPattern("state"),
+        prefixes=prefixes,
+        base_iri=base_iri,
+        place=here,
+        item=False,
+        origin=Origin("coap", untyped=untyped),
+    )
+    if read.many and not read.records:
+        raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
+    back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
+    return StateRule(
+        state,
+        None if state.resource is None else UriTemplate(state.resource, "state resource", place),
+        "never" if table.observe == "never" else state.observe,
+        accepted((read,), state.accept or (form if form != "text" and form in forms(read) else None), here),
+        read,
+        back if untyped else {},
+    )
