@@ -122,7 +122,7 @@ def _tlv_values(data: bytes, base: list[str]) -> Iterator[tuple[list[str], Found
         elif kind == _RESOURCE_INSTANCE:
             yield _value([*base[:3], str(number)], base[:3], content)
         else:
-            yield from _resource(kind, number, content, base[:2])
+            yield from _resource(kind, number, content, base[:2] if len(base) > 1 else [])
 
 
 def _resources(data: bytes, instance: list[str]) -> Iterator[tuple[list[str], Found | PayloadError]]:
@@ -212,7 +212,9 @@ def _binary(value: Found) -> bytes:
             short = struct.pack(">f", value)
         except OverflowError:
             return struct.pack(">d", value)
-        return short if struct.unpack(">f", short)[0] == value else struct.pack(">d", value)
+        # Only a number that is the same however a device stores it: it reports the number again.
+        stored = struct.unpack(">f", short)[0]
+        return short if stored == float(_decimal(stored, ">f")) == value else struct.pack(">d", value)
     return value.encode()
 
 

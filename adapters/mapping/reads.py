@@ -115,7 +115,9 @@ class Read:
         path_names = self._path.names if self._path else frozenset()
         self.many = self.records or bool(path_names)
         self.name = self._value_name if item else ""
-        self._expression = None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
+        self._expression: re.Pattern[str] | None = (
+            None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
+        )
         self._value = self._value_term(table, prefixes, checked, refused)
         self.optional = item if table.optional is None else table.optional
 
@@ -222,7 +224,7 @@ class Read:
 
     def term(self, payload: Payload) -> Term:
         """The single value. Raises AbsentError if the payload does not have it, and PayloadError."""
-        found = self._find(payload)
+        found: Found = self._find(payload)
         if self._expression is not None:
             found = self._matched(found)
         return self._value(found)

@@ -289,12 +289,15 @@ def _state_rule(
     )
     if read.many and not read.records:
         raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
+    accept: str | int | None = state.accept
+    if accept is None and form != "text" and form in forms(read):
+        accept = form
     back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
     return StateRule(
         state,
         None if state.resource is None else UriTemplate(state.resource, "state resource", place),
         "never" if table.observe == "never" else state.observe,
-        accepted((read,), state.accept or (form if form != "text" and form in forms(read) else None), here),
+        accepted((read,), accept, here),
         read,
         back if untyped else {},
     )

@@ -23,12 +23,14 @@ from pyoxigraph import Store
 
 from lamplighter.adapters.coap.directory import Directory, Registrant, RegistrationError
 from lamplighter.adapters.coap.discovery import proposed
+from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.links import parsed, written
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
-from lamplighter.adapters.mapping import Births, Mapping, load_mapping
+from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_coap_rules, load_mapping, lwm2m
+from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.expressions import compiled
 from lamplighter.adapters.model.event import EventModel
@@ -58,6 +60,7 @@ _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _QUOTED = re.compile(r"[0-9]{4,}|secret[a-z]*")
 FUZZED_RULES = load_mapping(Path(__file__).parent / "mapping", "http://gateway.example/")
 """Rules of every kind."""
+FUZZED_BODIES = load_coap_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
 
 
 def lexer(data: bytes) -> None:
@@ -200,12 +203,53 @@ def readings(data: bytes) -> None:
     assert all(one.startswith("http://gateway.example/observation/") for one in observed)
 
 
+def coap_bodies(data: bytes) -> None:
+    """A body (first line: number of its content format, the rest: body) to rules of every kind: readings whose updates
+    the store takes, states, or reasons that do not quote the body. CBOR that is read is written and read."""
+    head, _, body = data.partition(b"\n")
+    number = int(head) if re.fullmatch(rb"[0-9]{1,5}", head) else None
+    store = Store()
+    for rule in FUZZED_BODIES.resources:
+        with suppress(PayloadError):
+            given = read_body(body, number, rule.accepted)
+            for one in ReadingRules([rule]).readings(rule.name, given, retained=False, received=_NOW)[:20]:
+                if isinstance(one, PayloadError):
+                    reason = re.sub("LwM2M resource [0-9/]+", "", str(one))
+                    assert not any(word in reason for word in _QUOTED.findall(body.decode("latin-1")))
+                    continue
+                for text in [LatestModel().description(one.stream), *LatestModel().updates(one)]:
+                    store.update(text)
+    observed = {quad.subject.value for quad in store if quad.predicate.value == HAS_SIMPLE_RESULT}
+    assert all(one.startswith("http://gateway.example/observation/") for one in observed)
+    for command in FUZZED_BODIES.commands:
+        assert command.state is not None
+        with suppress(PayloadError):
+            state = command.state.value(read_body(body, number, command.state.accepted), command.uri({}), _NOW)
+            if state is not None:
+                request_payload(command, state, command.uri({}))
+    for place in ("lamp/3303/0", "lamp/3", "readings"):
+        with suppress(PayloadError):
+            for path, _, value, _, _ in lwm2m.records(body, "lwm2m+tlv", place, _NOW):
+                assert re.fullmatch(r"[0-9]+(/[0-9]+){0,3}", path), value
+    with suppress(PayloadError):
+        document = cbor.decoded(body)
+        assert cbor.decoded(cbor.encoded(document)) == document
+
+
 def dataset_rules(data: bytes) -> None:
     """The JSON of a rule in the dataset: a rule, or a reason; a rule takes any message."""
     text = data.decode("utf-8", "replace")
     rules = DatasetRules("http://gateway.example/")
     with suppress(ValueError):
         rules.change([("<http://gateway.example/mapping/1>", literal(text))], ())
+    coap = DatasetRules("http://gateway.example/", kind="coap")
+    with suppress(ValueError):
+        coap.change([("<http://gateway.example/mapping/1>", literal(text))], ())
+        assert not (coap.problems() and rules.problems())
+    for command in coap.coap().commands:
+        with suppress(PayloadError):
+            uri = command.uri(dict.fromkeys(command.names, "x"))
+            request_payload(command, literal("on"), uri, dict.fromkeys(command.names, "x"))
     for rule in rules.streams():
         topic = rule.filter.replace("+", "x").replace("#", "x")
         for payload in (b"1", b"a", b'{"a": 1}', b"[]", b"x" * 256):
@@ -290,6 +334,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "loads": loads,
     "profiles": profiles,
     "readings": readings,
+    "coap_bodies": coap_bodies,
     "dataset_rules": dataset_rules,
     "announcements": announcements,
     "links": links,

@@ -117,6 +117,54 @@ def test_problem_is_in_the_dataset_as_long_as_it_lasts() -> None:
     assert len(rules.streams()) == 1
 
 
+RESOURCE = {"stream": {"resource": "coap://lamp/t", "payload": "number", "property": "gateway:temperature"}}
+PATH = {"stream": {"path": "readings/{n}", "payload": "text", "property": "gateway:x"}}
+SWITCH = {"command": {"resource": "coap://lamp/on", "content_format": "json", "reassert_s": 30}}
+
+
+def test_each_adapter_has_the_rules_and_problems_of_its_kind() -> None:
+    faulty = {"stream": RESOURCE["stream"] | {"poll_s": 0.1}}
+    both = {"stream": RESOURCE["stream"] | {"topic": "a"}}
+    rows = [row("a", GOOD), row("b", RESOURCE), row("c", PATH), row("d", SWITCH), row("e", "{"), row("f", faulty)]
+    rows += [row("g", both), row("h", {"stream": {"payload": "text"}}), row("i", "x" * 70_000), row("j", {"stream": 1})]
+    mqtt, coap = DatasetRules(BASE), DatasetRules(BASE, kind="coap")
+    for rules in (mqtt, coap):
+        replaced(rules, rows)
+    assert len(mqtt.streams()) == 1 and not any(mqtt.coap())
+    found = coap.coap()
+    assert [rule.resource for rule in found.resources] == ["coap://lamp/t"]
+    assert [rule.table.path for rule in found.paths] == ["readings/{n}"]
+    assert [rule.place for rule in found.commands] == [f"<{BASE}mapping/d>"]
+    assert coap.streams() == [] and coap.commands() == []
+    assert {name[-2] for name in mqtt.problems()} == set("eghij")
+    assert {name[-2] for name in coap.problems()} == {"f"}
+    assert "poll_s" in coap.problems()[f"<{BASE}mapping/f>"]
+
+
+def test_adapter_leaves_the_problems_of_the_other_one() -> None:
+    node, faulty = f"<{BASE}mapping/a>", ["{", json.dumps({"stream": RESOURCE["stream"] | {"poll_s": 0}})]
+    store, mqtt, coap = Store(), DatasetRules(BASE), DatasetRules(BASE, kind="coap")
+    store.update(f"INSERT DATA {{ {node} a <{GATEWAY}Mapping> }}")
+
+    def said() -> list[str]:
+        return sorted(quad.object.value[:5] for quad in store if quad.predicate.value == GATEWAY + "problem")
+
+    for rules in (mqtt, coap):
+        rules.change([(node, literal(text)) for text in faulty], [])
+        for update in rules.problem_updates():
+            store.update(update)
+    assert said() == ["<http", "CoAP:"]
+    store.update(forget_problems("mqtt"))
+    assert said() == ["CoAP:"]
+    coap.change([], [(node, literal(faulty[1]))])
+    mqtt.change([(node, literal("["))], [])
+    for update in [*mqtt.problem_updates(), *coap.problem_updates()]:
+        store.update(update)
+    assert said() == ["<http"]
+    store.update(forget_problems("coap"))
+    assert said() == ["<http"]
+
+
 def test_number_of_rules_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RULES_MAX >= 10_000
     monkeypatch.setattr("lamplighter.adapters.mapping.dataset_rules.RULES_MAX", 2)

@@ -172,3 +172,121 @@ def test_control_sequences_of_rules_do_not_reach_the_terminal(
     _, out = run(tmp_path, capsys, rules + RULES.replace("z/{device}", "z\\u001b[2J/{device}"), *command)
     assert "z\\u001B[2J" in out
     assert out.replace("\n", "").isprintable()
+
+
+COAP = """\
+[[stream]]
+resource = "coap://lamp/3303/0"
+payload = "lwm2m"
+member = "5700"
+property = "gateway:temperature"
+unit = "Cel"
+
+[[stream]]
+path = "readings/{room}"
+payload = "number"
+member = "t"
+property = "gateway:temperature"
+unit = "furlong"
+
+[[command]]
+actuator = "lamp/hall"
+resource = "coap://lamp/on"
+content_format = "json"
+values = {true = "ON", false = "OFF"}
+state = {member = "on"}
+"""
+
+
+def test_body_of_a_resource(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, COAP, "test", "coap://LAMP/3303/0", "e4164441ac0000", "--hex")
+    assert code == 0
+    lines = out.splitlines()
+    place = "resource coap://lamp/3303/0, content format 11542 (lwm2m+tlv)"
+    assert lines[0] == f"mapping/home.toml line 1: stream 1  ({place})"
+    assert any('sosa:hasSimpleResult "21.5"^^xsd:decimal' in line for line in lines)
+    assert "not tested: the rules in the dataset; the gateway does not answer" in lines
+
+
+@pytest.mark.parametrize("path", ["readings/hall", "/readings/hall"])
+def test_body_for_a_path(tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
+    code, out = run(tmp_path, capsys, COAP, "test", path, '{"t": 21.5}')
+    assert code == 0
+    assert "line 8: stream 2  (path readings/{room}, content format 50 (json))" in out
+    assert "<http://lamplighter.local/sensor/readings/hall>" in out
+
+
+def test_state_that_a_device_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, COAP, "test", "coap://lamp/on", '{"on": "ON"}')
+    assert code == 0
+    assert "command 1  (resource coap://lamp/on, content format 50 (json))" in out
+    assert '  reported state: "true"^^xsd:boolean' in out
+    code, out = run(tmp_path, capsys, COAP, "test", "coap://lamp/on", "{}")
+    assert code == 0 and "not in the body: the state" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ("coap://lamp/3303/0", "e4164441ac0000", "--hex", "--format", "json"),
+            "fault: the content format is 50 (json)",
+        ),
+        (("coap://lamp/3303/0", "e4164441ac0000", "--hex", "--format", "4711"), "fault: the content format is 4711"),
+        (("coap://lamp/3303/0", "x"), "fault: payload ends within an entry"),
+        (("readings/hall", '{"t": "warm"}'), "fault: not a number"),
+        (("coap://lamp/on", "5"), "fault: member on is missing"),
+        (("coap://lamp/other", "5"), "no rule covers the resource coap://lamp/other"),
+    ],
+)
+def test_faults_of_bodies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
+) -> None:
+    code, out = run(tmp_path, capsys, COAP.replace("state = {", "state = {optional = false, "), "test", *arguments)
+    assert code == 1
+    assert reason in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("coap://224.0.1.187/a", "5"), "multicast"),
+        (("readings/hall", "5", "--format", "yaml"), "--format: write text, json, cbor"),
+        (("readings/hall", "5", "--format", "70000"), "--format: write text, json, cbor"),
+    ],
+)
+def test_arguments_that_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
+) -> None:
+    (tmp_path / "lamplighter.toml").write_text("")
+    assert main(["mapping", "test", *arguments, "--config", str(tmp_path / "lamplighter.toml")]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_check_counts_and_checks_rules_for_coap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, COAP, "check")
+    assert code == 0
+    assert "unknown unit: mapping/home.toml line 8: stream 2: unit = 'furlong' is kept as text" in out
+    assert "2 rules in files, 0 in the dataset, 1 command" in out
+    code, out = run(tmp_path, capsys, COAP + '\n[[stream]]\nresource = "coap://lamp"\npath = "a"\n', "check")
+    assert code == 1
+    assert "fault: mapping/home.toml line 22: stream 3: resource and path: a rule has one of them" in out
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("SELECT ?actuator ?state { ?actuator gateway:desiredState ?state }", "query: it does not select ?n"),
+        ("SELECT ?n ?actuator { ?actuator gateway:n ?n }", "query: it does not select ?state"),
+        ("SELECT ?n {", "query: "),
+    ],
+)
+def test_check_names_faults_of_queries_of_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], query: str, fault: str
+) -> None:
+    rules = f'[[command]]\nresource = "coap://lamp/{{n}}"\nquery = "{query}"\n'
+    code, out = run(tmp_path, capsys, rules, "check")
+    assert code == 1
+    assert f"fault: mapping/home.toml line 1: command 1: {fault}" in out
+    assert main(["check", "--config", str(tmp_path / "lamplighter.toml")]) == 2
+    assert f"command 1: {fault}" in capsys.readouterr().err
