@@ -20,9 +20,9 @@ import aiocoap.error
 
 from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX, Block, BlockError, BodyIn, BodyOut
 from lamplighter.adapters.coap.endpoint import Endpoint
-from lamplighter.adapters.coap.mapping import host_and_port
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.sender import Outdated
+from lamplighter.adapters.mapping.uris import host_and_port
 from lamplighter.adapters.networks import Address, Networks
 from lamplighter.engine.errors import PayloadError, UpstreamError
 

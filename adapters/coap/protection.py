@@ -10,7 +10,7 @@ import aiocoap
 import msgspec
 
 from lamplighter.adapters.coap.contexts import Contexts
-from lamplighter.adapters.coap.mapping import COAP_PORT, resource_uri
+from lamplighter.adapters.mapping.uris import COAP_PORT, normal
 from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 
@@ -92,7 +92,7 @@ class DeviceProtection:
 
 def normal_authority(text: str) -> str:
     """A host, or host and port, as in a URI in normal form. Raises PayloadError."""
-    uri = resource_uri(f"coap://{text}/")
+    uri = normal(f"coap://{text}/")
     authority = urlsplit(uri).netloc
     if uri != f"coap://{authority}/":
         raise PayloadError(f"{text} is a URI or a path; write a host or host:port")

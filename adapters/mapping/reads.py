@@ -67,7 +67,7 @@ class ReadContext(NamedTuple):
     births: sparkplug.Births
 
 
-class Origin(NamedTuple):
+class ReadOrigin(NamedTuple):
     """Where messages come from. kind: of the adapter; address: None: the topic; untyped: a value without a kind is what
     its format says: a text, a number or a boolean."""
 
@@ -76,7 +76,7 @@ class Origin(NamedTuple):
     untyped: bool = False
 
 
-OVER_MQTT = Origin()
+OVER_MQTT = ReadOrigin()
 
 
 class Read:
@@ -93,7 +93,7 @@ class Read:
         base_iri: str,
         place: str,
         item: bool,
-        origin: Origin = OVER_MQTT,
+        origin: ReadOrigin = OVER_MQTT,
     ) -> None:
         """item: it is one of several values of its messages. Raises ConfigurationError, which names key and cure."""
         self.place = place

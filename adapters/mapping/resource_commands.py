@@ -16,7 +16,7 @@ from lamplighter.adapters.mapping import sparkplug, uris
 from lamplighter.adapters.mapping.patterns import NAME, TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
-from lamplighter.adapters.mapping.reads import Origin, Read, ReadContext, usual_payload
+from lamplighter.adapters.mapping.reads import Read, ReadContext, ReadOrigin, usual_payload
 from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_seconds, forms, resource_uri
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
@@ -285,7 +285,7 @@ def _state_rule(
         base_iri=base_iri,
         place=here,
         item=False,
-        origin=Origin("coap", untyped=untyped),
+        origin=ReadOrigin("coap", untyped=untyped),
     )
     if read.many and not read.records:
         raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.patterns import PathPattern, TopicPattern
-from lamplighter.adapters.mapping.reads import Origin, Read
+from lamplighter.adapters.mapping.reads import Read, ReadOrigin
 from lamplighter.adapters.mapping.rules import ReadingRule
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
@@ -124,7 +124,7 @@ class ResourceRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            origin=Origin("coap", self.resource),
+            origin=ReadOrigin("coap", self.resource),
         )
         self.accepted = accepted(self.reads, table.accept, place)
 
@@ -142,5 +142,5 @@ class PathRule(ReadingRule):
             pattern = PathPattern(table.path)
         except ValueError as error:
             raise ConfigurationError(f"{place}: path = {table.path!r}: {error}") from error
-        super().__init__(table, pattern, prefixes=prefixes, base_iri=base_iri, place=place, origin=Origin("coap"))
+        super().__init__(table, pattern, prefixes=prefixes, base_iri=base_iri, place=place, origin=ReadOrigin("coap"))
         self.accepted = accepted(self.reads, None, place)

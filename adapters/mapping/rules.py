@@ -15,7 +15,7 @@ from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import PublishRule
-from lamplighter.adapters.mapping.reads import OVER_MQTT, Origin, PayloadRecord, Read, ReadContext, usual_payload
+from lamplighter.adapters.mapping.reads import OVER_MQTT, PayloadRecord, Read, ReadContext, ReadOrigin, usual_payload
 from lamplighter.adapters.mapping.tables import AnyStreamTable, CommandTable, ReadTable, StreamTable
 from lamplighter.adapters.mapping.templates import address
 from lamplighter.adapters.model.readings import Reading, Stream
@@ -62,7 +62,7 @@ class ReadingRule:
         prefixes: abc.Mapping[str, str],
         base_iri: str,
         place: str,
-        origin: Origin,
+        origin: ReadOrigin,
     ) -> None:
         """prefixes: see `PREFIXES`. Raises ConfigurationError, which names rule, key and cure."""
         self.place = place
