@@ -4,8 +4,8 @@ mapping: subscription row -> command, and the update that records an acknowledge
 content formats (pure); adapter: subscription, retries and requests with aiocoap; settings: the table ``[coap]``.
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
-device and its whole answer; blocks: bodies that are longer than a datagram (pure); freshness: the order and the age of
-notifications (pure).
+device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are
+longer than a datagram (pure); freshness: the order and the age of notifications (pure).
 
 For the server and for discovery (pure): links: the link format; directory: registrations of endpoints and lookups;
 discovery: links of a device -> the device that is proposed; admission: limits for sources that have not shown that they

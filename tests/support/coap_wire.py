@@ -6,6 +6,7 @@ All faults follow from a seed, and no time passes but by the loop, so a run repe
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from ipaddress import IPv4Address
 from random import Random
@@ -53,10 +54,10 @@ class Faults(NamedTuple):
     duplicates: float = 0.0
     delay_s: float = 0.0
 
-    def delays(self, random: Random) -> list[float]:
+    def delays(self, chance: Random) -> list[float]:
         """When the copies of a datagram arrive."""
-        copies = 1 + (random.random() < self.duplicates)
-        return [random.uniform(0, self.delay_s) for _ in range(copies) if random.random() >= self.loss]
+        copies = 1 + (chance.random() < self.duplicates)
+        return [chance.uniform(0, self.delay_s) for _ in range(copies) if chance.random() >= self.loss]
 
 
 class WireAddress:
@@ -92,6 +93,7 @@ class Network:
         self.wires: dict[tuple[str, int], Wire] = {}
         self.carries: Callable[[WireAddress, WireAddress], bool] = lambda source, target: True
         self._random = Random(seed)
+        random.seed(seed)  # the library's time-outs and our pauses follow from it
 
     def carry(self, source: WireAddress, target: WireAddress, data: bytes) -> None:
         self.sent += 1

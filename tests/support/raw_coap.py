@@ -96,7 +96,8 @@ class RawPeer:
         found = []
         while True:
             try:
-                found.append(parsed(self._socket.recv(4096)))
+                data, self._to = self._socket.recvfrom(4096)
+                found.append(parsed(data))
             except BlockingIOError:
                 return found
 

@@ -1,0 +1,350 @@
+"""The state of one resource, by observing it (RFC 7641), or by polling where that is not offered.
+
+A device that rebooted has forgotten its observers and stays silent. The registration is therefore renewed when no
+notification came for Max-Age and some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import aiocoap
+
+from lamplighter.adapters.client import retry_s
+from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX
+from lamplighter.adapters.coap.endpoint import Ongoing
+from lamplighter.adapters.coap.exchanges import CheckedPeer, CoapRequest, Exchanges, Opener, failure, uri_message
+from lamplighter.adapters.coap.freshness import MARGIN_S, NotificationOrder, fresh
+from lamplighter.engine.errors import PayloadError, UpstreamError
+
+FAILURES_MAX = 3
+"""After so many failures in a row a device counts as unreachable."""
+OBSERVE_AGAIN, OBSERVE_AGAIN_S_MAX = 10, 3_600.0
+"""A device that does not offer Observe is asked again after so many polls, or so many seconds."""
+
+
+class ObservedResource(NamedTuple):
+    """uri: in normal form. accept: number of a content format. device: its name in the settings, or "". observe: "auto"
+    polls where Observe is not offered. poll_s: interval of polls. max_age_s: instead of the device's Max-Age. limit:
+    bytes of a state."""
+
+    uri: str
+    accept: int | None = None
+    device: str = ""
+    observe: Literal["auto", "always", "never"] = "auto"
+    poll_s: float = 60.0
+    max_age_s: float | None = None
+    limit: int = BODY_BYTES_MAX
+
+
+class Observed(NamedTuple):
+    """A state. format: number of its content format. fresh_until: on the loop's clock. code: as in "2.05"; one that is
+    not 2.xx says why there is no state, and its body is the device's text."""
+
+    body: bytes
+    format: int | None
+    at: datetime
+    fresh_until: float
+    code: str
+
+
+class ObservationStatus(NamedTuple):
+    """reason: why the device is unreachable or refuses, for people."""
+
+    state: Literal["starting", "observed", "polled", "unreachable", "refused", "ended"]
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class ObservationCounters:
+    """Since the start, over all observations. notifications: those taken; notifications_outdated: older than one before
+    them; observations_renewed: registrations after the first; polls: those answered."""
+
+    notifications: int = 0
+    notifications_outdated: int = 0
+    observations_renewed: int = 0
+    polls: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Registration:
+    """answered: the answer to it; a notification of the registration before may come first."""
+
+    peer: CheckedPeer
+    opened: Opener | None
+    answered: asyncio.Future[aiocoap.Message]
+    ongoing: Ongoing | None = None
+    confirmed: bool = False
+
+    def stop(self) -> None:
+        if self.ongoing is not None:
+            self.ongoing.stop()
+
+
+class Observation:
+    """Follows a resource. `status` is for people and for the counts of the adapter."""
+
+    def __init__(
+        self,
+        exchanges: Exchanges,
+        resource: ObservedResource,
+        counters: ObservationCounters,
+        *,
+        margin_s: tuple[float, float] = MARGIN_S,
+    ) -> None:
+        self.status = ObservationStatus("starting")
+        self._exchanges = exchanges
+        self._resource = resource
+        self._counters = counters
+        self._margin_s = margin_s
+        self._token = secrets.token_bytes(8)  # kept, so that a renewal replaces the registration
+        self._registration: _Registration | None = None
+        self._order: NotificationOrder | None = None
+        self._on_state: Callable[[Observed], None] = lambda state: None
+        self._due = 0.0  # on the loop's clock: renewal, or the next poll
+        self._polls_until = 0.0
+        self._incomplete = False  # the newest state has more blocks
+        self._delivered = 0  # states that needed no blocks
+        self._failure: UpstreamError | None = None  # what ended the observation
+        self._wake = asyncio.Event()
+        self._cancelling = False
+        self._running: asyncio.Event | None = None  # set at the end
+
+    async def run(self, on_state: Callable[[Observed], None]) -> None:
+        """Follows the resource until `cancel`. on_state: takes each state, the newest last; it must not raise. A task
+        that is cancelled sends nothing: the device drops the observer at its next notification."""
+        self._on_state = on_state
+        self._cancelling = False
+        self._running = ended = asyncio.Event()
+        failures = 0
+        try:
+            while not self._cancelling:
+                try:
+                    await self._step(retried=failures > 0)
+                    failures = 0
+                    await self._wait()
+                except UpstreamError as error:
+                    failures += 1
+                    if failures >= FAILURES_MAX:
+                        self.status = ObservationStatus("unreachable", str(error))
+                    settings = self._exchanges.settings
+                    await self._pause(retry_s(failures, settings.retry_min_s, settings.retry_max_s))
+                except PayloadError as error:
+                    failures += 1
+                    self.status = ObservationStatus("refused", str(error))
+                    await self._pause(self._exchanges.settings.retry_max_s)
+            await self._deregister()
+        finally:
+            if self._registration is not None:
+                self._registration.stop()
+                self._registration = None
+            self.status = ObservationStatus("ended")
+            ended.set()
+
+    def renew(self) -> None:
+        """Registers or polls again at once, for example because the device answers again or has a new state."""
+        self._wake.set()
+
+    async def cancel(self) -> None:
+        """Ends `run`, and tells the device (RFC 7641 section 3.6). Returns when `run` has ended."""
+        self._cancelling = True
+        self._wake.set()
+        if self._running is not None:
+            await self._running.wait()
+
+    async def _step(self, *, retried: bool) -> None:
+        """Registers, or asks for the state. Raises UpstreamError and PayloadError."""
+        self._wake.clear()
+        self._failure = None
+        now = asyncio.get_running_loop().time()
+        if self._incomplete:
+            self._incomplete = False
+            await self._get(retried=retried)
+        elif self._resource.observe == "never" or now < self._polls_until:
+            await self._get(retried=retried)
+            self._counters.polls += 1
+            self._due = asyncio.get_running_loop().time() + self._resource.poll_s
+            if self.status.state != "refused":
+                self.status = ObservationStatus("polled")
+        else:
+            await self._register(retried=retried)
+
+    async def _wait(self) -> None:
+        """Returns when the next step is due. Notifications put it off. Raises what ended the observation."""
+        while (pause := self._due - asyncio.get_running_loop().time()) > 0 and not self._wake.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _pause(self, seconds: float) -> None:
+        self._wake.clear()
+        if not self._cancelling:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+
+    async def _get(self, *, retried: bool) -> None:
+        """Takes the whole state by a request of its own, unless a newer one comes meanwhile."""
+        resource, before = self._resource, self._delivered
+        answer = await self._exchanges.request(
+            CoapRequest(
+                resource.uri,
+                "GET",
+                accept=resource.accept,
+                device=resource.device,
+                limit=resource.limit,
+                retried=retried,
+            )
+        )
+        if self._delivered == before:
+            self._say(answer.code, answer.body)
+            until = self._fresh_until(answer.max_age)
+            self._on_state(Observed(answer.body, answer.format, answer.at, until, answer.code))
+
+    async def _register(self, *, retried: bool) -> None:
+        async with self._exchanges.turn(self._resource.uri, retried=retried):
+            peer = await self._exchanges.peer(self._resource.uri, self._resource.device)
+            if self._order is None:
+                self._order = NotificationOrder(protected=peer.seal is not None)
+            answer = await self._registered(peer, None)
+            if answer.code == aiocoap.UNAUTHORIZED and answer.opt.echo:
+                answer = await self._registered(peer, answer.opt.echo)  # RFC 9175 section 2.3
+        if answer.code.is_successful() and answer.opt.observe is not None:
+            self.status = ObservationStatus("observed")
+            return
+        self._unobserved(answer)
+
+    async def _registered(self, peer: CheckedPeer, echo: bytes | None) -> aiocoap.Message:
+        """Sends a registration; its answer. The state of a successful one is taken at once."""
+        message = self._message(0, echo)
+        sealed, opened = (message, None) if peer.seal is None else peer.seal(message)
+        sealed.remote = peer.remote
+        registration = _Registration(peer, opened, asyncio.get_running_loop().create_future())
+        before, self._registration = self._registration, registration
+        if before is not None:
+            self._counters.observations_renewed += 1
+            before.stop()  # nothing may come between this and the start: both have the same token
+        registration.ongoing = self._exchanges.endpoint.start(
+            sealed, lambda event: self._take(registration, event), self._token
+        )
+        try:
+            async with asyncio.timeout(self._exchanges.settings.answer_timeout_s):
+                return await registration.answered
+        except TimeoutError as error:
+            raise UpstreamError("no answer") from error
+        finally:
+            if not registration.confirmed:
+                registration.stop()
+
+    def _take(self, registration: _Registration, event: Any) -> None:
+        """Takes an answer, a notification or a failure."""
+        if registration is not self._registration:
+            return
+        try:
+            if event.message is None:
+                raise failure(event.exception)
+            message = event.message if registration.opened is None else registration.opened(event.message)
+        except UpstreamError as error:
+            if event.message is None or not registration.confirmed:
+                self._fail(registration, error)
+            return  # else a notification that is forged or came twice
+        assert self._order is not None
+        number, now = message.opt.observe, asyncio.get_running_loop().time()
+        last = event.is_last or number is None
+        acknowledged = registration.ongoing is None or registration.ongoing.acknowledged
+        if not registration.confirmed and (last or acknowledged):
+            registration.confirmed = True
+            if number is not None:
+                self._order.restart(number, now)
+                self._deliver(message)
+            if not registration.answered.done():
+                registration.answered.set_result(message)
+        elif last:
+            self._unobserved(message)
+            self._wake.set()
+        elif self._order.takes(number, now):
+            self._counters.notifications += 1
+            self._deliver(message)
+        else:
+            self._counters.notifications_outdated += 1
+
+    def _fail(self, registration: _Registration, error: UpstreamError) -> None:
+        if registration.confirmed:
+            self._failure = error
+            self._wake.set()
+        elif not registration.answered.done():
+            registration.answered.set_exception(error)
+
+    def _unobserved(self, message: aiocoap.Message) -> None:
+        """Takes an answer after which the device sends no notifications."""
+        settings, now = self._exchanges.settings, asyncio.get_running_loop().time()
+        code = message.code.dotted
+        self._deliver(message)
+        if not message.code.is_successful():
+            self._say(code, message.payload)
+            self._due = now + settings.retry_max_s
+            return
+        self._due = now + self._resource.poll_s
+        if self._resource.observe == "always":
+            self.status = ObservationStatus("refused", "the device does not offer Observe")
+        else:
+            self.status = ObservationStatus("polled")
+            self._polls_until = now + min(OBSERVE_AGAIN * self._resource.poll_s, OBSERVE_AGAIN_S_MAX)
+
+    def _deliver(self, message: aiocoap.Message) -> None:
+        """Gives the state on, or asks for the whole of it."""
+        block = message.opt.block2
+        until = self._fresh_until(message.opt.max_age)
+        if block is not None and (block.more or block.block_number):
+            self._incomplete = True
+            self._wake.set()
+            return
+        self._delivered += 1
+        content_format = message.opt.content_format
+        self._on_state(
+            Observed(
+                bytes(message.payload),
+                None if content_format is None else int(content_format),
+                self._exchanges.now(),
+                until,
+                message.code.dotted,
+            )
+        )
+
+    def _fresh_until(self, max_age: float | None) -> float:
+        """When the state that arrives now is old. Sets when the registration is renewed."""
+        if self._resource.max_age_s is not None:
+            max_age = self._resource.max_age_s
+        found = fresh(asyncio.get_running_loop().time(), max_age, random.uniform(*self._margin_s))
+        self._due = found.renewal
+        return found.until
+
+    def _say(self, code: str, text: bytes) -> None:
+        """Sets the status by an answer that is no notification."""
+        if not code.startswith("2."):
+            said = text.decode(errors="replace")[:200]
+            self.status = ObservationStatus("refused", f"{code} {said}".strip())
+        elif self.status.state == "refused":
+            self.status = ObservationStatus("starting")
+
+    async def _deregister(self) -> None:
+        registration = self._registration
+        if registration is None or self._failure is not None or self.status.state != "observed":
+            return
+        registration.stop()
+        with suppress(UpstreamError, PayloadError):  # then the device drops the observer at its next notification
+            async with self._exchanges.turn(self._resource.uri):
+                await self._exchanges.exchange(self._message(1, None), registration.peer, token=self._token)
+
+    def _message(self, observe: int, echo: bytes | None) -> aiocoap.Message:
+        resource = self._resource
+        return uri_message("GET", resource.uri, observe=observe, accept=resource.accept, echo=echo)
