@@ -145,6 +145,11 @@ class _Sink:
         else:
             self._outbox.put(self._message(notification.spuid, notification.sequence, results))
 
+    def name_no_commits(self) -> None:
+        self._message = results_message
+        if self._numbering is not None:
+            self._numbering.message = results_message
+
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.over = True
         self.connection.ended(spuid, self)

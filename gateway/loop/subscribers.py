@@ -88,6 +88,10 @@ class Sink(Protocol):
         """The gateway has ended the subscription; nothing of it follows."""
         ...
 
+    def name_no_commits(self) -> None:
+        """The client may not read every graph any more, so notifications do not name their commits from now on."""
+        ...
+
 
 @dataclass(frozen=True)
 class SubscribeCall:
@@ -350,7 +354,8 @@ class Subscribers:
                 logger.warning("subscription ended", peer=client, spuid=name, evaluation_ms=round(ms))
 
     def permissions_changed(self, client: str, access: Access | None) -> None:
-        """Ends those of a client that may see other graphs now than when they began, or none.
+        """Ends those of a client that may see other graphs now than when they began, or none. The others name no
+        commits if it may not read every graph.
 
         access: what it may do now, None if it was removed.
         """
@@ -359,6 +364,11 @@ class Subscribers:
         plain = [spuid for spuid, (name, graphs) in self._owners.items() if name == client and graphs != visible]
         for spuid in [*plain, *self.resumables.of_client(client, visible)]:
             self._end_by_gateway(spuid, error)
+        if access is not None and not access.read.every:
+            attached = [sink for _, sink in self.resumables.attachments() if sink is not None]
+            for sink in [*(self.sinks[spuid] for spuid in self._owners), *attached]:
+                if sink.identity == client:
+                    sink.name_no_commits()
 
     def expire(self) -> None:
         """Ends the resumable ones whose clients stayed away."""

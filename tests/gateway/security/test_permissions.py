@@ -78,6 +78,10 @@ class Ear:
         self.went_on = False
         self.reset: str | None = None
         self.end: GatewayError | None = None
+        self.names_commits = True
+
+    def name_no_commits(self) -> None:
+        self.names_commits = False
 
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         self.first, self.reset = list(subscription.first), reset
@@ -431,3 +435,18 @@ async def test_a_subscription_begins_with_the_permissions_of_its_turn_and_not_th
         del clients["anna"]
         with pytest.raises(AccessDeniedError, match="no longer registered"):
             await outcome
+
+
+async def test_notifications_name_no_commits_once_their_client_may_not_read_every_graph(tmp_path: Path) -> None:
+    graph = Graphs(frozenset({A}))
+    every, narrow = Access(subscribe=graph), Access(read=graph, subscribe=graph)
+    clients = Clients(anna=every, ben=every)
+    async with secured(tmp_path, clients) as runner:
+        anna, ben = caller("anna", every), caller("ben", every)
+        ears = [(await subscribe(runner, who, resume))[1] for who in (anna, ben) for resume in (None, Resume("PT1H"))]
+        await runner.permissions_changed("anna")
+        assert all(ear.names_commits for ear in ears)
+        clients["anna"] = narrow
+        await runner.permissions_changed("anna")
+        assert [ear.names_commits for ear in ears] == [False, False, True, True]
+        assert not any(ear.end for ear in ears)

@@ -499,6 +499,22 @@ def test_no_answer_counts_what_happens_in_graphs_that_a_client_may_not_read(gate
         gateway.local("DELETE", f"/delayed/{row['id']}")
 
 
+def test_a_client_is_told_no_commits_once_it_may_not_read_every_graph(gateway: SecureGateway, full: str) -> None:
+    secret = gateway.client("counting", read=["*"], subscribe=["http://e/counted"])
+    query = "SELECT * { GRAPH <http://e/counted> { ?s ?p ?o } }"
+    with gateway.websocket(Authorization=gateway.bearer("counting", secret)) as socket:
+        for members in ({}, {"resume": {"keep": "PT1H"}}):
+            ask(socket, {"subscribe": {"sparql": query, "commit": True, **members}})
+        found = []
+        for number in range(2):
+            update(
+                gateway, full, f"INSERT DATA {{ GRAPH <http://e/counted> {{ <http://e/s> <http://e/p> {number} }} }}"
+            )
+            found.append(["commit" in hear(socket)["notification"] for _ in range(2)])
+            lamplighter(gateway, "clients", "permit", "counting", "--read", "http://e/counted")
+    assert found == [[True, True], [False, False]]
+
+
 def test_a_registered_client_does_not_pass_for_an_adapter(gateway: SecureGateway, full: str) -> None:
     insert = "INSERT DATA { GRAPH <http://e/cause> { <http://e/s> <http://e/p> 1 } }"
     with gateway.websocket(Authorization=full) as socket:
