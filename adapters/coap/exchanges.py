@@ -37,9 +37,9 @@ Opener = Callable[[aiocoap.Message], aiocoap.Message]
 Seal = Callable[[aiocoap.Message], tuple[aiocoap.Message, Opener]]
 """Protects a request for one device; returns what checks its answers and removes their protection. Both raise
 UpstreamError. The protected request has neither remote nor token."""
-Seals = Callable[[str, Address], Seal | None]
-"""The seal of a device, by its name in the settings ("" if the rule names none) and its address. Raises PayloadError if
-the device may not be addressed without one."""
+Seals = Callable[[str, str, Address], Seal | None]
+"""The seal of a device, by its name in the settings ("" if the rule names none), the URI and the address. Raises
+PayloadError if the device may not be addressed without one."""
 
 
 def always() -> bool:
@@ -86,7 +86,7 @@ class CheckedPeer(NamedTuple):
     seal: Seal | None
 
 
-def no_seal(device: str, address: Address) -> Seal | None:
+def no_seal(device: str, uri: str, address: Address) -> Seal | None:
     return None
 
 
@@ -159,7 +159,7 @@ class Exchanges:
                 address = await self._networks.resolved(host, port, socket.SOCK_DGRAM)
         except TimeoutError as error:
             raise UpstreamError(f"{host} was not resolved in time") from error
-        return CheckedPeer(self.endpoint.address(address, port, _scope(address)), self._seals(device, address))
+        return CheckedPeer(self.endpoint.address(address, port, _scope(address)), self._seals(device, uri, address))
 
     async def exchange(
         self,

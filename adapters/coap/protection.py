@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
-import aiocoap
 import msgspec
 
 from lamplighter.adapters.coap.contexts import Contexts
@@ -14,10 +13,10 @@ from lamplighter.adapters.mapping.uris import COAP_PORT, normal
 from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 
-Opener = Callable[[aiocoap.Message], aiocoap.Message]
-Seal = Callable[[aiocoap.Message], tuple[aiocoap.Message, Opener]]
-"""Protects a request for one device; returns what verifies its answers. Both raise UpstreamError. The protected request
-has neither remote nor token."""
+if TYPE_CHECKING:
+    import aiocoap
+
+    from lamplighter.adapters.coap.exchanges import Opener, Seal
 
 
 class CoapDeviceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

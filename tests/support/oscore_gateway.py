@@ -20,16 +20,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from aiocoap import CHANGED, CONTENT, GET, NOT_FOUND, POST, PUT, Message
+from aiocoap import CHANGED, CONTENT, GET, NOT_FOUND, POST, Message
 from aiocoap.pipe import Pipe
 
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
+from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.protection import DeviceProtection
 from lamplighter.adapters.coap.secured import RefusedRequest, SentRequest, received
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.networks import Networks
 from lamplighter.engine.errors import UpstreamError
 
 NAME = "hall"
+SETTINGS = CoapSettings(retransmissions_max=10, answer_timeout_s=120)
 
 
 def say(text: str) -> None:
@@ -72,33 +76,18 @@ class Caller:
     """The client."""
 
     def __init__(self, endpoint: Endpoint, contexts: Contexts, port: int) -> None:
+        networks = Networks(["127.0.0.0/8"], "coap.networks")
+        protection = DeviceProtection(contexts, {}, Networks([], "coap.plain"))
+        self._exchanges = Exchanges(endpoint, networks, SETTINGS, seals=protection.seal)
         self._endpoint = endpoint
         self._contexts = contexts
+        self._uri = f"coap://127.0.0.1:{port}/lamp"
         self._remote = endpoint.address(ipaddress.ip_address("127.0.0.1"), port)
 
     async def command_for_ever(self) -> None:
         for number in count():
-            echo = None
-            while True:
-                with suppress(UpstreamError):
-                    answer = await self._call(Message(code=PUT, uri_path=["lamp"], payload=b"%d" % number, echo=echo))
-                    echo = answer.opt.echo
-                    if not echo:
-                        break
-
-    async def _call(self, message: Message) -> Message:
-        """The verified answer. Raises UpstreamError."""
-        sent = SentRequest(self._contexts.named(NAME), message)
-        sent.outer.remote = self._remote
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        request = self._endpoint.start(sent.outer, answered.set_result)
-        try:
-            event = await answered
-        finally:
-            request.stop()
-        if event.exception is not None:
-            raise UpstreamError(str(event.exception))
-        return sent.inner(event.message)
+            with suppress(UpstreamError):
+                await self._exchanges.request(CoapRequest(self._uri, "PUT", b"%d" % number, 0))
 
     async def observe(self) -> None:
         """Registers, again with an Echo value if the device asks for this, and says what it is told."""
@@ -131,7 +120,7 @@ async def main(folder: Path, port: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     counters = EndpointCounters()
     server = await Endpoint.server(Place(), Site(contexts), counters)
-    client = await Endpoint.client(CoapSettings(retransmissions_max=10), counters)
+    client = await Endpoint.client(SETTINGS, counters)
     caller = Caller(client, contexts, port)
     say(f"calls {client.port}")
     say(f"port {server.port}")

@@ -391,9 +391,9 @@ async def test_requests_to_a_device_with_a_seal_are_sealed() -> None:
 
         return sealed, opened
 
-    def seals(device: str, address: Address) -> Seal | None:
+    def seals(device: str, uri: str, address: Address) -> Seal | None:
         asked.append((device, str(address)))
-        return seal if device == "lamp" else no_seal(device, address)
+        return seal if device == "lamp" else no_seal(device, uri, address)
 
     with raw_peer() as device:
         async with exchanges(seals=seals) as ours:

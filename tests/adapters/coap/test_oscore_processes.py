@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -204,13 +205,16 @@ class Gateway:
 
 @asynccontextmanager
 async def two(tmp_path: Path) -> AsyncIterator[tuple[Wire, Gateway]]:
-    half = make_context(tmp_path / "contexts", "hall", "127.0.0.1")
+    link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    link.bind(("127.0.0.1", 0))
+    port = link.getsockname()[1]
+    half = make_context(tmp_path / "contexts", "hall", f"127.0.0.1:{port}")
     wire = Wire(Device(tmp_path / "device", half))
     faults: list[Any] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda loop, context: faults.append(context.get("exception") or context))
-    transport, _ = await loop.create_datagram_endpoint(lambda: wire, local_addr=("127.0.0.1", 0))
-    gateway = Gateway(tmp_path / "contexts", transport.get_extra_info("sockname")[1])
+    transport, _ = await loop.create_datagram_endpoint(lambda: wire, sock=link)
+    gateway = Gateway(tmp_path / "contexts", port)
     try:
         await gateway.start()
         yield wire, gateway
