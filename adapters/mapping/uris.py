@@ -26,6 +26,8 @@ def normal(text: str) -> str:
         host.encode("idna")  # as resolving the name does
     except ValueError as error:
         raise PayloadError(f"not a URI: {error}") from error
+    if parts.scheme == "coaps":
+        raise PayloadError(f"DTLS is not available; write coap://, and protect the device with an OSCORE key: {text}")
     if parts.scheme != "coap":
         raise PayloadError(f"only coap:// URIs are supported: {text}")
     if not host or not port:

@@ -45,7 +45,7 @@ def test_parts_and_name_of_a_resource(resource: str, authority: str, place: tupl
     ("written", "reason"),
     [
         ("http://lamp/a", "only coap://"),
-        ("coaps://lamp/a", "only coap://"),
+        ("coaps://lamp/a", "DTLS is not available; write coap://"),
         ("/state", "only coap://"),
         ("coap:///state", "host"),
         ("coap://:5683/state", "host"),
