@@ -10,7 +10,6 @@ Readings and notifications that it takes are lines on standard output. SIGTERM e
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import signal
 import sys
@@ -18,21 +17,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from aiocoap import CHANGED, CONTENT, GET, NOT_FOUND, POST, Message
+from aiocoap import CHANGED, CONTENT, NOT_FOUND, POST, Message
 from aiocoap.pipe import Pipe
 
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.observations import Observation, ObservationCounters, ObservedResource
 from lamplighter.adapters.coap.protection import DeviceProtection
-from lamplighter.adapters.coap.secured import RefusedRequest, SentRequest, received
+from lamplighter.adapters.coap.secured import RefusedRequest, received
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
 from lamplighter.engine.errors import UpstreamError
 
-NAME = "hall"
 SETTINGS = CoapSettings(retransmissions_max=10, answer_timeout_s=120)
 
 
@@ -79,10 +77,7 @@ class Caller:
         networks = Networks(["127.0.0.0/8"], "coap.networks")
         protection = DeviceProtection(contexts, {}, Networks([], "coap.plain"))
         self._exchanges = Exchanges(endpoint, networks, SETTINGS, seals=protection.seal)
-        self._endpoint = endpoint
-        self._contexts = contexts
         self._uri = f"coap://127.0.0.1:{port}/lamp"
-        self._remote = endpoint.address(ipaddress.ip_address("127.0.0.1"), port)
 
     async def command_for_ever(self) -> None:
         for number in count():
@@ -90,27 +85,10 @@ class Caller:
                 await self._exchanges.request(CoapRequest(self._uri, "PUT", b"%d" % number, 0))
 
     async def observe(self) -> None:
-        """Registers, again with an Echo value if the device asks for this, and says what it is told."""
-        echo = None
-        while True:
-            events: asyncio.Queue[Any] = asyncio.Queue()
-            sent = SentRequest(
-                self._contexts.named(NAME), Message(code=GET, uri_path=["temperature"], observe=0, echo=echo)
-            )
-            sent.outer.remote = self._remote
-            self._endpoint.start(sent.outer, events.put_nowait)
-            while True:
-                event = await events.get()
-                assert event.exception is None, event.exception
-                try:
-                    told = sent.inner(event.message)
-                except UpstreamError:
-                    say("ignored it")
-                    continue
-                echo = told.opt.echo
-                if echo:
-                    break
-                say(f"saw {told.payload.decode()}")
+        """Says what the device tells."""
+        resource = ObservedResource(self._uri.replace("lamp", "temperature"))
+        observation = Observation(self._exchanges, resource, ObservationCounters())
+        await observation.run(lambda state: say(f"saw {state.body.decode()}"))
 
 
 async def main(folder: Path, port: int) -> None:

@@ -410,7 +410,7 @@ async def test_protected_notifications_are_taken_once() -> None:
         return sealed, opened
 
     with raw_peer() as device:
-        async with observing(device, seals=lambda name, address: seal) as (_, states, counters):
+        async with observing(device, seals=lambda name, uri, address: seal) as (_, states, counters):
             request = await device.receive()
             assert (request.code, request.payload) == (5, b"sealed")
             device.answer(request, CONTENT, b"sealed 0 a", [(OBSERVE, b"\x01")])
