@@ -20,22 +20,13 @@ from lamplighter.adapters.coap.links import LINK_FORMAT, Link
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.draft import Payload, ResourceDraft, checked_base, own_kind, plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
+from lamplighter.adapters.mapping.tables import CONTENT_FORMATS
+from lamplighter.adapters.mapping.uris import COAP_PORT
 
 SOURCE = "coap"
 VALUE_BYTES_MAX = 65_536
 """A resource that says that it is larger is no single value."""
 
-_PORT = 5683
-_FORMATS = {
-    0: "text",
-    50: "json",
-    60: "cbor",
-    110: "senml+json",
-    112: "senml+cbor",
-    11_542: "lwm2m+tlv",
-    11_543: "lwm2m+json",
-}
-"""Content formats of single values, the preferred one first."""
 _RECORDS: dict[str, Payload] = {
     "senml+json": "senml",
     "senml+cbor": "senml",
@@ -148,7 +139,8 @@ def proposed(found: Sequence[Link], *, base: str, place: str, endpoint: str = ""
     try:
         parts = urlsplit(checked_base(base))
         host = parts.hostname or ""
-        identifier = _registered(endpoint, sector) if endpoint else f"{host.replace(':', '=')}~{parts.port or _PORT}"
+        of_host = f"{host.replace(':', '=')}~{parts.port or COAP_PORT}"
+        identifier = _registered(endpoint, sector) if endpoint else of_host
         draft = ResourceDraft(SOURCE, identifier, broker=base, topic=place, name=endpoint or host)
     except ValueError as error:
         return Proposal(None, [Problem(SOURCE, plain(base), plain(place), plain(str(error), 400))])
@@ -264,7 +256,7 @@ def _resource(target: str, base: str) -> str:
     uri = links.resolved(target, base)
     parts = urlsplit(uri)
     if links.is_absolute(target):
-        port = "" if parts.port in (None, _PORT) else f":{parts.port}"
+        port = "" if parts.port in (None, COAP_PORT) else f":{parts.port}"
         host = parts.hostname or ""
         origin = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
         if origin != base:
@@ -321,7 +313,7 @@ def _format(offered: Sequence[int], meaning: _Meaning) -> str | None:
     """The content format to ask for, None if the link names none. Raises ValueError if none of them can be read."""
     if not offered:
         return None
-    for number, name in _FORMATS.items():
+    for name, number in CONTENT_FORMATS.items():  # the preferred one first
         if number in offered and (meaning.oma or not name.startswith("lwm2m")):
             return name
     raise ValueError(f"its content formats are not read: {', '.join(map(str, offered[:5]))}")

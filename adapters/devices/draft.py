@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
+from lamplighter.adapters.mapping import uris
+from lamplighter.engine.errors import PayloadError
 
 TOPIC_BYTES_MAX = 512
 TOPIC_LEVELS_MAX = 32
@@ -86,6 +88,7 @@ def checked_base(base: object) -> str:
     """The base URI of a CoAP device in normal form, such as ``coap://192.168.7.20:61616``. Raises ValueError."""
     if not isinstance(base, str) or len(base) > NAME_CHARS_MAX or not _BASE.fullmatch(base):
         raise ValueError("the base is not a coap:// URI of a host, with its port if that is not 5683")
+    _check_normal(f"{base}/")
     return base
 
 
@@ -102,7 +105,17 @@ def checked_resource(base: str, resource: object) -> str:
     levels = path.partition("?")[0].split("/")
     if len(levels) > TOPIC_LEVELS_MAX or {".", ".."} & set(levels):
         raise ValueError(f"a path has at most {TOPIC_LEVELS_MAX} levels, none of them '.' or '..'")
+    _check_normal(resource)
     return resource
+
+
+def _check_normal(uri: str) -> None:
+    try:
+        normal = uris.normal(uri)
+    except PayloadError as error:
+        raise ValueError(str(error)) from error
+    if normal != uri:
+        raise ValueError(f"{plain(uri)!r} is not in normal form; write {plain(normal)!r}")
 
 
 def member_path(names: Sequence[str | int]) -> str:

@@ -305,9 +305,14 @@ def links(data: bytes) -> None:
             registry = Registry("http://gateway.example/")
             assert registry.entry([literal(device.to_json()), literal("proposed"), None, None]).device == device
             Store().update(registry.announced(None, device, "all") or "")
-            for rule in registry.rules(device).values():
-                resource = next(iter(rule.values()))["resource"]
-                assert re.fullmatch(r"coap://192\.0\.2\.7/[A-Za-z0-9._~/?&=%-]*", resource)
+            rules = DatasetRules("http://gateway.example/", kind="coap")
+            for path, rule in registry.rules(device).items():
+                rules.change([(f"<http://gateway.example/{path}>", literal(json.dumps(rule)))], ())
+            assert not rules.problems(), rules.problems()
+            resources = [one.resource for one in rules.coap().resources]
+            resources += [command.uri({}) for command in rules.coap().commands]
+            assert len(resources) == len(registry.rules(device))
+            assert all(re.fullmatch(r"coap://192\.0\.2\.7/[A-Za-z0-9._~/?&=%-]*", one) for one in resources)
 
 
 def device_records(data: bytes) -> None:

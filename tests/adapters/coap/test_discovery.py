@@ -14,6 +14,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.engine.terms import literal
 
 BASE = "coap://192.0.2.7"
@@ -265,6 +266,7 @@ def test_targets_of_other_hosts_are_refused(target: str) -> None:
         "coap://192.0.2.7:x/t",
         "coap://[::zz]/t",
         "/" + "a" * 600,
+        "/" + "a" * 256,
         "/" + "a/" * 40,
     ],
 )
@@ -348,6 +350,10 @@ def test_links_that_cannot_be_read_are_problems(text: str, words: str) -> None:
         "coap://192.0.2.7:99999",
         "coap://[::zz]",
         "coap://{x}",
+        "coap://224.0.1.187",
+        "coap://[ff02::fd]",
+        "coap://192.0..2",
+        "coap://192.0.2.7:5683",
         "coap://" + "a" * 300,
         "",
     ],
@@ -390,6 +396,26 @@ def test_a_proposed_device_is_stored_adopted_and_described() -> None:
     assert streams[f"{BASE}/u"]["accept"] == "senml+cbor"
     assert streams[f"{BASE}/u"]["read"][0]["property"] == "http://gateway.example/property/u"
     assert not any("accept" in read or "resource" in read for stream in streams.values() for read in stream["read"])
+
+
+def test_rules_of_proposed_devices_are_those_of_the_adapter() -> None:
+    text = (
+        '</>;rt="oma.lwm2m",</3302/0/5500>,</3303/0>,</3303/1/5700>;ct=11542,</3303/2/5700>;ct=110,</3311/0/5850>,'
+        "</3311/1/5850>;ct=11542,</3311/2/5850>;ct=50,</3311/3/5850>;ct=60,</3311/4/5850>;ct=112,</3311/0/5851>,"
+        "</sensors/temp>;rt=temperature-c,</a/led>;if=core.a;rt=light,</m>;rt=motion;ct=60,</Malmö>,</a+b?c=d&e>,"
+        '</{a}>,</$x>,</a//b/>,</time>;title="{x}";ct=0;obs'
+    )
+    for base in (BASE, "coap://[2001:db8::7]:61616", "coap://lamp.local"):
+        one = device(text, base=base)
+        rules = DatasetRules("http://gateway.example/", kind="coap")
+        made = REGISTRY.rules(one)
+        rules.change(
+            [(f"<http://gateway.example/{path}>", literal(json.dumps(rule))) for path, rule in made.items()], ()
+        )
+        assert rules.problems() == {}
+        assert len(rules.coap().resources) == len(one.sensors)
+        assert len(rules.coap().commands) == len(one.actuators) == 7
+        assert all(rule.resource.startswith(f"{base}/") for rule in rules.coap().resources)
 
 
 @pytest.mark.parametrize(
