@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from tests.support.garbage import no_garbage_collection
 
-RATIO_MAX = 2.3
-"""Of the time for a text to that for its half: 2 is linear, 4 is quadratic."""
+RATIO_MAX = 2.6
+"""Of the time for a text to that for its half: 2 is linear, 4 is quadratic. On a busy machine, a linear one has reached
+2.33: its neighbours left no cache for the long text."""
 _DOUBLINGS = 3
 _ENOUGH_S = 0.001
 """What the shortest text takes that is measured."""
