@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from lamplighter.engine.protocol import Results, results_message
+from lamplighter.engine.protocol import Results, committed_message, results_message
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.state.shares import Share
 
@@ -25,14 +25,20 @@ _ENVELOPE_BYTES = 128
 
 class Numbering:
     """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent;
-    message: makes one of spuid, sequence and results."""
+    names_commits: whether they name their commits."""
 
-    __slots__ = ("message", "sequence", "spuid")
+    __slots__ = ("names_commits", "sequence", "spuid")
 
-    def __init__(self, spuid: str, message: Callable[[str, int, Results], bytes] = results_message) -> None:
+    def __init__(self, spuid: str, *, names_commits: bool = False) -> None:
         self.spuid = spuid
-        self.message = message
+        self.names_commits = names_commits
         self.sequence = 0
+
+
+def notification(numbering: Numbering, sequence: int, results: Results) -> bytes:
+    if numbering.names_commits:
+        return committed_message(numbering.spuid, sequence, results)
+    return results_message(numbering.spuid, sequence, results)
 
 
 class _Queued(NamedTuple):
@@ -138,7 +144,7 @@ class Outbox:
 
     def notify(self, numbering: Numbering, results: Results) -> None:
         """Adds a notification, which may be composed with others of the same numbering."""
-        if self._waits and self._at_once(numbering.message(numbering.spuid, numbering.sequence + 1, results)):
+        if self._waits and self._at_once(notification(numbering, numbering.sequence + 1, results)):
             numbering.sequence += 1
             return
         queued = _Queued(numbering, results)
@@ -187,7 +193,7 @@ class Outbox:
             self._bytes -= entry.size
             numbering = entry.numbering
             numbering.sequence += 1
-            return numbering.message(numbering.spuid, numbering.sequence, entry.results)
+            return notification(numbering, numbering.sequence, entry.results)
 
     def _add(self, entry: bytes | _Queued, size: int) -> None:
         if self._closed:

@@ -91,14 +91,11 @@ _ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}
 
 
 class _Sink:
-    """The sink of one subscription: writes to the outbox of its connection, with the alias in the first message.
-
-    message: makes a further notification of spuid, sequence and results.
-    """
+    """The sink of one subscription: writes to the outbox of its connection, with the alias in the first message."""
 
     __slots__ = (
         "_alias",
-        "_message",
+        "_names_commits",
         "_numbering",
         "_outbox",
         "_tell_class",
@@ -115,13 +112,13 @@ class _Sink:
         outbox: Outbox,
         alias: str | None,
         tell_class: bool = False,
-        message: Callable[[str, int, Results], bytes] = results_message,
+        names_commits: bool = False,
     ) -> None:
         self.connection = connection
         self._outbox = outbox
         self._alias = alias
         self._tell_class = tell_class
-        self._message = message
+        self._names_commits = names_commits
         self._numbering: Numbering | None = None
         self.client = connection.name
         self.identity: str | None = None
@@ -132,7 +129,7 @@ class _Sink:
         results = Results(subscription.first, Bag(subscription.first.variables))
         spu_class = subscription.spu_class if self._tell_class else None
         if keep is None:
-            self._numbering = Numbering(subscription.spuid, self._message)
+            self._numbering = Numbering(subscription.spuid, names_commits=self._names_commits)
         self._outbox.put(first_message(subscription.spuid, results, self._alias, spu_class, keep, reset))
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
@@ -143,12 +140,13 @@ class _Sink:
         if self._numbering is not None:
             self._outbox.notify(self._numbering, results)
         else:
-            self._outbox.put(self._message(notification.spuid, notification.sequence, results))
+            message = committed_message if self._names_commits else results_message
+            self._outbox.put(message(notification.spuid, notification.sequence, results))
 
     def name_no_commits(self) -> None:
-        self._message = results_message
+        self._names_commits = False
         if self._numbering is not None:
-            self._numbering.message = results_message
+            self._numbering.names_commits = False
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.over = True
@@ -427,9 +425,8 @@ class _Connection:
         if len(self._sinks) + self._subscribing >= limit:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
         # The sequence of a commit counts those of all clients.
-        told = request.tell_commit is True and caller.numbered
-        message = committed_message if told else results_message
-        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True, message)
+        names_commits = request.tell_commit is True and caller.numbered
+        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True, names_commits)
         outcome = self._runner.subscribe(
             request.sparql,
             sink,

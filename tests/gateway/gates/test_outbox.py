@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.engine.protocol import Results, committed_message
+from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
 from lamplighter.gateway.state.shares import Shares
@@ -218,7 +218,7 @@ async def test_what_a_slow_client_is_not_told_yet_becomes_one_net_notification_i
 
 async def test_composed_notifications_name_the_newest_commit_if_the_client_asked_for_it() -> None:
     outbox = Outbox(6 * SIZE)
-    asked, other = Numbering("asked", committed_message), Numbering("other")
+    asked, other = Numbering("asked", names_commits=True), Numbering("other")
     for number in range(1, 4):
         for numbering in (asked, other):
             outbox.notify(numbering, Results(bag([ROWS[number]]), bag(), (2, number)))
