@@ -83,8 +83,10 @@ _OPTION_BYTES = {
     292: (0, 8),  # Request-Tag
 }
 """option -> its least and greatest length (RFC 7252, 7641, 7959, 7967, 8613, 8768, 9175)."""
+_ANY_LENGTH = 0, 0xFFFF
 _NUMBERS_KEPT = 256
 _NUMBERS = {kind: len(kind._value2member_map_) for kind in (ContentFormat, OptionNumber)}
+_NON, _ACK, _RST = 1, 2, 3  # types of messages
 _CODE_CLASSES = (0, 2, 4, 5)  # the others are reserved (RFC 7252 section 3)
 _PACKET_INFO = struct.Struct("16sI")  # in6_pktinfo of RFC 3542
 
@@ -139,7 +141,7 @@ def read_datagram(data: bytes, remote: Any = None) -> aiocoap.Message:
     kind, token_bytes, code = (data[0] >> 4) & 3, data[0] & 15, data[1]
     if token_bytes > 8 or len(data) < 4 + token_bytes or code >> 5 not in _CODE_CLASSES or (not code and len(data) > 4):
         raise DatagramError
-    if (kind == Type.NON and not code) or (kind == Type.ACK and 0 < code < 32) or (kind == Type.RST and code):
+    if (kind == _NON and not code) or (kind == _ACK and 0 < code < 32) or (kind == _RST and code):
         raise DatagramError
     try:
         message = aiocoap.Message.decode(data, remote)
@@ -149,25 +151,25 @@ def read_datagram(data: bytes, remote: Any = None) -> aiocoap.Message:
         raise DatagramError(in_option=True) from error
     finally:
         _forget_numbers()
-    if any(option.number > 0xFFFF for option in message.opt.option_list()):
+    options = list(message.opt.option_list())
+    if options and options[-1].number > 0xFFFF:
         raise DatagramError
     if not message.payload and data[-1] == 0xFF and 4 + token_bytes + len(message.opt.encode()) < len(data):
         raise DatagramError  # the marker of a payload, and none
-    _check_options(message)
+    for option in options:
+        least, most = _OPTION_BYTES.get(option.number, _ANY_LENGTH)
+        if not least <= _length(option) <= most:
+            if option.number.is_critical():
+                raise DatagramError(in_option=True)
+            message.opt.delete_option(option.number)
     return message
 
 
-def _check_options(message: aiocoap.Message) -> None:
-    """Raises DatagramError."""
-    left_out = []
-    for option in message.opt.option_list():
-        least, most = _OPTION_BYTES.get(int(option.number), (0, 0xFFFF))
-        if not least <= len(option.encode()) <= most:
-            if option.number.is_critical():
-                raise DatagramError(in_option=True)
-            left_out.append(option.number)
-    for one in left_out:
-        message.opt.delete_option(one)
+def _length(option: Any) -> int:
+    value = option.value
+    if type(value) is int:
+        return (value.bit_length() + 7) // 8
+    return len(value if type(value) is bytes else option.encode())
 
 
 def _forget_numbers() -> None:

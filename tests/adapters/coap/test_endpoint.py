@@ -6,11 +6,13 @@ import ast
 import asyncio
 import importlib.metadata
 import ipaddress
+import signal
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from aiocoap.tokenmanager import TokenManager
 from aiocoap.transports.udp6 import MessageInterfaceUDP6
 
 from lamplighter.adapters.coap import endpoint as module
+from lamplighter.adapters.coap.blocks import Block, PartialBodies
 from lamplighter.adapters.coap.endpoint import (
     ANSWERS_BYTES_MAX,
     ANSWERS_MAX,
@@ -39,8 +42,9 @@ from lamplighter.adapters.coap.endpoint import (
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.engine.errors import UpstreamError
 from tests.support.coap_datagrams import fuzz, mutants
-from tests.support.coap_peers import free_udp_port, libcoap_server
+from tests.support.coap_peers import CLIENT_COMMANDS, free_udp_port, libcoap_server
 from tests.support.coap_wire import Faults, Network, WireAddress, run_virtual
+from tests.support.components import require_command
 from tests.support.event_loops import settled, until
 from tests.support.places import ROOT
 from tests.support.raw_coap import (
@@ -627,3 +631,53 @@ def test_many_peers_leave_little_behind() -> None:
         return *map(len, (*kept, tokens.incoming_requests)), tokens.answering, site.ended - 3000
 
     assert run_virtual(left()) == (0, 0, 0, 0, 0, 0)
+
+
+# Libcoap as the client.
+
+
+async def libcoap_client(port: int, *options: str) -> asyncio.subprocess.Process:
+    command = [require_command(*CLIENT_COMMANDS), "-B", "90", *options, f"coap://127.0.0.1:{port}/lamp"]
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+
+async def test_libcoap_observes_until_it_ends() -> None:
+    site = Answering()
+    async with server(site, EndpointCounters()) as endpoint:
+        process = await libcoap_client(endpoint.port, "-s", "600", "-w")
+        await until(lambda: bool(site.pipes))
+        for number in range(2, 5):
+            site.notify(0, number)
+            await until(lambda: endpoint.messages._active_exchanges == {})
+        process.send_signal(signal.SIGINT)
+        output, _ = await process.communicate()
+        assert output.split() == [b"0", b"2", b"3", b"4"]
+        if not site.ended:
+            site.notify(0, 5)  # refused by the system
+        await until(lambda: site.ended == 1)
+        assert endpoint._tokens.incoming_requests == {}
+
+
+async def test_libcoap_sends_a_body_in_blocks(tmp_path: Path) -> None:
+    bodies, received = PartialBodies(), []
+
+    class Receiving:
+        async def render_to_pipe(self, pipe: Any) -> None:
+            request = pipe.request
+            name = (int(request.code), request.opt.uri_path, request.opt.request_tag)
+            option = request.opt.block1
+            body = bodies.add(request.remote, name, Block(*option), request.payload, 0.0)
+            answer = aiocoap.Message(code=aiocoap.CONTINUE if body is None else aiocoap.CHANGED, block1=option)
+            if body is not None:
+                received.append((body, request.opt.content_format))
+            pipe.add_response(answer, is_last=True)
+
+    text = bytes(Random(2).randrange(32, 127) for _ in range(3000))
+    (tmp_path / "body").write_bytes(text)
+    async with server(Receiving(), EndpointCounters()) as endpoint:
+        process = await libcoap_client(
+            endpoint.port, "-m", "post", "-t", "110", "-b", "256", "-f", str(tmp_path / "body")
+        )
+        await process.communicate()
+    assert received == [(text, 110)]
+    assert len(bodies) == 0
