@@ -12,6 +12,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 from urllib.parse import urlsplit
@@ -384,6 +385,7 @@ def _page(query: Iterable[str]) -> tuple[range, Sequence[Criterion]]:
     return range(start, start + count), conditions
 
 
+@lru_cache(REGISTRATIONS_MAX)
 def _is_link_local(base: str) -> bool:
     try:
         return ipaddress.ip_address(urlsplit(base).hostname or "").is_link_local
