@@ -225,6 +225,7 @@ def test_engine_does_no_io_but_in_its_client() -> None:
         "lamplighter.engine.change_log.codec",
         "lamplighter.adapters.mqtt.adapter",
         "lamplighter.adapters.coap.adapter",
+        "lamplighter.adapters.coap.protection",
         "lamplighter.cloud_sync.__main__",
         "lamplighter.cloud_sync.shipper",
         "lamplighter.cloud_sync.fleet.collection.collector",

@@ -300,6 +300,19 @@ def contexts_folder(data: Path) -> Path:
     return whole.with_name(f"{whole.name}-coap") / "contexts"
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder that only its owner can read, and those above it; durable on return. Raises OSError."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    above = os.open(path.parent, _FOLDER)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
 def check_name(name: str) -> None:
     """Raises ConfigurationError for what is no name of a context."""
     if not _NAME.fullmatch(name):
@@ -312,7 +325,7 @@ def make_context(folder: Path, name: str, address: str, *, replace: bool = False
     address: as in `Key`. replace: whether a context of that name may exist. Raises ConfigurationError, OSError.
     """
     check_name(name)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     making = os.open(folder, _FOLDER)
     lock = None
     try:

@@ -77,6 +77,8 @@ def _file_of_the_device(path: Path | None) -> Iterator[int | None]:
 @contextlib.contextmanager
 def _as_owner_of(data: Path, folder: Path) -> Iterator[None]:
     """For root: makes the folder, and acts as the user of the gateway, who could not read the files of root."""
+    from lamplighter.adapters.coap.contexts import make_folder
+
     if os.geteuid() != 0:
         yield
         return
@@ -86,7 +88,7 @@ def _as_owner_of(data: Path, folder: Path) -> Iterator[None]:
         yield  # a gateway that root has not started yet
         return
     if not folder.exists():
-        folder.mkdir(mode=0o700)
+        make_folder(folder)
         os.chown(folder, owner.st_uid, owner.st_gid)
     os.setegid(owner.st_gid)
     os.seteuid(owner.st_uid)

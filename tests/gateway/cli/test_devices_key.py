@@ -44,6 +44,8 @@ def test_half_of_the_device_is_a_file_of_its_own(home: Path, capsys: pytest.Capt
     assert f"made {home / 'data-coap/contexts/hall'}, the key of 192.168.7.20" in said.out
     assert json.loads(file.read_text())["secret_hex"] not in said.out + said.err
     assert not (home / "data").exists()
+    made = [home / "data-coap", *(home / "data-coap").rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700, 0o600}
 
 
 def test_half_of_the_device_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
