@@ -192,11 +192,17 @@ def _decimal(value: float, layout: str) -> Number:
         raise ValueError
     text = repr(value)
     if layout == ">f":
-        packed = struct.pack(layout, value)
-        text = next(
-            one for digits in range(1, 18) if struct.pack(layout, float(one := f"{value:.{digits}g}")) == packed
-        )
+        wanted = _short(value)
+        text = next(one for digits in range(1, 18) if _short(float(one := f"{value:.{digits}g}")) == wanted)
     return Number(text if "." in text or "e" in text else f"{text}.0")
+
+
+def _short(value: float) -> bytes | None:
+    """The four bytes that are nearest; None if the number is too large for them."""
+    try:
+        return struct.pack(">f", value)
+    except OverflowError:
+        return None
 
 
 def _binary(value: Found) -> bytes:
@@ -208,13 +214,13 @@ def _binary(value: Found) -> bytes:
                 return value.to_bytes(size, signed=True)
         raise PayloadError("the state has more than 64 bits")
     if isinstance(value, float):
-        try:
-            short = struct.pack(">f", value)
-        except OverflowError:
-            return struct.pack(">d", value)
-        # Only a number that is the same however a device stores it: it reports the number again.
-        stored = struct.unpack(">f", short)[0]
-        return short if stored == float(_decimal(stored, ">f")) == value else struct.pack(">d", value)
+        # Four bytes only for a number that is the same however a device stores it: it reports the number again.
+        short = _short(value)
+        if short is not None:
+            stored = struct.unpack(">f", short)[0]
+            if stored == float(_decimal(stored, ">f")) == value:
+                return short
+        return struct.pack(">d", value)
     return value.encode()
 
 

@@ -470,3 +470,18 @@ def test_any_links_are_a_device_that_is_stored_or_problems(some: list[Link], end
     check_record(proposal.device)
     assert Device.from_json(proposal.device.to_json()) == proposal.device
     Store().update(REGISTRY.announced(None, proposal.device, "all") or "")
+
+
+def test_rules_of_a_proposed_device_are_taken() -> None:
+    formats = ["0", "50", "60", "110", "112", "11542", "11543"]
+    links = [f"<{path}>;ct={ct}" for ct in formats for path in (f"/3303/{ct}/5700", f"/3311/{ct}/5850", f"/t/{ct}")]
+    links += [f'</switch/{ct}>;if="core.a";ct={ct}' for ct in formats]
+    rules = DatasetRules("http://gateway.example/", kind="coap")
+    made = REGISTRY.rules(found(",".join(links)).device or pytest.fail("no device"))
+    rules.change([(f"<http://gateway.example/{path}>", literal(json.dumps(rule))) for path, rule in made.items()], ())
+    assert rules.problems() == {}
+    assert sum(map(len, rules.coap())) == len(made) > len(formats)
+
+
+def test_resource_that_no_request_can_name_is_a_problem() -> None:
+    assert "longer than 255 bytes" in reason(f"</{'a' * 256}>")
