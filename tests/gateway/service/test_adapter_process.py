@@ -1,0 +1,53 @@
+"""Each adapter loads its own rules of mapping/*.toml."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.service.adapter_process import read_configuration, run_coap, run_mqtt
+from tests.support.event_loops import until
+
+TOPIC = '[[stream]]\ntopic = "t"\nproperty = "gateway:x"\npayload = "text"\n'
+RESOURCE = '[[stream]]\nresource = "coap://192.0.2.7/t"\nproperty = "gateway:x"\npayload = "text"\n'
+SETTINGS = '[mqtt]\nhost = "127.0.0.1"\nport = 1\n[websocket]\nport = 1\n'
+"""Nothing listens there."""
+
+Run = Callable[..., Awaitable[None]]
+
+
+def folder(path: Path, rules: str) -> Path:
+    (path / "mapping").mkdir()
+    (path / "mapping" / "home.toml").write_text(rules)
+    config = path / "lamplighter.toml"
+    config.write_text(SETTINGS)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("run", "rules"),
+    [(run_coap, RESOURCE + "poll_s = 0\n"), (run_mqtt, TOPIC + "qos = 1\n"), (run_coap, "[["), (run_mqtt, "[[")],
+)
+async def test_faulty_rule_of_an_adapter_stops_it(tmp_path: Path, run: Run, rules: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"home\.toml"):
+        await run(read_configuration(folder(tmp_path, rules)))
+
+
+@pytest.mark.parametrize(
+    ("run", "rules"), [(run_coap, RESOURCE + TOPIC + "qos = 1\n"), (run_mqtt, TOPIC + RESOURCE + "poll_s = 0\n")]
+)
+async def test_faulty_rule_of_the_other_adapter_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, run: Run, rules: str
+) -> None:
+    running = asyncio.ensure_future(run(read_configuration(folder(tmp_path, rules))))
+    try:
+        await until(lambda: running.done() or "127.0.0.1" in caplog.text or "coap rules" in caplog.text)
+        assert not running.done()
+        assert (run is run_coap) == ("coap rules not applied" in caplog.text)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
