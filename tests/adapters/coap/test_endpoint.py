@@ -6,8 +6,10 @@ import ast
 import asyncio
 import importlib.metadata
 import ipaddress
+import logging
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +25,7 @@ from aiocoap.numbers.contentformat import ContentFormat
 from aiocoap.numbers.optionnumbers import OptionNumber
 from aiocoap.protocol import Context
 from aiocoap.tokenmanager import TokenManager
-from aiocoap.transports.udp6 import MessageInterfaceUDP6
+from aiocoap.transports.udp6 import MessageInterfaceUDP6, UDP6EndpointAddress
 
 from lamplighter.adapters.coap import endpoint as module
 from lamplighter.adapters.coap.blocks import Block, PartialBodies
@@ -44,7 +46,7 @@ from lamplighter.engine.errors import UpstreamError
 from tests.support.coap_datagrams import fuzz, mutants
 from tests.support.coap_peers import CLIENT_COMMANDS, free_udp_port, libcoap_server
 from tests.support.coap_wire import Faults, Network, WireAddress, run_virtual
-from tests.support.components import require_command
+from tests.support.components import missing, require_command
 from tests.support.event_loops import settled, until
 from tests.support.places import ROOT
 from tests.support.raw_coap import (
@@ -174,6 +176,7 @@ async def test_the_library_has_each_inner_attribute_that_is_used() -> None:
 async def test_the_layers_are_those_of_the_library() -> None:
     async with client() as endpoint:
         assert isinstance(endpoint.messages, CoapMessages)
+        assert endpoint.messages.log.getEffectiveLevel() == logging.ERROR  # bad datagrams are counted, not logged
         link = endpoint._interface.transport.get_extra_info("socket")
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as plain:
             before = plain.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
@@ -681,3 +684,35 @@ async def test_libcoap_sends_a_body_in_blocks(tmp_path: Path) -> None:
         await process.communicate()
     assert received == [(text, 110)]
     assert len(bodies) == 0
+
+
+# Addresses.
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "fd00::1", "::1", "2001:db8::102:304", "::1.2.3.4"])
+async def test_an_address_equals_the_one_that_the_system_gives(text: str) -> None:
+    ip = ipaddress.ip_address(text)
+    family = socket.AF_INET6
+    packed = ip.packed if ip.version == 6 else b"\0" * 10 + b"\xff\xff" + ip.packed
+    async with client() as endpoint:
+        address = endpoint.address(ip, 5683)
+        assert address == UDP6EndpointAddress((socket.inet_ntop(family, packed), 5683, 0, 0), endpoint._interface)
+        assert address.pktinfo is None
+        scoped = endpoint.address(ip, 5683, 7)
+        assert (scoped.sockaddr[3], scoped.pktinfo[16:20]) == (7, (7).to_bytes(4, sys.byteorder))
+
+
+async def test_a_server_on_ipv6_answers() -> None:
+    site = Answering()
+    try:
+        endpoint = await Endpoint.server(Place("::1"), site, EndpointCounters())
+    except UpstreamError as error:
+        missing(f"this machine has no IPv6: {error}")
+    async with client() as ours:
+        events: list[Any] = []
+        message = aiocoap.Message(code=aiocoap.PUT, payload=b"ON")
+        message.remote = ours.address(ipaddress.ip_address("::1"), endpoint.port)
+        ours.start(message, events.append)
+        await until(lambda: bool(events))
+        assert events[0].message.code == aiocoap.CHANGED
+    await endpoint.close()
