@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient, retry_s
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
@@ -28,11 +30,13 @@ logger = EventLogger(__name__)
 
 
 class CommitCounters(Protocol):
-    """Readings. committed: the update is durable; rejected: the gateway refused it permanently; outdated: dropped, as
-    by its own time it is older than the live one."""
+    """Readings. committed: the update is durable; rejected: the gateway refused it permanently; repeated: dropped or
+    replaced by a newer one, as on_repeat, dead_band and throttle_s say; outdated: dropped, as by its own time it is
+    older than the live one."""
 
     committed: int
     rejected: int
+    repeated: int
     outdated: int
 
 
@@ -87,11 +91,26 @@ class ReadingCommits:
         self._model: LatestModel | EventModel = LatestModel()
         if model == "event":
             self._model = EventModel(events_kept, streams_max)
+        self._repeats = Repeats(streams_max)
         self._described: set[Term] = set()
         self._changes = 0
         self.numbered = False
 
-    def current(self, readings: Iterable[Reading]) -> list[Reading]:
+    @property
+    def holds(self) -> bool:
+        """Whether readings are held back, so that `selected` has to be called again."""
+        return self._repeats.holds
+
+    def selected(self, readings: Iterable[Reading], now: datetime) -> list[Reading]:
+        """The readings that are to be written: without repeated and older ones, with those that were held back until
+        now. now: by the clock of `received`."""
+        current = self._current(readings)
+        written = [kept for reading in current if (kept := self._repeats.written(reading)) is not None]
+        due = self._repeats.due(now) if self._repeats.holds else []
+        self._counters.repeated += len(current) - len(written) - len(due)
+        return written + due
+
+    def _current(self, readings: Iterable[Reading]) -> list[Reading]:
         """The readings that are not older than the live ones."""
         found = []
         for reading in readings:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,21 +25,22 @@ from functools import partial
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mapping.rule_feed import follow_rules
+from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
+from lamplighter.adapters.model.failures import Failures
+from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.counters import MqttCounters
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
-from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
-from lamplighter.adapters.mqtt.owners import StreamOwners
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
@@ -47,18 +48,8 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 
-WARNINGS_MAX = 1_000
-"""Pairs of topic and reason in the log; further ones are only counted."""
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
-TOPIC_CHARS_SAID = 200
-BATCH_READINGS_MAX = 4_096
-"""Readings that are written together, besides those of the last message: each takes 2 kB as an update, and one message
-can have thousands."""
-SLICE_S = 0.02
-"""How long messages are read in one go, besides the time of one message."""
-HELD_CHECK_S = 0.5
-"""How often readings that `throttle_s` holds back are looked at."""
 NO_RULES = Mapping([])
 
 logger = EventLogger(__name__)
@@ -130,8 +121,8 @@ class MqttAdapter:
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering
-        self._warnings = _Warnings(discovering)
-        self._failures = Failures()
+        self._warnings = DropWarnings("mqtt", _unlisted if discovering is None else discovering.feed.note)
+        self._failures = Failures("mqtt")
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
@@ -163,8 +154,7 @@ class MqttAdapter:
             )
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
         self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
-        self._repeats = Repeats(settings.streams_max)
-        self._owners = StreamOwners(settings.streams_max, self._warnings.reading)
+        self._owners = StreamOwners(settings.streams_max, self._warnings.reading, kind="mqtt")
         self._commits = _reading_commits(client, settings, self.counters, self._warnings.reading)
 
     def _broker(
@@ -301,7 +291,7 @@ class MqttAdapter:
             await broker.may_take(self._commits)
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
-                batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._repeats.holds else None)
+                batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._commits.holds else None)
             self._silence.committing(broker.name)
             if self._discovering is not None:
                 outward = self._outward
@@ -320,20 +310,14 @@ class MqttAdapter:
         trusted = self._trusted()
         readings: list[Reading] = []
         taken = 0
-        async for message in _in_slices(batch):
+        async for message in in_slices(batch):
             readings += self._readings(broker, message, trusted)
             taken += 1
             if len(readings) >= BATCH_READINGS_MAX:
                 break
         batch = batch[:taken]
         self._silence.take(broker.name, readings)
-        readings = self._commits.current(readings)
-        written = [kept for reading in readings if (kept := self._repeats.written(reading)) is not None]
-        self.counters.repeated += len(readings) - len(written)
-        if self._repeats.holds:
-            due = self._repeats.due(self._clock())
-            self.counters.repeated -= len(due)
-            written += due
+        written = self._commits.selected(readings, self._clock())
         one, before = Writing(), broker.under_way[-1] if broker.under_way else None
         broker.under_way.append(one)
 
@@ -393,6 +377,10 @@ class MqttAdapter:
             self._warnings.reading(message.topic, str(error))
 
 
+def _unlisted(problem: Problem) -> None:
+    """For adapters without a list of problems."""
+
+
 def _reading_commits(
     client: UpdatesClient, settings: MqttSettings, counters: MqttCounters, warn: Warn
 ) -> ReadingCommits:
@@ -405,54 +393,3 @@ def _reading_commits(
         counters=counters,
         warn=warn,
     )
-
-
-async def _in_slices(messages: Sequence[Message]) -> AsyncIterator[Message]:
-    """The messages. Other work of the loop, such as the watchdog, runs at least each `SLICE_S` between two of them:
-    expressions and large payloads may take long."""
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    for message in messages:
-        yield message
-        if loop.time() - begun >= SLICE_S:
-            await asyncio.sleep(0)
-            begun = loop.time()
-
-
-class _Warnings:
-    """What is dropped: logged once per topic and reason, so that a faulty device does not fill the journal, and listed
-    as a problem."""
-
-    def __init__(self, discovering: Discovering | None) -> None:
-        self._discovering = discovering
-        self._warned: set[tuple[str, str]] = set()
-        self.count = 0
-        """Of what was dropped, repeated problems too."""
-
-    def reading(self, topic: str, reason: str, *, lost: bool = False) -> None:
-        self._add("mqtt reading dropped", topic, reason, lost=lost)
-
-    def state(self, topic: str, reason: str) -> None:
-        """A desired state that is refused; the output logs it."""
-        self.count += 1
-        if self._discovering is not None:
-            self._discovering.feed.note(Problem("command", "", topic, reason))
-
-    def outward(self, topic: str, reason: str) -> None:
-        self._add("mqtt not published or commanded", topic, reason)
-
-    def _add(self, event: str, topic: str, reason: str, *, lost: bool = False) -> None:
-        self.count += 1
-        if len(topic) > TOPIC_CHARS_SAID:
-            topic = f"{topic[:TOPIC_CHARS_SAID]}…"
-        if self._discovering is not None:
-            self._discovering.feed.note(Problem("mapping", "", topic, reason))
-        key = (topic, reason)
-        if key in self._warned or len(self._warned) > WARNINGS_MAX:
-            return
-        self._warned.add(key)
-        if len(self._warned) > WARNINGS_MAX:
-            logger.warning("mqtt warnings suppressed", kinds=WARNINGS_MAX)
-        else:
-            report = logger.error if lost else logger.warning
-            report(event, topic=topic, reason=reason)

@@ -17,9 +17,9 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.registry import Adopt
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
-from lamplighter.adapters.mqtt.failures import Failures
 from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.engine.terms import Term
 
@@ -58,7 +58,7 @@ class Discovering:
         )
         self._announcements = Announcements(formats, devices_max=devices_max)
         self._availabilities = Availabilities()
-        self._failures = Failures()
+        self._failures = Failures("mqtt")
         self._adopted: dict[Term, str] = {}
         """Identities of the adopted devices by their IRIs."""
 

@@ -12,15 +12,16 @@ STREAM_CHARS_MEAN = 2_000
 
 
 class StreamOwners:
-    """The streams of one run, at most `streams_max`. warn: takes topic and reason of a reading that is refused."""
+    """The streams of one run, at most `streams_max`. kind: of the adapter, such as "mqtt"; warn: takes topic and reason
+    of a reading that is refused."""
 
-    def __init__(self, streams_max: int, warn: Callable[[str, str], None]) -> None:
-        self._streams_max, self._warn = streams_max, warn
+    def __init__(self, streams_max: int, warn: Callable[[str, str], None], *, kind: str) -> None:
+        self._streams_max, self._warn, self._kind = streams_max, warn, kind
         self._owners: dict[Term, tuple[str, Stream]] = {}
         self._chars = 0
 
     def may_write(self, broker: str, reading: Reading) -> bool:
-        """Whether the reading is of the owner of its stream. broker: its name."""
+        """Whether the reading is of the owner of its stream. broker: its name; "" for CoAP."""
         stream = reading.stream
         owner = self._owners.get(stream.iri)
         most = self._streams_max
@@ -28,7 +29,7 @@ class StreamOwners:
             self._owners[stream.iri] = owner = broker, stream
             self._chars += stream.chars()
         if owner is None:
-            self._warn("*", f"more than {most} streams (mqtt.streams_max)")
+            self._warn("*", f"more than {most} streams ({self._kind}.streams_max)")
             return False
         name, owning = owner
         if owning is stream and name == broker:

@@ -1,6 +1,6 @@
 """Exceptions that nobody expected while a message was read: a fault of this program, for the log.
 
-The message is dropped. If the exception ended the adapter, the broker would send the message again after each start.
+The message is dropped. If the exception ended the adapter, the same message could end it again after each start.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ T = TypeVar("T")
 
 
 class Failures:
-    """The places of the code that failed; the log has the stack trace of the first failure of each."""
+    """The places of the code that failed; the log has the stack trace of the first failure of each. kind: of the
+    adapter, such as "mqtt"."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._places: set[tuple[str, int]] = set()
 
     def guarded(self, topic: str, read: Callable[[], T]) -> T | list[PayloadError]:
@@ -37,7 +39,7 @@ class Failures:
         place = ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         if place not in self._places:
             self._places.add(place)
-            logger.exception("mqtt message failed", topic=topic[:200])
+            logger.exception(f"{self._kind} message failed", topic=topic[:200])
         return PayloadError(
             f"this message cannot be read, by a fault of the adapter ({type(error).__name__}); see its log"
         )
