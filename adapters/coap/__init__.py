@@ -9,7 +9,7 @@ longer than a datagram (pure); freshness: the order and the age of notifications
 
 For the server and for discovery (pure): links: the link format; directory: registrations of endpoints and lookups;
 discovery: links of a device -> the device that is proposed; admission: limits for sources that have not shown that they
-receive our answers.
+receive our answers; serving: what resources of the server are.
 
 Security (OSCORE): contexts: keys, sender numbers and replay windows on disk; secured: protected messages of both
 directions, loaded with the first key; protection: which messages are protected.
