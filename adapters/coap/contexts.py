@@ -12,6 +12,7 @@ two never change. The names of the members are those of aiocoap. This module loa
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -47,6 +48,8 @@ _NEW = ".new"
 """Suffix of incomplete files."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_RENAME_EXCHANGE = 2
+"""RENAME_EXCHANGE of renameat2(2)."""
 _FILE_BYTES_MAX = 4096
 _IDENTIFIER_BYTES_MAX = 7  # for AES-CCM-16-64-128 (RFC 8613 section 3.3)
 _SECRET_BYTES_MIN = 16
@@ -339,19 +342,19 @@ def make_context(folder: Path, name: str, address: str, *, replace: bool = False
         secret, salt = secrets.token_hex(16), secrets.token_hex(8)
         new = folder / f".{name}{_NEW}"
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(mode=0o700)
+        os.mkdir(new.name, 0o700, dir_fd=making)
         ids = {"sender-id_hex": sender_id.hex(), "recipient-id_hex": recipient_id.hex(), "address": address}
         _write_durably(new / SECRET, _json({"secret_hex": secret, "salt_hex": salt}))
         _write_durably(new / SETTINGS, _json(ids))
         _write_durably(new / SEQUENCE, _sequence_text(0, (0, 0), _inode(new)))
-        if lock is not None:
-            gone = folder / f".{name}.old"
-            shutil.rmtree(gone, ignore_errors=True)
-            old.rename(gone)
+        if lock is None:
+            os.rename(new.name, name, src_dir_fd=making, dst_dir_fd=making)
             os.fsync(making)
-            shutil.rmtree(gone)
-        new.rename(old)
-        os.fsync(making)
+        else:
+            os.fsync(making)
+            _exchange(making, new.name, name)  # a power cut leaves one of the keys, and never none
+            os.fsync(making)
+            shutil.rmtree(new)
     finally:
         if lock is not None:
             os.close(lock)
@@ -510,6 +513,22 @@ def _write_durably(path: Path, content: bytes) -> None:
         os.fsync(folder)  # otherwise a power cut may bring back the old file, and its numbers
     finally:
         os.close(folder)
+
+
+def _exchange(folder: int, one: str, other: str) -> None:
+    """Exchanges two names in a folder atomically. Python has no function for it. Raises ConfigurationError, OSError."""
+    import ctypes  # most commands need none
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.renameat2(folder, os.fsencode(one), folder, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS):
+        raise ConfigurationError(
+            f"the file system cannot replace the key {other} safely; delete its folder, and run the command without "
+            "--replace"
+        )
+    raise OSError(number, os.strerror(number), other)
 
 
 def _renewal(folder: Path) -> str:

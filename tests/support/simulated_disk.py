@@ -18,7 +18,8 @@ Names: creating, renaming and removing changes a folder, and is durable after `s
 file whose content is synced may be missing. What was not synced is forgotten or there: all of it, none, the first
 so many changes (a journaling file system), or any choice of them (one without a journal). A rename gives the new
 name first and takes the old one away then, so both may be there, and never none unless only the old name's folder
-was synced. A folder's own name is an entry of the folder above it. The root is there.
+was synced. An exchange of two names is atomic. A folder's own name is an entry of the folder above it. The root is
+there.
 
 Not modelled, since no order of operations would help: synced contents that are gone, disks that lie about syncing.
 A sync that *failed* leaves the file's changes in doubt for ever, even when a later one succeeds: Linux counts the
@@ -35,7 +36,7 @@ import random as randoms
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,11 +51,23 @@ _STALE_MAX = 256
 """Blocks of removed files that are remembered."""
 
 Garbage = Literal["zeros", "noise", "stale"]
-Operation = Literal["make_folder", "create", "write", "sync", "truncate", "rename", "link", "remove", "sync_folder"]
+Operation = Literal[
+    "make_folder",
+    "create",
+    "write",
+    "sync",
+    "truncate",
+    "rename",
+    "exchange",
+    "link",
+    "remove",
+    "remove_folder",
+    "sync_folder",
+]
 
-FULL_STOPS: frozenset[str] = frozenset({"make_folder", "create", "write", "rename", "link"})
+FULL_STOPS: frozenset[str] = frozenset({"make_folder", "create", "write", "rename", "exchange", "link"})
 """Operations that need room."""
-READ_ONLY_STOPS: frozenset[str] = FULL_STOPS | {"truncate", "remove"}
+READ_ONLY_STOPS: frozenset[str] = FULL_STOPS | {"truncate", "remove", "remove_folder"}
 """Operations that a file system mounted read-only refuses; syncing finds nothing to do and succeeds."""
 
 
@@ -112,13 +125,15 @@ _Node = _File | _Folder
 class _Named:
     """A change of a folder that may not be on the medium: the entry is this node, or gone where it is None.
 
-    after: the change that must be there before this one may be (the new name of a renamed file).
+    after: the change that must be there before this one may be (the new name of a renamed file). other: a second entry
+    of the folder that changes at the same time.
     """
 
     folder: _Folder
     name: str
     node: _Node | None
     after: _Named | None = None
+    other: tuple[str, _Node] | None = None
 
 
 @dataclass
@@ -336,6 +351,17 @@ class SimulatedDisk(Disk):
             self._named += [linked, _Named(old, source.name, None, linked)]
             self._end()
 
+    def exchange(self, one: Path, other: Path, exchange: Callable[[], None]) -> None:
+        """Exchanges two names of one folder. exchange: does it for real."""
+        with self._lock:
+            self._begin("exchange", other)
+            exchange()
+            folder = self._folder(one.parent)
+            now = folder.now
+            now[one.name], now[other.name] = now[other.name], now[one.name]
+            self._named.append(_Named(folder, one.name, now[one.name], other=(other.name, now[other.name])))
+            self._end()
+
     def link(self, source: Path, target: Path) -> None:
         with self._lock:
             self._begin("link", target)
@@ -362,6 +388,15 @@ class SimulatedDisk(Disk):
             node = folder.now.pop(path.name)
             assert isinstance(node, _File)
             self._forget_blocks(node)
+            self._named.append(_Named(folder, path.name, None))
+            self._end()
+
+    def remove_folder(self, path: Path) -> None:
+        with self._lock:
+            self._begin("remove_folder", path)
+            path.rmdir()
+            folder = self._folder(path.parent)
+            del folder.now[path.name]
             self._named.append(_Named(folder, path.name, None))
             self._end()
 
@@ -532,6 +567,8 @@ def _apply(content: bytearray, change: _Written) -> None:
 
 
 def _set(entries: dict[str, _Node], change: _Named) -> None:
+    if change.other is not None:
+        entries[change.other[0]] = change.other[1]
     if change.node is None:
         entries.pop(change.name, None)
     else:

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -435,6 +436,11 @@ class OnDisk:
         else:
             os.close(file)
 
+    def mkdir(self, name: str, mode: int, *, dir_fd: int) -> None:
+        path = self._folders[dir_fd] / name
+        self._disk.make_folder(path)
+        path.chmod(mode)
+
     def rename(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         self._disk.rename(self._folders[src_dir_fd] / source, self._folders[dst_dir_fd] / target)
 
@@ -443,6 +449,20 @@ class OnDisk:
         if not path.exists():
             raise FileNotFoundError
         self._disk.remove(path)
+
+    def exchange(self, folder: int, one: str, other: str) -> None:
+        place = self._folders[folder]
+        self._disk.exchange(place / one, place / other, lambda: EXCHANGE(folder, one, other))
+
+    def rmtree(self, path: Path, ignore_errors: bool = False) -> None:
+        if ignore_errors and not path.exists():
+            return
+        for file in path.iterdir():
+            self._disk.remove(file)
+        self._disk.remove_folder(path)
+
+
+EXCHANGE = contexts._exchange
 
 
 class Life:
@@ -510,3 +530,43 @@ def test_the_simulated_power_cut_finds_a_folder_that_is_not_synced(monkeypatch: 
     with pytest.raises(AssertionError):
         test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(monkeypatch)
     assert sync_folder is not SimulatedDisk.sync_folder
+
+
+def test_a_power_cut_while_a_key_is_replaced_leaves_the_old_or_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contexts, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
+    left: Counter[str] = Counter()
+    with scratch() as place:
+        for seed in range(150):
+            chance, folder = random.Random(seed), place / f"{seed}"
+            half = make_context(folder, "hall", HALL)
+            for cut in range(3):  # the later ones find what the earlier ones left
+                before, half = half["secret_hex"], {}
+                disk = SimulatedDisk(folder)
+                disk.stop_at(chance.randint(1, 40))
+                system = OnDisk(disk)
+                with monkeypatch.context() as patch, contextlib.suppress(PowerCut):
+                    patch.setattr(contexts, "os", system)
+                    patch.setattr(contexts, "shutil", system)
+                    patch.setattr(contexts, "_exchange", system.exchange)
+                    half = make_context(folder, "hall", HALL, replace=True)
+                folder = place / f"{seed}-{cut}"
+                disk.cut(chance, folder)
+                for path in (folder, *folder.rglob("*")):
+                    path.chmod(0o700 if path.is_dir() else 0o600)
+                found = read_key(folder / "hall").secret.hex()
+                if found != before:
+                    assert numbers(folder / "hall").take() == 0
+                assert found != before or not half, "the new key was given to the device"
+                left["old" if found == before else "new"] += 1
+                half = {"secret_hex": found}
+            for path in place.iterdir():
+                shutil.rmtree(path)
+    assert min(left["old"], left["new"]) > 20, left
+
+
+def test_a_file_system_that_cannot_exchange_folders_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = read_key(folder / "hall")
+    monkeypatch.setattr(contexts, "_RENAME_EXCHANGE", 1 << 30)  # the system refuses it as it refuses an unknown flag
+    with pytest.raises(ConfigurationError, match="delete its folder"):
+        make_context(folder, "hall", HALL, replace=True)
+    assert read_key(folder / "hall") == before
