@@ -254,9 +254,9 @@ class Observation:
                 raise failure(event.exception)
             message = event.message if registration.opened is None else registration.opened(event.message)
         except UpstreamError as error:
-            if event.message is None or not registration.confirmed:
+            if event.is_last:
                 self._fail(registration, error)
-            return  # else a notification that is forged or came twice
+            return  # else it is forged, came twice, or belongs to the registration before
         assert self._order is not None
         number, now = message.opt.observe, asyncio.get_running_loop().time()
         last = event.is_last or number is None

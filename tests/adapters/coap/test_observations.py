@@ -395,30 +395,49 @@ async def test_a_task_that_is_cancelled_sends_nothing() -> None:
         assert device.waiting() == []
 
 
+def seal(message: aiocoap.Message) -> Any:
+    """A protection whose number the payload says; the outer number is ignored."""
+    sealed = aiocoap.Message(code=aiocoap.FETCH, observe=0, payload=b"sealed")
+
+    def opened(answer: aiocoap.Message) -> aiocoap.Message:
+        if not answer.payload.startswith(b"sealed "):
+            raise UpstreamError("the answer is not protected")
+        _, number, body = answer.payload.split(b" ")
+        return aiocoap.Message(code=aiocoap.CONTENT, observe=int(number), payload=body)
+
+    return sealed, opened
+
+
 async def test_protected_notifications_are_taken_once() -> None:
-    """The number is that of the protection, and the outer one is ignored."""
-
-    def seal(message: aiocoap.Message) -> Any:
-        sealed = aiocoap.Message(code=aiocoap.FETCH, observe=0, payload=b"sealed")
-
-        def opened(answer: aiocoap.Message) -> aiocoap.Message:
-            if not answer.payload.startswith(b"sealed "):
-                raise UpstreamError("the answer is not protected")
-            _, number, body = answer.payload.split(b" ")
-            return aiocoap.Message(code=aiocoap.CONTENT, observe=int(number), payload=body)
-
-        return sealed, opened
-
     with raw_peer() as device:
-        async with observing(device, seals=lambda name, uri, address: seal) as (_, states, counters):
+        async with observing(device, seals=lambda name, uri, address: seal) as (observation, states, counters):
             request = await device.receive()
             assert (request.code, request.payload) == (5, b"sealed")
             device.answer(request, CONTENT, b"sealed 0 a", [(OBSERVE, b"\x01")])
             for outer, body in enumerate((b"sealed 7 b", b"forged", b"sealed 7 b", b"sealed 5 c", b"sealed 8 d"), 2):
                 await acknowledged(device, device.notify(request.token, body, outer))
-            await until(lambda: len(states) == 3)
-            assert states.bodies == [b"a", b"b", b"d"]
+            observation.renew()
+            again = await device.receive()
+            await acknowledged(device, device.notify(request.token, b"of the registration before", 9))
+            device.answer(again, CONTENT, b"sealed 9 e", [(OBSERVE, b"\x01")])
+            await until(lambda: len(states) == 4)
+            assert states.bodies == [b"a", b"b", b"d", b"e"]
             assert counters.notifications_outdated == 2
+
+
+async def test_an_answer_without_protection_is_a_reason_and_ends_the_registration() -> None:
+    with raw_peer() as device:
+        async with observing(device, seals=lambda name, uri, address: seal) as (observation, states, _):
+            for _ in range(FAILURES_MAX):
+                device.answer(await device.receive(), 0x81, b"who?")
+            await until(lambda: observation.status == ("unreachable", "the answer is not protected"))
+            request = await device.receive()
+            device.answer(request, CONTENT, b"sealed 0 a", [(OBSERVE, b"\x01")])
+            await until(lambda: observation.status.state == "observed")
+            device.send(Datagram(NON, NOT_FOUND, 3, request.token, (), b"forged"))
+            device.answer(await device.receive(), CONTENT, b"sealed 1 b", [(OBSERVE, b"\x01")])
+            await until(lambda: len(states) == 2)
+            assert states.bodies == [b"a", b"b"]
 
 
 # Libcoap and aiocoap as devices, which are killed.
