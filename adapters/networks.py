@@ -41,6 +41,10 @@ _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _UP_ROUTE = 0x1
 
 
+class NotAllowedError(PayloadError):
+    """No address of a host is in the networks. The reason has addresses, so it is for the operator only."""
+
+
 def parsed(entries: Sequence[str]) -> tuple[Network, ...]:
     """The networks that a setting lists, without `PRIVATE`. Raises ValueError that names the entry."""
     found = []
@@ -145,7 +149,7 @@ class Networks:
                 return address
             reasons[reason] = True
         allowed = ", ".join(map(str, networks)) or "none"
-        raise PayloadError(
+        raise NotAllowedError(
             f"{host}: {'; '.join(reasons) or 'it has no address'}; {self._setting} allows {allowed}; add the "
             "network there if it has devices"
         )

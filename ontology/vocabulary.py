@@ -59,6 +59,8 @@ HAS_LAMP = LIGHTING + "hasLamp"
 HAS_STATUS = LIGHTING + "hasStatus"
 
 COAP_RESOURCE = GATEWAY + "coapResource"
+COAP_ADDRESS = GATEWAY + "coapAddress"
+UNREACHABLE = GATEWAY + "unreachable"
 DESIRED_STATE = GATEWAY + "desiredState"
 REPORTED_STATE = GATEWAY + "reportedState"
 REFUSED = GATEWAY + "refused"

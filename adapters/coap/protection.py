@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
-import msgspec
+import aiocoap
 
 from lamplighter.adapters.coap.contexts import Contexts
-from lamplighter.adapters.mapping.uris import COAP_PORT, normal
+from lamplighter.adapters.coap.exchanges import Opener, Seal
+from lamplighter.adapters.coap.settings import CoapDeviceSettings, normal_authority
+from lamplighter.adapters.mapping.uris import COAP_PORT
 from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-
-if TYPE_CHECKING:
-    import aiocoap
-
-    from lamplighter.adapters.coap.exchanges import Opener, Seal
-
-
-class CoapDeviceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The table ``[coap.devices.NAME]``. NAME is also the name of the device's key.
-
-    address: host or host:port, as in the URIs of the device.
-    security: "oscore": messages are protected by the key of this name; "plain": the device has no key.
-    queries: names of the queries of applications that the device may read.
-    max_age_s: instead of the Max-Age of the device, for one that sends none or a wrong one.
-    """
-
-    address: str
-    security: Literal["oscore", "plain"] = "oscore"
-    queries: tuple[str, ...] = ()
-    max_age_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            normal_authority(self.address)
-        except PayloadError as error:
-            raise ValueError(f"address: {error}") from error
 
 
 class DeviceProtection:
@@ -87,12 +62,3 @@ class DeviceProtection:
     def permits_plain(self, address: Address) -> bool:
         """Whether messages from and to an address may be unprotected."""
         return self._plain is None or not refusal(address, self._plain.current())
-
-
-def normal_authority(text: str) -> str:
-    """A host, or host and port, as in a URI in normal form. Raises PayloadError."""
-    uri = normal(f"coap://{text}/")
-    authority = urlsplit(uri).netloc
-    if uri != f"coap://{authority}/":
-        raise PayloadError(f"{text} is a URI or a path; write a host or host:port")
-    return authority

@@ -1,13 +1,52 @@
 """The table ``[coap]`` of ``lamplighter.toml``."""
 
-from typing import Annotated
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 from lamplighter.adapters import networks
-from lamplighter.adapters.coap.mapping import DEFAULT_QUERY
+from lamplighter.adapters.devices.desired import desired_pattern
+from lamplighter.adapters.mapping import uris
+from lamplighter.engine.errors import PayloadError
+from lamplighter.ontology.vocabulary import COAP_RESOURCE
+
+DEFAULT_QUERY = (
+    f"SELECT ?actuator ?resource ?payload WHERE {{ ?actuator <{COAP_RESOURCE}> ?resource . "
+    f"{desired_pattern('payload')} }}"
+)
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+def normal_authority(text: str) -> str:
+    """A host, or host and port, as in a URI in normal form. Raises PayloadError."""
+    uri = uris.normal(f"coap://{text}/")
+    authority = urlsplit(uri).netloc
+    if uri != f"coap://{authority}/":
+        raise PayloadError(f"{text} is a URI or a path; write a host or host:port")
+    return authority
+
+
+class CoapDeviceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[coap.devices.NAME]``. NAME is also the name of the device's key.
+
+    address: host or host:port, as in the URIs of the device.
+    security: "oscore": messages are protected by the key of this name; "plain": the device has no key.
+    queries: names of the queries of applications that the device may read.
+    max_age_s: instead of the Max-Age of the device, for one that sends none or a wrong one.
+    """
+
+    address: str
+    security: Literal["oscore", "plain"] = "oscore"
+    queries: tuple[str, ...] = ()
+    max_age_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            normal_authority(self.address)
+        except PayloadError as error:
+            raise ValueError(f"address: {error}") from error
 
 
 class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -18,8 +57,15 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         networks of the machine, without loopback and link-local addresses. Clients that may write the graph choose the
         devices, so this list is the limit. For a name, its resolved address counts.
     query: a SPARQL SELECT with the variables ``?actuator`` (an IRI), ``?resource`` (a coap:// URI) and
-        ``?payload`` (a literal); one row per device resource. The adapter sends each resource its payload.
-        The first notification is checked for the three variables.
+        ``?payload`` (a literal); one row per device resource. The adapter sends each resource its payload as text,
+        unless a [[command]] rule is for the actuator. The first notification is checked for the three variables.
+    plain: the networks whose devices need no key (OSCORE), as in networks; without it all devices, or with
+        ``security.enabled`` none. Devices with a key, or with a table below, are not concerned.
+    devices: tables ``[coap.devices.NAME]``.
+    reassert_s: the state of a device that cannot be read is sent again after so long; 0: never. A [[command]] rule
+        may have its own interval.
+    contact_write_s: how often the last contact with a device that answers is written to the dataset.
+    resources_max: resources of devices that are observed or polled.
     concurrency_max: concurrent requests over all devices; each device gets one at a time (RFC 7252 section 4.7).
         Retries use at most half of them, so that unreachable devices do not delay the others.
     ack_timeout_s, retransmissions_max: RFC 7252 section 4.8. A request that is not acknowledged within 1 to 1.5 times
@@ -39,8 +85,14 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     answer_timeout_s: Seconds = 15.0
     retry_min_s: Seconds = 0.2
     retry_max_s: Seconds = 30.0
+    plain: tuple[str, ...] | None = None
+    devices: dict[str, CoapDeviceSettings] = {}
+    reassert_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    contact_write_s: Seconds = 600.0
+    resources_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
 
     def __post_init__(self) -> None:
         networks.parsed(self.networks)
+        networks.parsed(self.plain or ())
         if self.retry_max_s < self.retry_min_s:
             raise ValueError(f"retry_max_s ({self.retry_max_s}) is less than retry_min_s ({self.retry_min_s})")

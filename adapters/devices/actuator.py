@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Generic
 
 from lamplighter.adapters.devices.desired import Cause, same_state
 from lamplighter.adapters.devices.pace import MessagePace
-from lamplighter.adapters.devices.sender import Sender
-from lamplighter.adapters.mapping import CommandRule
+from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.engine.terms import Term, lexical
 
 SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
@@ -22,7 +22,7 @@ KEYS = ("desired", "reported", "recorded", "online", "command")
 
 
 @dataclass(eq=False)
-class DrivenActuator:
+class DrivenActuator(Generic[Rule]):
     """One actuator, with or without a rule.
 
     rows: what the dataset says of it, by variable of the query. rule: the one in force; from_file: it is one of
@@ -36,9 +36,9 @@ class DrivenActuator:
     """
 
     iri: Term
-    sender: Sender
+    sender: Sender[Rule]
     rows: dict[str, Counter[Term]] = field(default_factory=lambda: {key: Counter() for key in KEYS})
-    rule: CommandRule | None = None
+    rule: Rule | None = None
     from_file: bool = False
     wanted: Term | None = None
     started: bool = False

@@ -5,39 +5,51 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Generic
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, retry_s
 from lamplighter.adapters.devices.actuation_writer import ActuationWriter
 from lamplighter.adapters.devices.actuator import DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update
-from lamplighter.adapters.devices.sender import Attempt, Outdated, RefusedByDevice, Sender
-from lamplighter.adapters.mapping import CommandRule
+from lamplighter.adapters.devices.sender import (
+    Acknowledged,
+    Attempt,
+    NotRepeatedError,
+    NotSentError,
+    Outdated,
+    OutdatedUnsent,
+    RefusedByDevice,
+    Rule,
+    Sender,
+)
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
 logger = EventLogger(__name__)
 
 
-class Delivery:
-    """Sends for one adapter. kind, note: as for `Output`."""
+class Delivery(Generic[Rule]):
+    """Sends for one adapter. kind, note, retry: as for `Output`."""
 
     def __init__(
         self,
-        sender: Sender,
+        sender: Sender[Rule],
         writer: ActuationWriter,
         counters: OutputCounters,
         *,
         kind: str,
         note: Callable[[str, str], None],
+        retry: tuple[float, float] | None = None,
     ) -> None:
         self._sender = sender
         self._writer = writer
         self._counters = counters
         self._kind = kind
         self._note = note
+        self._retry_min_s, self._retry_max_s = retry or (RETRY_MIN_S, RETRY_MAX_S)
 
-    async def deliver(self, actuator: DrivenActuator) -> None:
+    async def deliver(self, actuator: DrivenActuator[Rule]) -> None:
         """Sends until the device has the wanted state, or none is wanted."""
         loop = asyncio.get_running_loop()
         while True:
@@ -61,7 +73,7 @@ class Delivery:
             if actuator.rule == rule and due is not None and due <= loop.time():
                 await self._attempt(actuator, rule)
 
-    def _tell_of_pace(self, actuator: DrivenActuator, now: float) -> None:
+    def _tell_of_pace(self, actuator: DrivenActuator[Rule], now: float) -> None:
         reason = actuator.pace_reason(now)
         if not reason:
             return
@@ -70,7 +82,7 @@ class Delivery:
         logger.warning(f"{self._kind} actuator switched too often", actuator=actuator.iri, rule=place, reason=reason)
         self._note(self._sender.target(actuator.rule), f"{place}: {reason}")
 
-    async def _attempt(self, actuator: DrivenActuator, rule: CommandRule) -> None:
+    async def _attempt(self, actuator: DrivenActuator[Rule], rule: Rule) -> None:
         """One message with the newest wanted state, and its record."""
         state, before = actuator.wanted, (actuator.told, actuator.contrary, actuator.back)
         assert state is not None
@@ -99,8 +111,22 @@ class Delivery:
             actuator.refused = state
             await self._refuse(actuator, rule, str(error))
             return
-        except Outdated:
+        except Outdated as error:
             self._counters.outdated += 1
+            if isinstance(error, OutdatedUnsent) and actuator.starts == starts:
+                actuator.told, actuator.contrary, actuator.back = before
+            return
+        except NotSentError as error:
+            if actuator.starts == starts:
+                actuator.told, actuator.contrary, actuator.back = before
+            await self._fail(actuator, rule, attempt, error)
+            return
+        except NotRepeatedError as error:
+            self._counters.sent += 1
+            self._counters.failed += 1
+            actuator.failures, actuator.retry_at = 0, 0.0
+            actuator.told, actuator.sent_at = state, loop.time()
+            await self._refuse_once(actuator, rule, str(error))
             return
         except UpstreamError as error:
             self._counters.sent += 1
@@ -108,31 +134,51 @@ class Delivery:
             self._counters.reasserted += repeated
             await self._fail(actuator, rule, attempt, error)
             return
+        self._counters.reasserted += repeated
+        actuator.told = state if actuator.starts == starts else None  # else the device may have lost it
+        await self._acknowledge(actuator, attempt, acknowledged, followed)
+
+    async def _acknowledge(
+        self,
+        actuator: DrivenActuator[Rule],
+        attempt: Attempt[Rule],
+        acknowledged: Acknowledged,
+        followed: tuple[int, int] | None,
+    ) -> None:
+        """Records what was acknowledged."""
         self._counters.sent += 1
         self._counters.acknowledged += 1
-        self._counters.reasserted += repeated
+        if actuator.refusal:
+            logger.info(f"{self._kind} state accepted again", actuator=actuator.iri)
         actuator.failures, actuator.retry_at, actuator.refusal = 0, 0.0, ""
-        actuator.told = state if actuator.starts == starts else None  # else the device may have lost it
-        actuator.sent_at, actuator.spread = loop.time(), random.uniform(0.9, 1.1)
-        if cause == "timer" and not retried and actuator.is_recorded(state):
+        actuator.sent_at, actuator.spread = asyncio.get_running_loop().time(), random.uniform(0.9, 1.1)
+        if attempt.cause == "timer" and not attempt.retried and actuator.is_recorded(attempt.state):
             return
-        target = self._sender.target(rule)
-        sending = Sending(acknowledged.sent, cause, acknowledged.answer, rule.place, target, followed)
-        await self._writer.record(actuation_update(actuator.iri, state, acknowledged.at, sending), target)
+        rule, target = attempt.rule, self._sender.target(attempt.rule)
+        sending = Sending(acknowledged.sent, attempt.cause, acknowledged.answer, rule.place, target, followed)
+        await self._writer.record(actuation_update(actuator.iri, attempt.state, acknowledged.at, sending), target)
 
-    async def _fail(self, actuator: DrivenActuator, rule: CommandRule, attempt: Attempt, error: UpstreamError) -> None:
+    async def _fail(
+        self, actuator: DrivenActuator[Rule], rule: Rule, attempt: Attempt[Rule], error: UpstreamError
+    ) -> None:
         """Has an attempt repeated later. A state that the device refuses is recorded once, and repeated seldom."""
         if not attempt.is_current():
             return
         actuator.failures += 1
         refused = isinstance(error, RefusedByDevice)
-        pause = retry_s(1 if refused else actuator.failures, RETRY_MAX_S if refused else RETRY_MIN_S, RETRY_MAX_S)
+        pause = retry_s(
+            1 if refused else actuator.failures, self._retry_max_s if refused else self._retry_min_s, self._retry_max_s
+        )
         actuator.retry_at = asyncio.get_running_loop().time() + pause
-        if refused and actuator.refusal != str(error):
-            actuator.refusal = str(error)
-            await self._refuse(actuator, rule, str(error))
+        if refused:
+            await self._refuse_once(actuator, rule, str(error))
 
-    async def _refuse(self, actuator: DrivenActuator, rule: CommandRule, reason: str) -> None:
+    async def _refuse_once(self, actuator: DrivenActuator[Rule], rule: Rule, reason: str) -> None:
+        if actuator.refusal != reason:
+            actuator.refusal = reason
+            await self._refuse(actuator, rule, reason)
+
+    async def _refuse(self, actuator: DrivenActuator[Rule], rule: Rule, reason: str) -> None:
         self._counters.refused += 1
         logger.warning(f"{self._kind} state refused", actuator=actuator.iri, reason=reason)
         target = self._sender.target(rule)

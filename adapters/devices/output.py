@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.actuation_writer import ActuationWriter
@@ -25,8 +26,8 @@ from lamplighter.adapters.devices.actuator import KEYS, DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.delivery import Delivery
 from lamplighter.adapters.devices.desired import desired_pattern, reported_update, same_state
-from lamplighter.adapters.devices.sender import Sender
-from lamplighter.adapters.mapping import CommandRule
+from lamplighter.adapters.devices.queried import QUERIES_MAX, Key, QueriedStates, QueryRule
+from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID
 from lamplighter.engine.client import Notification
 from lamplighter.engine.errors import GatewayError, UpstreamError
@@ -55,12 +56,12 @@ QUERY = (
 logger = EventLogger(__name__)
 
 
-class ReportedState(NamedTuple):
-    """A state that a device reports of an actuator. retained: an old state, which is stored, and never the reason of a
-    message."""
+class ReportedState(NamedTuple, Generic[Rule]):
+    """A state that a device reports of an actuator; None: it says that it has none. retained: an old state, which is
+    stored, and never the reason of a message."""
 
-    rule: CommandRule
-    state: Term
+    rule: Rule
+    state: Term | None
     retained: bool
 
 
@@ -75,68 +76,151 @@ class ActuatorStates(NamedTuple):
     refused: int
 
 
-class Output:
+class Output(Generic[Rule]):
     """The actuators of one adapter. kind: of the adapter, such as "mqtt"; note: takes target and reason of a state that
-    is refused."""
+    is refused. retry: the pause after a first failure, and the longest. follows_online: whether a device that comes
+    online in the dataset is sent its states again. tried: set after the first result of the query of a rule for other
+    actuators.
+
+    It is one class because each change of rows, rules, queries or reports finds actuators by indices that all of them
+    keep.
+    """
 
     def __init__(
         self,
         client: AdapterClient,
-        sender: Sender,
+        sender: Sender[Rule],
         *,
         kind: str,
         note: Callable[[str, str], None] = lambda target, reason: None,
+        counters: OutputCounters | None = None,
+        retry: tuple[float, float] | None = None,
+        follows_online: bool = True,
+        rejected: Callable[[], None] = lambda: None,
+        tried: asyncio.Event | None = None,
     ) -> None:
-        self.counters = OutputCounters()
+        self.counters = OutputCounters() if counters is None else counters
         self._client = client
         self._sender = sender
         self._kind = kind
+        self._note = note
         self._writer = ActuationWriter(client, kind, self.counters)
-        self._delivery = Delivery(sender, self._writer, self.counters, kind=kind, note=note)
-        self._files: dict[Term, CommandRule] = {}
-        self._dataset: dict[Term, CommandRule] = {}
-        self._pointed: dict[Term, CommandRule] = {}  # those that actuators have as gateway:command, by their node
-        self._actuators: dict[Term, DrivenActuator] = {}  # those with a rule, or with rows of the result
-        self._by_place: dict[str, list[DrivenActuator]] = {}  # those with a rule, by its place
-        self._by_target: dict[str, list[DrivenActuator]] = {}  # the same by what the rule sends to
-        self._ready = False
+        self._delivery = Delivery(sender, self._writer, self.counters, kind=kind, note=note, retry=retry)
+        self._follows_online = follows_online
+        self._rejected = rejected
+        self._tried = tried
+        self._files: dict[Term, Rule] = {}
+        self._dataset: dict[Term, Rule] = {}
+        self._pointed: dict[Term, Rule] = {}  # those that actuators have as gateway:command, by their node
+        self._actuators: dict[Term, DrivenActuator[Rule]] = {}  # those with a rule, or with rows of the result
+        self._queries: list[QueriedStates[Rule]] = []  # rules with a query, in their order; those for others are last
+        self._following: dict[QueriedStates[Rule], asyncio.Task[None]] = {}
+        self._queried: dict[Term, dict[str, DrivenActuator[Rule]]] = {}  # by actuator and target
+        self._by_place: dict[tuple[str, str], list[DrivenActuator[Rule]]] = {}  # with a rule, by its place and target
+        self._by_device: dict[str, list[DrivenActuator[Rule]]] = {}  # the same by the device
+        self._known_states = False
+        self._ready = False  # after the first results of all queries
         self._workers: asyncio.TaskGroup | None = None
 
-    def change_rules(self, files: Sequence[CommandRule], dataset: Sequence[CommandRule] = ()) -> None:
-        """Takes the rules in force, of mapping/*.toml and of the dataset. Those of files come first."""
+    def change_rules(
+        self, files: Sequence[Rule], dataset: Sequence[Rule] = (), queries: Sequence[QueryRule[Rule]] = ()
+    ) -> None:
+        """Takes the rules in force, of mapping/*.toml and of the dataset, and those with a query. Those of files come
+        first, and the order of the others decides."""
         self._files = {iri(one.actuator): one for one in reversed(files) if one.actuator is not None}
         self._dataset = {iri(one.actuator): one for one in reversed(dataset) if one.actuator is not None}
         self._pointed = {one.place: one for one in dataset if one.actuator is None}
         for actuator in [*self._files, *self._dataset]:
             self._known(actuator)
+        self._change_queries(queries)
         self._assign(list(self._actuators))
 
+    def _change_queries(self, queries: Sequence[QueryRule[Rule]]) -> None:
+        """A rule that stays keeps its subscription and its rows."""
+        if len(queries) > QUERIES_MAX:
+            logger.error(f"{self._kind} rules with a query are too many", ignored=len(queries) - QUERIES_MAX)
+        others = [rule for rule in queries if rule.others]
+        ordered = [*[rule for rule in queries if not rule.others][: QUERIES_MAX - len(others)], *others]
+        before, self._queries = self._queries, []
+        for rule in ordered:
+            kept = next((one for one in before if one.rule == rule), None)
+            self._queries.append(kept or QueriedStates(rule, self._sender, self._kind, self._rejected))
+        gone = [one for one in before if one not in self._queries]
+        for one in gone:
+            task = self._following.pop(one, None)
+            if task is not None:
+                task.cancel()
+        self._start_queries()
+        for one in gone:
+            self._assign_queried(one.keys())
+
+    def _start_queries(self) -> None:
+        if self._workers is None:
+            return
+        for one in self._queries:
+            if one not in self._following:
+                self._following[one] = self._workers.create_task(
+                    self._follow_query(one), name=f"{self._kind} query {one.rule.place}"
+                )
+
     async def run(self) -> None:
-        """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed. If the gateway
-        refuses the subscription, no states are sent, and the log says so."""
+        """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed, or with the
+        error of a query of a rule for other actuators. If the gateway refuses another subscription, its states are not
+        sent, and the log says so."""
         try:
             async with asyncio.TaskGroup() as self._workers:
                 writing = self._workers.create_task(self._writer.run(), name=f"{self._kind} actuations")
+                self._start_queries()
                 try:
                     await self._follow()
                 except UpstreamError:
                     raise
                 except GatewayError as error:
                     logger.warning(f"{self._kind} desired states are not followed", reason=error)
-                for actuator in self._actuators.values():
+                for actuator in self._all():
                     if actuator.worker is not None:
                         actuator.worker.cancel()
+                for following in self._following.values():
+                    following.cancel()
                 writing.cancel()
         finally:
             self._workers = None
+            self._following.clear()
 
     async def _follow(self) -> None:
         async with aclosing(self._client.subscribe(QUERY, tell_commit=True)) as notifications:
             async for notification in notifications:
                 self._apply(notification)
 
+    async def _follow_query(self, queried: QueriedStates[Rule]) -> None:
+        try:
+            async with aclosing(self._client.subscribe(queried.rule.query, tell_commit=True)) as notifications:
+                async for notification in notifications:
+                    if notification.sequence == 0:
+                        queried.rule.check(notification.added.variables)
+                        logger.info(f"{self._kind} subscribed", rule=queried.rule.place, rows=len(notification.added))
+                    touched = queried.take(notification)
+                    others = (self._keys_of(actuator) for actuator in {actuator for actuator, _ in touched})
+                    self._assign_queried(touched.union(*others), notification.commit)
+                    self._check_ready()
+                    if queried.rule.others and self._tried is not None:
+                        self._tried.set()
+        except UpstreamError:
+            raise
+        except GatewayError as error:
+            if queried.rule.others:
+                raise
+            logger.error(f"{self._kind} query is not followed", rule=queried.rule.place, reason=error)
+            self._note(queried.rule.place, str(error))
+            queried.known = True
+            self._check_ready()
+
+    def _all(self) -> list[DrivenActuator[Rule]]:
+        queried = (one for targets in self._queried.values() for one in targets.values())
+        return [*self._actuators.values(), *queried]
+
     def states(self) -> ActuatorStates:
-        ours = [one for one in self._actuators.values() if one.rule is not None]
+        ours = [one for one in self._all() if one.rule is not None]
         return ActuatorStates(
             len(ours),
             disagreeing=sum(one.disagrees for one in ours),
@@ -144,17 +228,21 @@ class Output:
             refused=sum(one.refused is not None or bool(one.refusal) for one in ours),
         )
 
-    def contact(self, target: str) -> None:
-        """Notes that the device at a target was heard: attempts that failed are repeated at once. Not those that it
-        refused, since it would again."""
-        for actuator in self._by_target.get(target, ()):
+    def hosted(self, device: str) -> set[Term]:
+        """The actuators of a device."""
+        return {actuator.iri for actuator in self._by_device.get(device, ())}
+
+    def contact(self, device: str) -> None:
+        """Notes that a device was heard: attempts that failed are repeated at once. Not those that it refused, since it
+        would again. device: as `Sender.device`."""
+        for actuator in self._by_device.get(device, ()):
             if actuator.failures and not actuator.refusal:
                 actuator.retry_at = 0.0
             self._settle(actuator)
 
-    def returned(self, target: str) -> None:
-        """Notes that the device at a target has started again, so that its state is unknown."""
-        for actuator in self._by_target.get(target, ()):
+    def returned(self, device: str) -> None:
+        """Notes that a device has started again, so that its state is unknown."""
+        for actuator in self._by_device.get(device, ()):
             if actuator.told == actuator.wanted or actuator.cause != "notification":
                 actuator.cause = "client"
             actuator.starts += 1
@@ -163,14 +251,14 @@ class Output:
             actuator.retry_at = 0.0
             self._settle(actuator)
 
-    async def take(self, reports: Iterable[ReportedState]) -> None:
+    async def take(self, reports: Iterable[ReportedState[Rule]]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
         changed: dict[Term, Term] = {}
         for report in reports:
-            for actuator in self._by_place.get(report.rule.place, ()):
+            for actuator in self._by_place.get((report.rule.place, self._sender.target(report.rule)), ()):
                 if actuator.rule != report.rule:
                     continue
-                if actuator.known_report != report.state:
+                if report.state is not None and actuator.known_report != report.state:
                     changed[actuator.iri] = report.state
                 actuator.reported = report.state
                 if not report.retained:
@@ -180,8 +268,8 @@ class Output:
             await self._writer.store([reported_update(one, state) for one, state in changed.items()], "reported states")
             self.counters.reported += len(changed)
 
-    def _compare(self, actuator: DrivenActuator, state: Term) -> None:
-        agrees = actuator.wanted is not None and same_state(state, actuator.wanted)
+    def _compare(self, actuator: DrivenActuator[Rule], state: Term | None) -> None:
+        agrees = state is not None and actuator.wanted is not None and same_state(state, actuator.wanted)
         actuator.contrary = not agrees
         if agrees:
             actuator.repeats = 0
@@ -199,13 +287,19 @@ class Output:
         for bag, change in ((notification.removed, -1), (notification.added, 1)):
             touched |= self._count(bag, change)
         if notification.sequence == 0:
-            self._ready = True
+            self._known_states = True
+            self._check_ready()
         self._assign(touched, notification.commit)
         for one in touched & offline & self._actuators.keys():
             again = self._actuators[one]
-            if again.rows["online"] and not again.offline:
+            if self._follows_online and again.rows["online"] and not again.offline:
                 again.back = asyncio.get_running_loop().time()
                 self._settle(again)
+
+    def _check_ready(self) -> None:
+        if not self._ready and self._known_states and all(one.known for one in self._queries):
+            self._ready = True
+            self._assign(list(self._actuators))
 
     def _count(self, bag: Bag, change: int) -> set[Term]:
         """Adds or removes rows; the actuators that they are about."""
@@ -223,7 +317,7 @@ class Output:
             touched.add(actuator)
         return touched
 
-    def _known(self, actuator: Term) -> DrivenActuator:
+    def _known(self, actuator: Term) -> DrivenActuator[Rule]:
         found = self._actuators.get(actuator)
         if found is None:
             found = self._actuators[actuator] = DrivenActuator(actuator, self._sender)
@@ -237,25 +331,86 @@ class Output:
             rule = self._files.get(one) or self._dataset.get(one) or next(pointed, None)
             if rule != actuator.rule:
                 self._change_rule(actuator, rule, from_file=one in self._files)
+                if rule is not None:
+                    self._sender.follow(rule)
             self._settle(actuator, commit)
-            if rule is None and actuator.worker is None and not any(actuator.rows.values()):
-                del self._actuators[one]
+            queried = self._queried.get(one, {})
+            self._assign_queried({(one, target) for target in queried} if rule is not None else self._keys_of(one))
+            if (
+                rule is None
+                and actuator.worker is None
+                and not any(actuator.rows.values())
+                and one not in self._queried
+            ):
+                self._actuators.pop(one, None)  # if its last target has not taken it along
 
-    def _change_rule(self, actuator: DrivenActuator, rule: CommandRule | None, *, from_file: bool) -> None:
-        for index, key in self._keys(actuator.rule):
-            index[key].remove(actuator)
-            if not index[key]:
-                del index[key]
-        for index, key in self._keys(rule):
-            index.setdefault(key, []).append(actuator)
+    def _keys_of(self, actuator: Term) -> set[Key]:
+        """What queries have of an actuator."""
+        found = {(actuator, target) for target in self._queried.get(actuator, ())}
+        return found.union(*(one.of(actuator) for one in self._queries if one.has(actuator)))
+
+    def _assign_queried(self, keys: Iterable[Key], commit: tuple[int, int] | None = None) -> None:
+        """Gives targets the rules and the states of their queries, and settles them."""
+        for key in keys:
+            one, target = key
+            found = self._wanted(key)
+            actuator = self._queried.get(one, {}).get(target)
+            if actuator is None:
+                if found is None:
+                    continue
+                facts = self._known(one).rows  # what the dataset says is of the actuator, whatever the target
+                actuator = DrivenActuator(one, self._sender, rows={**facts, "desired": Counter()})
+                self._queried.setdefault(one, {})[target] = actuator
+            rule, state = (None, None) if found is None else found
+            if rule != actuator.rule:
+                if actuator.rule is not None and rule is not None:  # the message is another one
+                    actuator.told, actuator.cause, actuator.followed = None, "notification", commit
+                self._change_rule(actuator, rule, from_file=True)
+            actuator.rows["desired"].clear()
+            if state is not None:
+                actuator.rows["desired"][state] = 1
+            self._settle(actuator, commit)
+            if rule is None and actuator.worker is None:
+                del self._queried[one][target]
+                if not self._queried[one]:
+                    del self._queried[one]
+                    self._assign([one] if one in self._actuators else [])
+
+    def _wanted(self, key: Key) -> tuple[Rule, Term] | None:
+        """The rule and the state that the first query has. A query for other actuators is the last."""
+        actuator, _ = key
+        for one in self._queries:
+            if one.rule.others and (self._has_rule(actuator) or any(it.has(actuator) for it in self._queries[:-1])):
+                return None
+            found = one.wanted(key)
+            if found is not None:
+                return found
+        return None
+
+    def _has_rule(self, actuator: Term) -> bool:
+        return actuator in self._actuators and self._actuators[actuator].rule is not None
+
+    def _change_rule(self, actuator: DrivenActuator[Rule], rule: Rule | None, *, from_file: bool) -> None:
+        before = actuator.rule
+        if before is not None:
+            for index, key in self._indices(before):
+                index[key].remove(actuator)
+                if not index[key]:
+                    del index[key]
+        if rule is not None:
+            for index, key in self._indices(rule):
+                index.setdefault(key, []).append(actuator)
         actuator.rule, actuator.from_file = rule, from_file
         actuator.refused, actuator.refusal = None, ""
+        if before is not None:
+            self._sender.leave(before)
 
-    def _keys(self, rule: CommandRule | None) -> list[tuple[dict[str, list[DrivenActuator]], str]]:
+    def _indices(self, rule: Rule) -> list[tuple[dict[Any, list[DrivenActuator[Rule]]], Any]]:
         """Where an actuator with the rule is found."""
-        return [] if rule is None else [(self._by_place, rule.place), (self._by_target, self._sender.target(rule))]
+        place = rule.place, self._sender.target(rule)
+        return [(self._by_place, place), (self._by_device, self._sender.device(rule))]
 
-    def _settle(self, actuator: DrivenActuator, commit: tuple[int, int] | None = None) -> None:
+    def _settle(self, actuator: DrivenActuator[Rule], commit: tuple[int, int] | None = None) -> None:
         """Sets the wanted state from the rows; starts or wakes the worker if there is something to send."""
         wanted = max(actuator.rows["desired"], default=None)
         if wanted != actuator.wanted:
@@ -276,6 +431,7 @@ class Output:
             reported, recorded = actuator.known_report, max(actuator.rows["recorded"], default=None)
             if any(one is not None and same_state(one, wanted) for one in (reported, recorded)):
                 actuator.told = wanted
+                self._sender.follow(actuator.rule)
                 if self._sender.reassert_s(actuator.rule) is not None:  # not all devices at once
                     actuator.sent_at, actuator.spread = asyncio.get_running_loop().time(), random.random()
         actuator.wake.set()
@@ -283,3 +439,13 @@ class Output:
             actuator.worker = self._workers.create_task(
                 self._delivery.deliver(actuator), name=f"{self._kind} {actuator.iri}"
             )
+            target = "" if actuator.rule is None else self._sender.target(actuator.rule)
+            actuator.worker.add_done_callback(lambda _: self._forget(actuator, target))
+
+    def _forget(self, actuator: DrivenActuator[Rule], target: str) -> None:
+        """Forgets a target that no query has any more, once nothing is sent to it."""
+        targets = self._queried.get(actuator.iri, {})
+        if targets.get(target) is actuator and actuator.rule is None and actuator.worker is None:
+            del targets[target]
+            if not targets:
+                del self._queried[actuator.iri]

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lamplighter.adapters.devices.desired import Cause
-from lamplighter.adapters.mapping import CommandRule
+from lamplighter.adapters.mapping.tables import CommandBase
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.terms import Term
 
 
-class Attempt(NamedTuple):
+class DrivenRule(Protocol):
+    """What all command rules have. place: file, line and number, or the IRI of its `gateway:Mapping`; actuator: full
+    IRI, None for a rule that actuators point to."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def actuator(self) -> str | None: ...
+    @property
+    def table(self) -> CommandBase: ...
+
+
+Rule = TypeVar("Rule", bound=DrivenRule)
+
+
+class Attempt(NamedTuple, Generic[Rule]):
     """One attempt to bring an actuator into a state. is_current: whether the state is still wanted; from_file: the rule
     is one of mapping/*.toml; retried: the attempt before it failed."""
 
     actuator: Term
-    rule: CommandRule
+    rule: Rule
     state: Term
     cause: Cause
     is_current: Callable[[], bool]
@@ -38,28 +53,53 @@ class RefusedByDevice(UpstreamError):
     """The device answered, and does not take the state. The reason is for people, such as "4.00: want json"."""
 
 
+class NotSentError(RefusedByDevice):
+    """Nothing was sent, and nothing may be sent for now. The reason is for people."""
+
+
+class NotRepeatedError(UpstreamError):
+    """The device may have the state or not, and the message may not be sent twice: it is sent again for another state
+    only. The reason is for people."""
+
+
 class Outdated(GatewayError):
     """Another state is wanted by now, so the attempt was ended. The device may have the state or not."""
 
 
-class Sender(Protocol):
+class OutdatedUnsent(Outdated):
+    """The same, before anything was sent."""
+
+
+class Sender(Protocol[Rule]):
     """How a protocol brings a state to a device."""
 
-    def target(self, rule: CommandRule) -> str:
+    def target(self, rule: Rule) -> str:
         """What the rule sends to, such as a topic: for causes and for people."""
         ...
 
-    async def ready(self, rule: CommandRule) -> None:
+    def device(self, rule: Rule) -> str:
+        """The device of the rule's target; all its targets are reachable or not, and start again together."""
+        return self.target(rule)
+
+    async def ready(self, rule: Rule) -> None:
         """Returns when something can be sent by the rule."""
         ...
 
-    def reassert_s(self, rule: CommandRule) -> float | None:
+    def reassert_s(self, rule: Rule) -> float | None:
         """The interval at which the state is sent again, whatever the device reports; None: there is none."""
         ...
 
-    async def send(self, attempt: Attempt) -> Acknowledged:
+    def follow(self, rule: Rule) -> None:
+        """Begins to read the state that the device reports by the rule, if it is not read yet."""
+        return
+
+    def leave(self, rule: Rule) -> None:
+        """Ends what `follow` began. The rule is not in force any more."""
+        return
+
+    async def send(self, attempt: Attempt[Rule]) -> Acknowledged:
         """Returns when the state is acknowledged, and logs how it went, except for refusals.
 
         Raises PayloadError, whose reason is for people, if the state is never sent; RefusedByDevice and other
-        UpstreamErrors if it is to be sent again later; Outdated."""
+        UpstreamErrors if it is to be sent again later; NotRepeatedError; Outdated."""
         ...

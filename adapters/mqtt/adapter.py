@@ -27,7 +27,7 @@ from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import ReportedState
-from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, Mapping
+from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mapping.rule_feed import follow_rules
@@ -334,7 +334,7 @@ class MqttAdapter:
         tasks.create_task(write(), name=f"mqtt commits {broker.name}")
         return taken
 
-    def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState]:
+    def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState[CommandRule]]:
         """What a message says of the states of actuators."""
         of_message = message.topic, message.payload
         read = partial(broker.mapping.reports, *of_message, retained=message.retained, received=message.received)

@@ -83,7 +83,9 @@ class Outward:
     def connected(self, broker: str, connected: bool) -> None:
         self._announcers[broker].connected(connected)
 
-    async def take(self, broker: str, messages: Iterable[Message], reports: Iterable[ReportedState]) -> None:
+    async def take(
+        self, broker: str, messages: Iterable[Message], reports: Iterable[ReportedState[CommandRule]]
+    ) -> None:
         """Takes a batch, and what it reports of actuators; returns when the dataset has it."""
         await self._output.take(reports)
         await self._announcers[broker].take(messages)

@@ -46,7 +46,7 @@ def not_permitted(topic: str) -> str:
     )
 
 
-class MqttSender(Sender):
+class MqttSender(Sender[CommandRule]):
     """brokers: by name; permitted: topic filters for rules of the dataset; now: returns the time."""
 
     def __init__(
@@ -72,7 +72,7 @@ class MqttSender(Sender):
         """None: the rule's own reassert_s is for devices that do not report the state."""
         return None
 
-    async def send(self, attempt: Attempt) -> Acknowledged:
+    async def send(self, attempt: Attempt[CommandRule]) -> Acknowledged:
         """Returns when the broker has acknowledged the message. QoS 2 is sent as 1."""
         rule = attempt.rule
         table, name = rule.table, _broker_name(rule)
@@ -95,7 +95,7 @@ class MqttSender(Sender):
         return Acknowledged(sent, self._now(), "PUBACK")
 
 
-def output_status(output: Output) -> str:
+def output_status(output: Output[CommandRule]) -> str:
     """In a few words; empty without actuators."""
     states = output.states()
     if not states.known:

@@ -25,7 +25,7 @@ def add_key_arguments(key: argparse.ArgumentParser) -> None:
 
 def make_key(options: argparse.Namespace) -> int:
     from lamplighter.adapters.coap.contexts import check_name, contexts_folder, make_context  # most commands need none
-    from lamplighter.adapters.coap.protection import normal_authority
+    from lamplighter.adapters.coap.settings import normal_authority
 
     check_name(options.name)
     try:

@@ -78,9 +78,14 @@ _ADAPTERS = {
     "commands": "Messages with desired states to devices.",
     "commands_acknowledged": "Of these, acknowledged by the broker or the device.",
     "commands_failed": "Of these, not acknowledged.",
-    "commands_reasserted": "Of these, repeated because the device reported another state.",
+    "commands_reasserted": "Of these, repeated because the device reported another state, or at an interval.",
     "commands_refused": "Desired states that gave no message, or whose target is not permitted.",
     "rows_published": "Messages of [[publish]] rules.",
+    "notifications": "Notifications of observed resources of devices.",
+    "notifications_outdated": "Notifications dropped because a newer one came before.",
+    "observations_renewed": "Renewed registrations for resources of devices.",
+    "polls": "Polls of resources of devices that were answered.",
+    "datagrams_malformed": "Datagrams that are no CoAP message.",
 }
 """Counters of adapters, since their start; those that an adapter does not have are absent."""
 _SYNC = {

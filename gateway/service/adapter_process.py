@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.mapping import CoapRules, CommandRule, PublishRule, StreamRule
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
 
-    _CoapPart = tuple[CoapSettings, str, CoapRules]
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
 
 logger = EventLogger(__name__)
@@ -62,22 +61,33 @@ STATUS_S = 10.0
 
 @dataclass(frozen=True)
 class AdapterConfiguration:
-    """The configuration of an adapter. folder: where mapping/ is; url: where it subscribes; clock_trusted: as in
-    `[gateway]`."""
+    """The configuration of an adapter. folder: where mapping/ is; data: of the gateway; url: where it subscribes;
+    secure: as enabled in `[security]`; clock_trusted: as in `[gateway]`."""
 
     mqtt: MqttSettings
     coap: CoapSettings
     base_iri: str
     folder: Path
+    data: Path
     url: str
     log_level: str
+    secure: bool
     clock_trusted: Trust = "auto"
 
     @classmethod
     def of(cls, settings: Settings, folder: Path, url: str) -> AdapterConfiguration:
         gateway = settings.gateway
         tables = settings.mqtt, settings.coap
-        return cls(*tables, gateway.base_iri, folder, url, gateway.log_level, gateway.clock_trusted)
+        data, secure = folder / gateway.data, settings.security.enabled
+        return cls(*tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
+
+
+class _CoapPart(NamedTuple):
+    settings: CoapSettings
+    base_iri: str
+    contexts: Path
+    secure: bool
+    rules: CoapRules
 
 
 TABLES = ("gateway", "websocket", "security", "mqtt", "coap")
@@ -192,23 +202,37 @@ async def run_coap(
 ) -> None:
     """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
+    from lamplighter.adapters.coap.contexts import contexts_folder
     from lamplighter.adapters.mapping import load_coap_rules
+    from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 
     def part(now: AdapterConfiguration) -> _CoapPart:
         if not now.coap.enabled:
             raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
-        return now.coap, now.base_iri, load_coap_rules(now.folder / "mapping", now.base_iri)
+        rules = load_coap_rules(now.folder / "mapping", now.base_iri)
+        return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules)
 
     async with EngineClient(configuration.url, name="coap") as client:
 
         def adapter(made_of: _CoapPart, before: object) -> CoapAdapter:
-            settings, base_iri, rules = made_of
-            if any(rules):
-                count = sum(map(len, rules))
-                logger.warning("coap rules not applied", rules=count, reason="this version checks and tests them only")
-            return CoapAdapter(settings, client, base_iri=base_iri, tried=tried)
+            return CoapAdapter(
+                made_of.settings,
+                client,
+                files=made_of.rules,
+                rules=DatasetRules(made_of.base_iri, kind="coap"),
+                contexts=made_of.contexts,
+                secure=made_of.secure,
+                base_iri=made_of.base_iri,
+                tried=tried,
+            )
 
-        await _run(client, configuration, part, adapter, service, reread)
+        def remapped(running: Any, made_of: _CoapPart, wanted: _CoapPart) -> bool:
+            if made_of._replace(rules=wanted.rules) != wanted:
+                return False
+            running.remap(wanted.rules)
+            return True
+
+        await _run(client, configuration, part, adapter, service, reread, remapped)
 
 
 async def _run(

@@ -82,11 +82,11 @@ class StatesGateway:
 @asynccontextmanager
 async def running(
     gateway: StatesGateway,
-    sender: Sender,
+    sender: Sender[CommandRule],
     *rules: CommandRule,
     files: Sequence[CommandRule] = (),
     note: Callable[[str, str], None] = lambda target, reason: None,
-) -> AsyncIterator[Output]:
+) -> AsyncIterator[Output[CommandRule]]:
     """rules: of the dataset."""
     one = Output(gateway, sender, kind="test", note=note)
     one.change_rules(files, rules)

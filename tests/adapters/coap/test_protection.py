@@ -11,7 +11,8 @@ import pytest
 from aiocoap import PUT, Message
 
 from lamplighter.adapters.coap.contexts import Contexts, make_context
-from lamplighter.adapters.coap.protection import CoapDeviceSettings, DeviceProtection, normal_authority
+from lamplighter.adapters.coap.protection import DeviceProtection
+from lamplighter.adapters.coap.settings import CoapDeviceSettings, normal_authority
 from lamplighter.adapters.networks import Networks
 from lamplighter.engine.errors import PayloadError
 from tests.support.oscore_devices import Device, arriving

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lamplighter.adapters.coap.mapping import DEFAULT_QUERY, VARIABLES
 
 from lamplighter.adapters.coap.formats import read_body
-from lamplighter.adapters.coap.mapping import DEFAULT_QUERY, VARIABLES
 from lamplighter.adapters.mapping import (
     ResourceCommandRule,
     ResourceCommandTable,

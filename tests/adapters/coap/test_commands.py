@@ -1,12 +1,15 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pyoxigraph
 import pytest
 
-from lamplighter.adapters.coap import mapping
-from lamplighter.adapters.coap.mapping import Command
+from lamplighter.adapters.coap.commands import settings_query
+from lamplighter.adapters.coap.sender import not_allowed
+from lamplighter.adapters.coap.settings import DEFAULT_QUERY
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update
+from lamplighter.adapters.devices.queried import QueriedRow
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
@@ -16,24 +19,39 @@ LAMP = iri("http://street.example/lamp/1")
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250, tzinfo=UTC)
 
 
+BUILT_IN = settings_query(DEFAULT_QUERY)
+VARIABLES = ("actuator", "payload", "resource")
+
+
+def command(row: dict[str, Term]) -> QueriedRow[Any]:
+    return BUILT_IN.row(row)
+
+
+def body(row: dict[str, Term]) -> bytes:
+    found = command(row)
+    sent: bytes = found.rule.body(found.state)
+    return sent
+
+
 def row(**changed: Term) -> dict[str, Term]:
     return {"actuator": LAMP, "resource": iri("coap://lamp-1.local/state"), "payload": literal("ON")} | changed
 
 
 def test_a_row_becomes_a_command() -> None:
-    command = mapping.command(row())
-    assert command == Command(LAMP, "coap://lamp-1.local/state", literal("ON"))
-    assert command.payload == b"ON"
+    found = command(row())
+    assert (found.actuator, found.rule.resource, found.state) == (LAMP, "coap://lamp-1.local/state", literal("ON"))
+    assert found.rule.device == "lamp-1.local"
+    assert body(row()) == b"ON"
 
 
 def test_the_payload_is_the_value_without_its_datatype() -> None:
-    assert mapping.command(row(payload=literal("40", datatype=XSD + "integer"))).payload == b"40"
-    assert mapping.command(row(payload=literal('a"b\n°', language="de"))).payload == 'a"b\n°'.encode()
+    assert body(row(payload=literal("40", datatype=XSD + "integer"))) == b"40"
+    assert body(row(payload=literal('a"b\n°', language="de"))) == 'a"b\n°'.encode()
 
 
 def test_one_resource_has_one_spelling() -> None:
     for spelled in (iri, literal):
-        assert mapping.command(row(resource=spelled("COAP://LAMP:5683/A"))).resource == "coap://lamp/A"
+        assert command(row(resource=spelled("COAP://LAMP:5683/A"))).rule.resource == "coap://lamp/A"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +64,7 @@ def test_one_resource_has_one_spelling() -> None:
 )
 def test_a_resource_that_cannot_be_put_to_is_rejected(resource: Term, reason: str) -> None:
     with pytest.raises(PayloadError, match=reason):
-        mapping.command(row(resource=resource))
+        command(row(resource=resource))
 
 
 @pytest.mark.parametrize(
@@ -60,21 +78,21 @@ def test_a_resource_that_cannot_be_put_to_is_rejected(resource: Term, reason: st
 )
 def test_a_row_of_the_wrong_kind_is_rejected(changed: dict[str, Term], reason: str) -> None:
     with pytest.raises(PayloadError, match=reason):
-        mapping.command(row(**changed))
+        command(row(**changed))
 
 
-@pytest.mark.parametrize("name", mapping.VARIABLES)
+@pytest.mark.parametrize("name", VARIABLES)
 def test_an_unbound_variable_is_named(name: str) -> None:
     binding = row()
     del binding[name]
     with pytest.raises(PayloadError, match=rf"\?{name} is unbound"):
-        mapping.command(binding)
+        command(binding)
 
 
 def test_variables_that_the_query_lacks_are_named() -> None:
-    mapping.check_variables(["payload", "room", "resource", "actuator"])
+    BUILT_IN.check(["payload", "room", "resource", "actuator"])
     with pytest.raises(ConfigurationError, match=r"no variable \?actuator, \?payload;"):
-        mapping.check_variables(["resource", "status"])
+        BUILT_IN.check(["resource", "status"])
 
 
 # The update, run by a store.
@@ -128,37 +146,37 @@ def test_the_default_query_finds_what_the_ontology_describes() -> None:
     store.update(
         f"INSERT DATA {{ {LAMP} {iri(vocabulary.COAP_RESOURCE)} <coap://lamp/a> ; {iri(vocabulary.HAS_STATUS)} 'ON' }}"
     )
-    solutions = store.query(mapping.DEFAULT_QUERY)
+    solutions = store.query(DEFAULT_QUERY)
     assert isinstance(solutions, pyoxigraph.QuerySolutions)
-    mapping.check_variables([variable.value for variable in solutions.variables])
-    rows = [{name: str(solution[name]) for name in mapping.VARIABLES} for solution in solutions]
-    assert [mapping.command(found) for found in rows] == [Command(LAMP, "coap://lamp/a", literal("ON"))]
+    BUILT_IN.check([variable.value for variable in solutions.variables])
+    rows = [{name: str(solution[name]) for name in VARIABLES} for solution in solutions]
+    given = [command(found) for found in rows]
+    assert [(one.actuator, one.rule.resource, one.state) for one in given] == [(LAMP, "coap://lamp/a", literal("ON"))]
 
 
 def test_a_refusal_is_in_the_actuation_until_the_next_acknowledgement() -> None:
     store = pyoxigraph.Store()
-    wanted = mapping.command(row())
-    store.update(actuation_update(LAMP, wanted.result, NOON))
+    store.update(actuation_update(LAMP, literal("ON"), NOON))
     acknowledged = set(store)
     for _ in range(2):
-        store.update(refusal_update(LAMP, mapping.refusal_reason(wanted)))
+        store.update(refusal_update(LAMP, not_allowed("coap://lamp-1.local/state")))
     [refusal] = set(store) - acknowledged
     assert acknowledged < set(store)
     assert refusal.predicate.value == vocabulary.REFUSED
     assert "coap.networks" in refusal.object.value
-    store.update(actuation_update(LAMP, wanted.result, NOON))
+    store.update(actuation_update(LAMP, literal("ON"), NOON))
     assert set(store) == acknowledged
 
 
 def test_default_query_is_maintained_incrementally_and_has_a_row_for_either_state() -> None:
     engine = Engine()
-    subscription = engine.subscribe(mapping.DEFAULT_QUERY)
+    subscription = engine.subscribe(DEFAULT_QUERY)
     assert subscription.spu_class == "telescoped"
     resource = "<http://e/lamp> <http://lamplighter.example/ns/gateway#coapResource> <coap://lamp/a>"
     engine.update(f"INSERT DATA {{ {resource} }}")
     for state, value in ((vocabulary.DESIRED_STATE, "true"), (vocabulary.HAS_STATUS, '"ON"')):
         [added] = engine.update(f"INSERT DATA {{ <http://e/lamp> <{state}> {value} }}").notifications
         [given] = added.added.bindings()
-        assert mapping.command(given).payload == value.strip('"').encode()
+        assert body(given) == value.strip('"').encode()
         [removed] = engine.update(f"DELETE DATA {{ <http://e/lamp> <{state}> {value} }}").notifications
         assert removed.removed == added.added
