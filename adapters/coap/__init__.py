@@ -8,9 +8,13 @@ For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, b
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are
 longer than a datagram (pure); freshness: the order and the age of notifications (pure).
 
-For the server and for discovery (pure): links: the link format; directory: registrations of endpoints and lookups;
-discovery: links of a device -> the device that is proposed; admission: limits for sources that have not shown that they
-receive our answers; serving: what resources of the server are.
+Server: server: its socket and its parts; site: each request is checked here; serving: what resources are; callers: who
+sends a request; readings: POST and PUT of devices; queries: results of JSAP queries, observed; results: their formats;
+answers: blocks, ETag and bounds of what is sent; admission: limits for sources that have not shown that they receive
+our answers; server_settings: the table ``[coap.server]``.
+
+For discovery (pure): links: the link format; directory: registrations of endpoints and lookups; discovery: links of a
+device -> the device that is proposed.
 
 Security (OSCORE): contexts: keys, sender numbers and replay windows on disk; secured: protected messages of both
 directions, loaded with the first key; protection: which messages are protected.

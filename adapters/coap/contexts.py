@@ -245,6 +245,9 @@ class Contexts:
         self._addresses[key.address] = name
         self._kids[kid] = name
 
+    def __len__(self) -> int:
+        return len(self._contexts)
+
     def named(self, name: str) -> SecuredContext:
         """Raises ConfigurationError if there is none, or if it cannot be used."""
         if name in self.problems:

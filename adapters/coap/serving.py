@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from aiocoap import Message
 from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap.admission import Origin
@@ -64,13 +65,24 @@ class SiteAnswer(NamedTuple):
 
 
 class SiteRefusal(Exception):
-    """An answer with an error. reason: at most 60 bytes of it are sent."""
+    """An answer with an error. reason: at most 60 bytes of it are sent. size: the most bytes of a body (4.13). message:
+    what is sent instead."""
 
-    def __init__(self, code: Code, reason: str = "", *, max_age: int | None = None) -> None:
+    def __init__(
+        self,
+        code: Code,
+        reason: str = "",
+        *,
+        max_age: int | None = None,
+        size: int | None = None,
+        message: Message | None = None,
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.max_age = max_age
+        self.size = size
+        self.message = message
 
 
 Handler = Callable[[SiteRequest], Awaitable[SiteAnswer]]

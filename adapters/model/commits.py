@@ -43,11 +43,12 @@ class CommitCounters(Protocol):
 @dataclass(slots=True, eq=False)
 class Writing:
     """A batch of readings on its way. sent: all its updates are; last: the number of its last commit; settled: set by
-    the caller, when its messages are acknowledged."""
+    the caller, when its messages are acknowledged; refused: readings that the gateway refused permanently."""
 
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     last: int = 0
+    refused: list[tuple[Reading, GatewayError]] = field(default_factory=list)
 
 
 class _Step(NamedTuple):
@@ -58,6 +59,13 @@ class _Step(NamedTuple):
     reading: Reading
     prepares: bool = False
     describes: bool = False
+
+    def request(self, kind: str) -> UpdateRequest:
+        reading, request_id = self.reading, None
+        if reading.request_id:
+            part = "description" if self.describes else "before" if self.prepares else "value"
+            request_id = f"{reading.request_id}-{part}"
+        return UpdateRequest(sparql=self.sparql, request_id=request_id, cause=DeclaredCause(kind, reading.stream.topic))
 
 
 class Warn(Protocol):
@@ -131,7 +139,7 @@ class ReadingCommits:
         for index, steps in enumerate(portions, 1):
             if index == len(portions):
                 one.sent.set()  # the next batch continues only after `_commit` has sent these
-            numbers += await self._commit(steps, changes)
+            numbers += await self._commit(steps, changes, one)
         one.sent.set()
         known = [number for number in numbers if number is not None]
         if numbers:
@@ -140,7 +148,7 @@ class ReadingCommits:
             await before.settled.wait()
             if known and before.last > min(known):
                 for steps in portions:
-                    known += [number or 0 for number in await self._commit(steps, changes, again=True)]
+                    known += [number or 0 for number in await self._commit(steps, changes, one, again=True)]
         one.last = max(known, default=0 if before is None else before.last)
 
     def describe_again(self, streams: Iterable[Term]) -> None:
@@ -163,7 +171,7 @@ class ReadingCommits:
             steps.append(_Step(last, reading))
         return steps
 
-    async def _commit(self, steps: list[_Step], changes: int, *, again: bool = False) -> list[int | None]:
+    async def _commit(self, steps: list[_Step], changes: int, one: Writing, *, again: bool = False) -> list[int | None]:
         """The numbers of the commits, when each step has a final answer. again: the steps were committed before.
 
         A step that failed temporarily is sent again, together with the later steps of its stream, so that the last
@@ -173,12 +181,7 @@ class ReadingCommits:
         said = False
         numbers: list[int | None] = []
         while steps:
-            answers = await self._client.updates(
-                [
-                    UpdateRequest(sparql=step.sparql, cause=DeclaredCause(self._kind, step.reading.stream.topic))
-                    for step in steps
-                ]
-            )
+            answers = await self._client.updates([step.request(self._kind) for step in steps])
             unsettled: list[_Step] = []
             streams: set[Term] = set()
             for step, answer in zip(steps, answers, strict=True):
@@ -196,6 +199,7 @@ class ReadingCommits:
                         logger.warning(f"{self._kind} readings wait for the gateway", reason=error)
                 elif error:
                     self._counters.rejected += not step.prepares
+                    one.refused.append((step.reading, error))
                     self._warn(stream.topic, f"the gateway refused it: {error}", lost=True)
                 elif step.describes:
                     if changes == self._changes:

@@ -53,7 +53,8 @@ class Reading(NamedTuple):
     """value: a typed literal, spelled as in the payload, or an IRI; time: the result time, xsd:dateTime; retained: an
     old state that the broker stored; time_problem: why `time` is not what the payload says, see `mapping.times`;
     received: by the adapter's clock; again: the value is to leave and to enter once more; own_time: the rule takes the
-    time from the message, so that readings may come out of order."""
+    time from the message, so that readings may come out of order; request_id: gives a message that arrives twice one
+    effect, for readings whose batches are written one after the other."""
 
     stream: Stream
     value: Term
@@ -63,3 +64,4 @@ class Reading(NamedTuple):
     received: datetime = datetime.min
     again: bool = False
     own_time: bool = False
+    request_id: str = ""

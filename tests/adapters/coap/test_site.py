@@ -1,0 +1,353 @@
+"""The checks of the CoAP server, in their order, and the bounds for sources that are not verified."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiocoap
+import pytest
+from aiocoap.numbers.codes import Code
+
+from lamplighter.adapters.coap.admission import ANSWER_BYTES_MIN, FACTOR
+from lamplighter.adapters.coap.answers import KEPT_MAX, KeptAnswers
+from lamplighter.adapters.coap.callers import Callers
+from lamplighter.adapters.coap.contexts import Contexts, make_context
+from lamplighter.adapters.coap.serving import SiteAnswer
+from lamplighter.adapters.coap.settings import CoapDeviceSettings
+from lamplighter.adapters.coap.site import OBSERVERS_OF_SOURCE_MAX, Site
+from lamplighter.adapters.networks import Networks
+from tests.support.coap_site import (
+    ACCEPT,
+    BLOCK1,
+    CONTENT_FORMAT,
+    ETAG,
+    PROXY_URI,
+    REQUEST_TAG,
+    SIZE1,
+    URI_QUERY,
+    Asker,
+    Shelf,
+    coap_site,
+)
+from tests.support.event_loops import until
+from tests.support.oscore_devices import Device
+from tests.support.raw_coap import (
+    BLOCK2,
+    CON,
+    ECHO,
+    GET,
+    MAX_AGE,
+    NON,
+    OBSERVE,
+    POST,
+    PUT,
+    RST,
+    URI_PATH,
+    Datagram,
+    RawPeer,
+)
+
+DELETE = 4
+LONG = bytes(range(256)) * 20
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "payload", "options", "code"),
+    [
+        (GET, "long", b"", ((9_999, b"x"),), Code.BAD_OPTION),
+        (PUT, "box", b"", ((5, b""),), Code.BAD_OPTION),  # If-None-Match
+        (GET, "long", b"", ((PROXY_URI, b"coap://other/"),), Code.PROXYING_NOT_SUPPORTED),
+        (GET, "nothing", b"", (), Code.NOT_FOUND),
+        (GET, "long/below", b"", (), Code.NOT_FOUND),
+        (GET, "", b"", (), Code.NOT_FOUND),
+        (GET, "", b"", ((URI_PATH, b"long"), (URI_PATH, b"")), Code.NOT_FOUND),
+        (GET, "secret", b"", (), Code.FORBIDDEN),
+        (DELETE, "long", b"", (), Code.METHOD_NOT_ALLOWED),
+        (GET, "box", b"", (), Code.METHOD_NOT_ALLOWED),
+        (5, "long", b"", (), Code.METHOD_NOT_ALLOWED),  # FETCH
+        (GET, "long", b"", ((ACCEPT, b"\x3c"),), Code.NOT_ACCEPTABLE),
+        (POST, "box", b"x", ((CONTENT_FORMAT, b"\x32"),), Code.UNSUPPORTED_CONTENT_FORMAT),
+        (POST, "box", b"x", ((SIZE1, b"\x07\xd1"),), Code.REQUEST_ENTITY_TOO_LARGE),
+        (POST, "box", bytes(2_001), (), Code.REQUEST_ENTITY_TOO_LARGE),
+        (POST, "box", bytes(64), ((BLOCK1, b"\x1a"),), Code.REQUEST_ENTITY_INCOMPLETE),
+        (POST, "box", bytes(60), ((BLOCK1, b"\x0a"),), Code.BAD_REQUEST),  # a block that is too short
+        (POST, "box", b"bad", (), Code.BAD_REQUEST),
+        (GET, "long", b"", ((BLOCK2, b"\x16"),), Code.BAD_REQUEST),  # a block behind the end
+        (POST, "full", b"", (), Code.SERVICE_UNAVAILABLE),
+        (GET, "broken", b"", (), Code.INTERNAL_SERVER_ERROR),
+        (GET, ".well-known/core", b"", ((URI_QUERY, b"=x"),), Code.BAD_REQUEST),
+        (GET, "long", b"", ((9, b"\x09\x01x"),), Code.UNAUTHORIZED),  # OSCORE with an unknown key
+    ],
+)
+async def test_each_fault_has_its_code_and_is_counted(
+    method: int, path: str, payload: bytes, options: tuple[tuple[int, bytes], ...], code: Code
+) -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (site, peer):
+        answer = await Asker(peer).ask(method, path, payload, *options)
+        assert answer.code == code
+        assert len(answer.payload) <= 60
+        assert site.counters.refused == {code.dotted: 1}
+        assert site.counts()["requests_refused"] == 1
+        if code == Code.REQUEST_ENTITY_TOO_LARGE:
+            assert answer.option(SIZE1) == b"\x07\xd0"
+        if code == Code.SERVICE_UNAVAILABLE:
+            assert answer.option(MAX_AGE) == b"\x0a"
+        assert (await Asker(peer).ask(PUT, "box", b"good", token=b"next")).code == Code.CHANGED
+
+
+async def test_an_unprotected_request_needs_a_permitted_network_or_a_device_without_a_key() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf, plain=()) as (_site, peer):
+        assert (await Asker(peer).ask(PUT, "box", b"x")).code == Code.UNAUTHORIZED
+        core = await Asker(peer).ask(GET, ".well-known/core", token=b"core")
+        assert (core.code, core.payload) == (Code.CONTENT, b"</.well-known/core>;ct=40")
+        assert shelf.requests == []
+    lamp = CoapDeviceSettings(address="127.0.0.1", security="plain")
+    async with coap_site(shelf, plain=(), devices={"lamp": lamp}) as (_site, peer):
+        assert (await Asker(peer).ask(GET, "secret")).code == Code.CONTENT
+        assert shelf.requests[-1].caller.device == "lamp"
+
+
+async def test_a_protected_request_is_of_its_device_and_its_answer_is_protected(tmp_path: Path) -> None:
+    half = make_context(tmp_path / "contexts", "lamp", "192.0.2.1")
+    device = Device(tmp_path / "device", half)
+    contexts = Contexts.load(tmp_path / "contexts")
+    shelf, echo = Shelf(text=LONG), b""
+    try:
+        async with coap_site(shelf, plain=(), contexts=contexts) as (_site, peer):
+            for attempt in range(2):  # the first one is asked for again with Echo, as the window is new
+                inner = aiocoap.Message(code=aiocoap.GET, uri_path=("secret",))
+                inner.opt.echo = echo or None
+                outer, request = device.context.protect(inner)
+                outer.mtype, outer.mid, outer.token = aiocoap.CON, attempt, b"o%d" % attempt
+                peer.send(outer.encode())
+                answer = aiocoap.Message.decode((await peer.receive()).encoded())
+                if answer.opt.oscore is None:
+                    assert answer.code == Code.UNAUTHORIZED
+                    echo = answer.opt.echo
+                    continue
+                found, _ = device.context.unprotect(answer, request)
+                if found.opt.echo:
+                    echo = found.opt.echo
+            assert found.code == Code.CONTENT
+            assert found.payload == LONG[:1024]
+            assert found.opt.block2.more
+            caller = shelf.requests[-1].caller
+            assert (caller.device, caller.protected) == ("lamp", True)
+    finally:
+        contexts.close()
+        device.context._destroy()
+
+
+async def test_an_unverified_source_gets_no_large_answer_until_it_repeats_the_echo_value() -> None:
+    shelf = Shelf(text=LONG)
+    async with coap_site(shelf) as (site, peer):
+        asker = Asker(peer, echo=False)
+        for extra in (0, 10, 100, 200):
+            first = await asker.once(GET, "long", b"", (URI_QUERY, bytes(extra)))
+            assert first.code == Code.CONTENT
+            assert first.option(BLOCK2) is not None
+            assert first.option(ECHO) is not None
+            assert first.payload == LONG[: len(first.payload)]
+        assert all(given <= max(FACTOR * asked, ANSWER_BYTES_MIN) for asked, given in asker.sizes)
+        second = await asker.once(GET, "long", b"", (BLOCK2, b"\x16"))
+        assert (second.code, second.payload) == (Code.UNAUTHORIZED, b"")
+        assert await Asker(peer).whole("long") == LONG
+        assert site.counters.echo_requested == 1
+
+
+async def test_a_forged_source_changes_nothing_where_writes_need_echo() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf, echo_writes=True) as (site, peer):
+        asker = Asker(peer, echo=False)
+        for echo in ((), ((ECHO, b"12345678"),), ((ECHO, b"1"),)):
+            answer = await asker.once(POST, "box", b"ON", *echo)
+            assert (answer.code, answer.payload) == (Code.UNAUTHORIZED, b"")
+        assert shelf.requests == []
+        assert site.counters.echo_requested == 3
+        assert (await Asker(peer).ask(POST, "box", b"ON", token=b"e")).code == Code.CHANGED
+        assert (await asker.once(POST, "box", b"OFF", token=b"f")).code == Code.CHANGED  # verified now
+        assert [one.body for one in shelf.requests] == [b"ON", b"OFF"]
+
+
+async def test_a_body_in_blocks_arrives_whole() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (_site, peer):
+        asker, body = Asker(peer), LONG[:1_500]
+        codes = []
+        for number in range(24):
+            part = body[number * 64 : number * 64 + 64]
+            block = (number << 4 | (8 if len(part) == 64 and number < 23 else 0) | 2).to_bytes(2, "big").lstrip(b"\0")
+            answer = await asker.ask(PUT, "box", part, (BLOCK1, block), (REQUEST_TAG, b"tag"))
+            assert answer.option(BLOCK1) == block
+            codes.append(answer.code)
+        assert codes == [Code.CONTINUE] * 23 + [Code.CHANGED]
+        assert [one.body for one in shelf.requests] == [body]
+        blocks = [(number << 4 | 8 | 6).to_bytes(2, "big").lstrip(b"\0") for number in range(2)]
+        assert (await asker.ask(PUT, "box", bytes(1024), (BLOCK1, blocks[0]))).code == Code.CONTINUE
+        assert (await asker.ask(PUT, "box", bytes(1024), (BLOCK1, blocks[1]))).code == Code.REQUEST_ENTITY_TOO_LARGE
+
+
+async def test_a_known_body_is_not_sent_again() -> None:
+    async with coap_site(Shelf()) as (_site, peer):
+        asker = Asker(peer)
+        first = await asker.ask(GET, "long")
+        tag = first.option(ETAG)
+        assert tag is not None
+        same = await asker.ask(GET, "long", b"", (ETAG, tag))
+        assert (same.code, same.payload) == (Code.VALID, b"")
+        other = await asker.ask(GET, "long", b"", (ETAG, b"other"))
+        assert (other.code, other.payload) == (Code.CONTENT, b"short")
+
+
+async def test_all_blocks_are_of_one_state() -> None:
+    shelf = Shelf(text=LONG)
+    async with coap_site(shelf) as (_site, peer):
+        asker = Asker(peer)
+        for _ in range(2):
+            first = await asker.ask(GET, "long", b"", (BLOCK2, b"\x06"))
+            value = first.option(ECHO)
+            if value is not None:
+                first = await asker.ask(GET, "long", b"", (BLOCK2, b"\x06"), (ECHO, value))
+        shelf.text = b"other" * 1000
+        second = await asker.ask(GET, "long", b"", (BLOCK2, b"\x16"))
+        assert second.payload == LONG[1024:2048]
+        assert second.option(ETAG) == first.option(ETAG)
+
+
+async def _observing(peer: RawPeer, token: bytes, kind: int = CON) -> Datagram:
+    """Registers, and returns the first notification."""
+    answer = None
+    for mid, echo in ((100, ()), (101, None)):
+        options: Any = echo if echo is not None else ((ECHO, answer.option(ECHO)),) if answer else ()
+        path = (URI_PATH, b"state")
+        peer.send(Datagram(kind, GET, mid + token[0] * 2, token, ((OBSERVE, b""), path, *options)))
+        answer = await peer.receive()
+        if answer.code == Code.CONTENT:
+            break
+    assert answer is not None
+    return answer
+
+
+async def test_an_observer_gets_each_state_until_it_cancels() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (site, peer):
+        first = await _observing(peer, b"o")
+        numbers = [int.from_bytes(first.option(OBSERVE) or b"", "big")]
+        assert first.payload == b"0"
+        for n in range(1, 4):
+            shelf.state = b"%d" % n
+            shelf.changed.set()
+            told = await peer.receive()
+            assert (told.kind, told.payload, told.token) == (CON, b"%d" % n, b"o")
+            numbers.append(int.from_bytes(told.option(OBSERVE) or b"", "big"))
+            peer.send(Datagram(2, 0, told.mid))
+        assert numbers == sorted(set(numbers))
+        assert (site.observers, site.counters.notifications) == (1, 3)
+        peer.send(Datagram(CON, GET, 9, b"o", ((OBSERVE, b"\x01"), (URI_PATH, b"state"))))
+        last = await peer.receive()
+        assert (last.code, last.option(OBSERVE)) == (Code.CONTENT, None)
+        await until(lambda: shelf.observed == 0 and site.observers == 0)
+
+
+async def test_a_reset_ends_an_observation() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (site, peer):
+        await _observing(peer, b"o")
+        shelf.changed.set()
+        told = await peer.receive()
+        peer.send(Datagram(RST, 0, told.mid))
+        await until(lambda: shelf.observed == 0 and site.observers == 0)
+
+
+async def test_observe_needs_a_verified_source_and_has_a_bound_for_each() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (site, peer):
+        refused = await Asker(peer, echo=False).once(GET, "state", b"", (OBSERVE, b""))
+        assert (refused.code, site.observers) == (Code.UNAUTHORIZED, 0)
+        for n in range(OBSERVERS_OF_SOURCE_MAX):
+            assert (await _observing(peer, b"%c" % (n + 10))).option(OBSERVE) is not None
+        beyond = await _observing(peer, b"%c" % 200)
+        assert (beyond.code, beyond.option(OBSERVE)) == (Code.CONTENT, None)
+
+
+async def test_unconfirmable_notifications_are_confirmed_now_and_then() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (_site, peer):
+        assert (await _observing(peer, b"o", NON)).kind == NON
+        kinds = []
+        for n in range(25):
+            shelf.state = b"%d" % n
+            shelf.changed.set()
+            told = await peer.receive()
+            kinds.append(told.kind)
+            if told.kind == CON:
+                peer.send(Datagram(2, 0, told.mid))
+        assert kinds.count(CON) == 1
+
+
+class _Remote:
+    """A peer whose request came by multicast."""
+
+    is_multicast = False
+    is_multicast_locally = True
+    sockaddr = ("127.0.0.1", 5683, 0, 0)
+
+
+class _Pipe:
+    def __init__(self, *options: tuple[str, Any]) -> None:
+        self.request = aiocoap.Message(code=aiocoap.GET)
+        self.request.remote = _Remote()
+        for name, value in options:
+            setattr(self.request.opt, name, value)
+        self.answers: list[aiocoap.Message] = []
+
+    def add_response(self, message: aiocoap.Message, is_last: bool) -> None:
+        assert is_last
+        self.answers.append(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "answered"),
+    [
+        ((".well-known", "core"), ("rt=lamp",), True),
+        ((".well-known", "core"), ("rt=other",), False),
+        ((".well-known", "core"), (), False),
+        (("long",), ("x=1",), False),
+    ],
+)
+async def test_a_multicast_request_is_answered_only_with_what_matches_its_filter(
+    path: tuple[str, ...], query: tuple[str, ...], answered: bool
+) -> None:
+    callers = Callers(Contexts(), {}, Networks(("127.0.0.0/8",), "coap.plain"))
+    site = Site(callers, [Shelf()], echo_writes=False, leisure=lambda: 0.0)
+    pipe = _Pipe(("uri_path", path), ("uri_query", query))
+    await site.render_to_pipe(pipe)
+    [answer] = pipe.answers
+    assert (answer.opt.no_response is None) == answered
+    if answered:
+        assert answer.payload == b'</state>;rt="lamp";obs'
+
+
+async def test_a_source_that_sends_too_much_gets_no_answer() -> None:
+    async with coap_site(Shelf()) as (site, peer):
+        for mid in range(500):
+            peer.send(Datagram(NON, GET, mid, b"%d" % mid, ((URI_PATH, b"nothing"),)))
+            if mid % 20 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: site.counters.requests >= 100)
+        assert site.counters.requests < 500
+
+
+def test_kept_answers_are_bounded_and_expire() -> None:
+    kept = KeptAnswers()
+    for n in range(KEPT_MAX + 1):
+        kept.keep(n, SiteAnswer(Code.CONTENT, b"x"), 0.0)
+    assert kept.get(0, 1.0) is None
+    assert kept.get(1, 1.0) is not None
+    assert kept.get(1, 61.0) is None
+    kept.keep("large", SiteAnswer(Code.CONTENT, bytes(1 << 20)), 2.0)
+    assert kept.get(KEPT_MAX, 2.0) is None
