@@ -1,4 +1,4 @@
-"""A consumer (Roffia 2016, II.B) that keeps CoAP devices in the states that the dataset gives for them.
+"""Keeps CoAP devices in the states that the dataset gives for them, and writes what sensors measure.
 
 ::
 
@@ -6,8 +6,10 @@
     dataset rules  ─┼─▶ Output ─▶ CoapSender ─▶ Exchanges ─┐
     coap.query     ─┘     ▲                                ├─▶ Endpoint ◀──▶ devices
                           └── reported states ◀─ Observations ┘
+    gateway ◀─────────────────── CoapSensors ◀───────┘
 
-`devices.output` has the contract, `sender` the requests, `reachability` what is known of the devices.
+`devices.output` has the contract, `sender` the requests, `sensors` the readings, `reachability` what is known of the
+devices.
 """
 
 from __future__ import annotations
@@ -32,31 +34,33 @@ from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.protection import DeviceProtection
 from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.coap.sender import CoapSender
+from lamplighter.adapters.coap.sensors import CoapSensors
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.counting import keep_counters
+from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import Output
+from lamplighter.adapters.devices.problem_writer import ProblemWriter
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.errors import GatewayError
-from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 
-PROBLEMS_MAX = 1_000
-"""Pairs of target and reason in the log; further ones are not logged."""
+SOURCES = "coap-mapping", "coap-command"
+"""Of problems of readings, and of commands."""
 NO_RULES = CoapRules()
 OpenEndpoint = Callable[[CoapSettings, EndpointCounters], Awaitable[Endpoint]]
 
-logger = EventLogger(__name__)
-
 
 class CoapAdapter:
-    """Keeps devices in their states for as long as `run` runs.
+    """Keeps devices in their states and reads sensors for as long as `run` runs.
 
     files: rules of mapping/*.toml; rules: those of the dataset, None: they are not followed. contexts: folder of the
     OSCORE keys, None: there are none. secure: whether only devices in `coap.plain` may do without a key by default.
     now: returns the time, with a time zone; machine, monotonic: as for `Networks`; open_endpoint: opens the socket.
+    trusted: whether the gateway's clock is synchronised.
     tried: set after the first result of coap.query. base_iri: where the adapter keeps what it knows of devices and its
     counters as triples; empty: nowhere.
     """
@@ -74,6 +78,7 @@ class CoapAdapter:
         machine: Callable[[], Iterable[Network]] = machine_networks,
         monotonic: Callable[[], float] = time.monotonic,
         open_endpoint: OpenEndpoint = Endpoint.client,
+        trusted: Callable[[], bool] = lambda: True,
         base_iri: str = "",
         tried: asyncio.Event | None = None,
     ) -> None:
@@ -89,8 +94,13 @@ class CoapAdapter:
         self._networks = Networks(settings.networks, "coap.networks", machine=machine, monotonic=monotonic)
         plain = () if settings.plain is None and secure else settings.plain
         self._plain = None if plain is None else Networks(plain, "coap.plain", machine=machine, monotonic=monotonic)
-        self._problems: set[tuple[str, str]] = set()
+        self._trusted = trusted
+        self._problems: ProblemWriter | None = None
+        if base_iri:
+            self._problems = ProblemWriter(client, base_iri=base_iri, kind="coap", sources=SOURCES, clock=now)
+        self._warnings = DropWarnings("coap", self._note, sources=SOURCES)
         self._output: Output[BoundCommand] | None = None
+        self._sensors: CoapSensors | None = None
         self._reachability: Reachability | None = None
 
     async def run(self) -> None:
@@ -107,7 +117,7 @@ class CoapAdapter:
             except BaseExceptionGroup as group:
                 raise _first(group) from None
             finally:
-                self._output = self._reachability = None
+                self._output = self._reachability = self._sensors = None
                 await endpoint.close()
         finally:
             await asyncio.to_thread(contexts.close)
@@ -120,12 +130,13 @@ class CoapAdapter:
         def back(device: str) -> None:
             output.contact(device)
             sender.renew(device)
+            sensors.renew(device)
 
         reachability = Reachability(
             self._client,
             base_iri=self._base_iri,
             contact_write_s=settings.contact_write_s,
-            hosted=lambda device: output.hosted(device),
+            hosted=lambda device: output.hosted(device) | sensors.hosted(device),
             on_back=back,
             now=self._now,
         )
@@ -136,31 +147,51 @@ class CoapAdapter:
             take=lambda reports: output.take(reports),
             changed=lambda device: output.contact(device),
             returned=lambda device: output.returned(device),
-            note=self._note,
+            note=self._warnings.state,
         )
         output = Output(
             self._client,
             sender,
             kind="coap",
-            note=self._note,
+            note=self._warnings.state,
             counters=self.counters,
             retry=(settings.retry_min_s, settings.retry_max_s),
             follows_online=False,
             rejected=self._rejected,
             tried=self.tried,
         )
-        self._output, self._reachability = output, reachability
+        sensors = self._made_sensors(exchanges, reachability)
+        self._output, self._reachability, self._sensors = output, reachability, sensors
         self._apply()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(output.run(), name="coap output")
             tasks.create_task(sender.run(), name="coap states")
+            tasks.create_task(sensors.run(), name="coap sensors")
             tasks.create_task(reachability.run(), name="coap devices")
+            if self._problems is not None:
+                tasks.create_task(self._problems.run(), name="coap problems")
             if self._base_iri:
                 counting = keep_counters(self._client, self._base_iri, "coap", self.counts)
                 tasks.create_task(counting, name="coap counters")
             if self._rules is not None:
                 following = follow_rules(self._client, self._rules, self._apply)
                 tasks.create_task(following, name="coap rules of the dataset")
+
+    def _made_sensors(self, exchanges: Exchanges, reachability: Reachability) -> CoapSensors:
+        settings = self._settings
+        return CoapSensors(
+            exchanges,
+            self._client,
+            contacts=reachability,
+            warnings=self._warnings,
+            observations=self.counters.observations,
+            resources_max=settings.resources_max,
+            streams_max=settings.streams_max,
+            model=settings.model,
+            events_kept=settings.events_kept,
+            trusted=self._trusted,
+            clock=self._now,
+        )
 
     def remap(self, files: CoapRules) -> None:
         """Takes other rules of files. Observations and requests of rules that stay go on."""
@@ -169,7 +200,7 @@ class CoapAdapter:
 
     def _apply(self) -> None:
         """Puts the rules of files, of the dataset and of the settings into force, in this order."""
-        if self._output is None:
+        if self._output is None or self._sensors is None:
             return
         dataset = NO_RULES if self._rules is None else self._rules.coap()
         self._output.change_rules(
@@ -181,15 +212,17 @@ class CoapAdapter:
                 settings_query(self._settings.query),
             ],
         )
+        self._sensors.change_rules([*self._files.resources, *dataset.resources])
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        return self.counters.counts()
+        readings = {} if self._sensors is None else self._sensors.counts()
+        return self.counters.counts() | readings | {"problems": self._warnings.count}
 
     def status(self) -> str:
         """The adapter's health in one line."""
-        output, reachability = self._output, self._reachability
-        if output is None or reachability is None or not self.tried.is_set():
+        output, reachability, sensors = self._output, self._reachability, self._sensors
+        if output is None or reachability is None or sensors is None or not self.tried.is_set():
             return "waiting for the first result of its query"
         states = output.states()
         others = {
@@ -198,16 +231,15 @@ class CoapAdapter:
             "refuse their state": states.refused,
         }
         said = [counted(states.known, "actuator", ","), f"{self.counters.acknowledged:,} commands acknowledged"]
-        return ", ".join([*said, *(f"{count:,} {what}" for what, count in others.items() if count)])
+        said += [f"{count:,} {what}" for what, count in others.items() if count]
+        return ", ".join(said) + sensors.status()
 
     def _rejected(self) -> None:
         self.counters.rejected_rows += 1
 
-    def _note(self, target: str, reason: str) -> None:
-        """Logs what cannot be read or done, once."""
-        if (target, reason) not in self._problems and len(self._problems) < PROBLEMS_MAX:
-            self._problems.add((target, reason))
-            logger.debug("coap problem", target=target, reason=reason)
+    def _note(self, problem: Problem) -> None:
+        if self._problems is not None:
+            self._problems.note(problem)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

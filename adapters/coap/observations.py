@@ -22,6 +22,7 @@ from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX
 from lamplighter.adapters.coap.endpoint import Ongoing
 from lamplighter.adapters.coap.exchanges import CheckedPeer, CoapRequest, Exchanges, Opener, failure, uri_message
 from lamplighter.adapters.coap.freshness import MARGIN_S, NotificationOrder, fresh
+from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
 FAILURES_MAX = 3
@@ -56,9 +57,10 @@ class Observed(NamedTuple):
 
 
 class ObservationStatus(NamedTuple):
-    """reason: why the device is unreachable or refuses, for people."""
+    """withheld: nothing may be sent to the device. reason: for people, but for the operator only if it is withheld; why
+    the device is unreachable, refuses, or is withheld."""
 
-    state: Literal["starting", "observed", "polled", "unreachable", "refused", "ended"]
+    state: Literal["starting", "observed", "polled", "unreachable", "refused", "withheld", "ended"]
     reason: str = ""
 
 
@@ -138,7 +140,10 @@ class Observation:
                     await self._pause(retry_s(failures, settings.retry_min_s, settings.retry_max_s))
                 except PayloadError as error:
                     failures += 1
-                    self.status = ObservationStatus("refused", str(error))
+                    state: Literal["withheld", "refused"] = "refused"
+                    if isinstance(error, NotAllowedError):
+                        state = "withheld"
+                    self.status = ObservationStatus(state, str(error))
                     await self._pause(self._exchanges.settings.retry_max_s)
             await self._deregister()
         finally:
@@ -333,7 +338,7 @@ class Observation:
         if not code.startswith("2."):
             said = text.decode(errors="replace")[:200]
             self.status = ObservationStatus("refused", f"{code} {said}".strip())
-        elif self.status.state == "refused":
+        elif self.status.state in ("refused", "withheld"):
             self.status = ObservationStatus("starting")
 
     async def _deregister(self) -> None:

@@ -50,7 +50,7 @@ class CoapDeviceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The query for commands, the networks of devices, and the time-outs of requests.
+    """The query for commands, the networks of devices, the time-outs of requests, and the bounds of readings.
 
     enabled: whether the adapter is started.
     networks: the networks that commands may go to, such as ``192.168.7.0/24``; ``private`` stands for the private
@@ -65,7 +65,9 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     reassert_s: the state of a device that cannot be read is sent again after so long; 0: never. A [[command]] rule
         may have its own interval.
     contact_write_s: how often the last contact with a device that answers is written to the dataset.
-    resources_max: resources of devices that are observed or polled.
+    resources_max: resources of devices that are observed or polled, of sensors and of actuators each.
+    streams_max: streams of sensors in one run; further ones are refused. Each stays in the gateway's store.
+    model, events_kept: of readings, as in ``[mqtt]``.
     concurrency_max: concurrent requests over all devices; each device gets one at a time (RFC 7252 section 4.7).
         Retries use at most half of them, so that unreachable devices do not delay the others.
     ack_timeout_s, retransmissions_max: RFC 7252 section 4.8. A request that is not acknowledged within 1 to 1.5 times
@@ -90,6 +92,9 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     reassert_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     contact_write_s: Seconds = 600.0
     resources_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
+    streams_max: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    model: Literal["latest", "event"] = "latest"
+    events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
 
     def __post_init__(self) -> None:
         networks.parsed(self.networks)

@@ -22,7 +22,7 @@ from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient,
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.pauses import Pauses
-from lamplighter.adapters.devices.problems import Problems
+from lamplighter.adapters.devices.problem_writer import ProblemWriter
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
@@ -33,7 +33,6 @@ PORTION_MAX = 50
 """Updates in one message to the gateway."""
 UPDATE_CHARS_MAX = 256 * 1024
 """SPARQL in one message to the gateway. A longer update goes alone."""
-PROBLEMS_QUEUED_MAX = 1_000
 
 logger = EventLogger(__name__)
 
@@ -69,16 +68,16 @@ class RegistryFeed:
         self._sources = frozenset(sources)
         self._on_entries = on_entries
         self._clock = clock
-        self._problems = Problems(base_iri)
+        self._problems = ProblemWriter(client, base_iri=base_iri, kind=kind, sources=self._sources, clock=clock)
         self._announced: dict[str, Device] = {}
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
         self._pauses = Pauses()
         self._online: dict[str, bool] = {}
         """What the dataset is to say of devices."""
-        self._texts: deque[str] = deque([self._problems.forgetting(self._sources)])
+        self._texts: deque[str] = deque()
+        """Updates of no one identity that are sent again."""
         self._work = asyncio.Event()
-        self._work.set()
 
     def announce(self, devices: Iterable[Device], gone: Iterable[str] = ()) -> None:
         """Takes devices as they are announced now. gone: identities of those that are not announced any more. `run`
@@ -99,17 +98,15 @@ class RegistryFeed:
 
     def note(self, problem: Problem) -> None:
         """Lists a problem in the dataset, within bounds."""
-        assert problem.source in self._sources, "the next run would not forget it"
-        text = None if self.refused else self._problems.update(problem, self._clock())
-        if text is not None and len(self._texts) < PROBLEMS_QUEUED_MAX:
-            self._texts.append(text)
-            self._work.set()
+        if not self.refused:
+            self._problems.note(problem)
 
     async def run(self) -> None:
         """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the engine client is closed."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name=f"{self._kind} devices")
             tasks.create_task(self._write(), name=f"{self._kind} device updates")
+            tasks.create_task(self._write_problems(), name=f"{self._kind} problems")
 
     def status(self) -> str:
         """The end of a sentence for the status of the adapter; empty without devices."""
@@ -117,6 +114,10 @@ class RegistryFeed:
         proposed, adopted = states.count("proposed"), states.count("adopted")
         said = [f"{adopted:,} adopted"] * bool(adopted) + [f"{proposed:,} proposed"] * bool(proposed)
         return f"; devices: {', '.join(said)}" if said else ""
+
+    async def _write_problems(self) -> None:
+        await self.ready.wait()
+        await self._problems.run()
 
     async def _follow(self) -> None:
         try:

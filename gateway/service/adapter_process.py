@@ -215,6 +215,7 @@ async def run_coap(
     async with EngineClient(configuration.url, name="coap") as client:
 
         def adapter(made_of: _CoapPart, before: object) -> CoapAdapter:
+            trust = configuration.clock_trusted
             return CoapAdapter(
                 made_of.settings,
                 client,
@@ -222,6 +223,7 @@ async def run_coap(
                 rules=DatasetRules(made_of.base_iri, kind="coap"),
                 contexts=made_of.contexts,
                 secure=made_of.secure,
+                trusted=lambda: clock_trusted(trust),
                 base_iri=made_of.base_iri,
                 tried=tried,
             )

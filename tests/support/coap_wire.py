@@ -12,6 +12,8 @@ from ipaddress import IPv4Address
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+import aiocoap
+
 from lamplighter.adapters.coap.endpoint import Confirmable, Endpoint, EndpointCounters
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Address
@@ -137,3 +139,62 @@ class Wire:
     async def shutdown(self) -> None:
         if self._network.wires.get(self.own.place) is self:
             del self._network.wires[self.own.place]
+
+
+class WireSensor:
+    """A device with one resource at all paths, and its observers. A reboot forgets them.
+
+    state: its body; code, content_format, max_age: of its answers; observable: whether it offers Observe. requests:
+    the paths of the requests, those with Observe with its value.
+    """
+
+    def __init__(self, network: Network, host: str, state: bytes = b"0", *, observable: bool = True) -> None:
+        self.state = state
+        self.code = aiocoap.CONTENT
+        self.content_format: int | None = None
+        self.max_age = 10
+        self.observable = observable
+        self.requests: list[tuple[str, int | None]] = []
+        self._network, self._host = network, host
+        self.boot()
+
+    def boot(self) -> None:
+        self._observers: dict[Any, Any] = {}
+        self._number = 1
+        self.endpoint = self._network.endpoint(self._host, site=self)
+
+    @property
+    def observers(self) -> int:
+        return len(self._observers)
+
+    async def render_to_pipe(self, pipe: Any) -> None:
+        observers, key = self._observers, object()
+        self.requests.append(("/".join(pipe.request.opt.uri_path), pipe.request.opt.observe))
+        if pipe.request.opt.observe != 0 or not self.observable or not self.code.is_successful():
+            pipe.add_response(self._answer(None), is_last=True)
+            return
+        observers[key] = pipe
+        try:
+            pipe.add_response(self._answer(self._number), is_last=False)
+            await asyncio.Event().wait()
+        finally:
+            del observers[key]
+
+    def change(self, state: bytes) -> None:
+        self.state = state
+        self.notify(1)
+
+    def notify(self, ahead: int) -> None:
+        """Sends the state with a number that is so much after the last one. One that is not newer is an old one."""
+        self._number += ahead
+        for pipe in list(self._observers.values()):
+            pipe.add_response(self._answer(self._number), is_last=False)
+
+    def _answer(self, number: int | None) -> aiocoap.Message:
+        return aiocoap.Message(
+            code=self.code,
+            payload=self.state,
+            observe=number,
+            max_age=self.max_age,
+            content_format=self.content_format,
+        )

@@ -1,0 +1,447 @@
+"""Readings of CoAP sensors: each resource with a rule is observed or polled, and its states are written.
+
+::
+
+    Observation ─▶ states ─▶ batch of a turn ─▶ readings ─▶ ReadingCommits ─▶ gateway
+        ▲             └─▶ contacts: which devices answer
+        └── asked again: a state was missed, or the sensor is silent for several of its learned intervals
+
+A state is the newest of its resource (RFC 7641 section 1.3), so a sensor whose state was missed is asked for its state
+again, and nothing waits on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Literal, NamedTuple, Protocol
+
+from lamplighter.adapters.client import UpdatesClient
+from lamplighter.adapters.coap.exchanges import Exchanges
+from lamplighter.adapters.coap.formats import read_body
+from lamplighter.adapters.coap.observations import (
+    Observation,
+    ObservationCounters,
+    ObservationStatus,
+    Observed,
+    ObservedResource,
+)
+from lamplighter.adapters.coap.sender import not_allowed
+from lamplighter.adapters.coap.settings import normal_authority
+from lamplighter.adapters.devices.dropped import DropWarnings
+from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
+from lamplighter.adapters.literals import NUMBERS
+from lamplighter.adapters.mapping import ReadingRules, ResourceRule, uris
+from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
+from lamplighter.adapters.model.commits import ReadingCommits, Writing
+from lamplighter.adapters.model.failures import Failures
+from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.model.readings import Reading
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.tables import counted
+from lamplighter.engine.terms import Term
+
+TURN_S = 0.02
+"""States of so long are written together."""
+STATES_MAX, STATES_BYTES_MAX = 4_096, 4 * 1024 * 1024
+"""States that wait for the gateway. Sensors whose states are one too many are asked again afterwards."""
+REGISTRATIONS_PER_S = 200
+"""How fast observations begin at the start."""
+CHECK_S = 1.0
+"""How often it is looked which sensors are unreachable or silent."""
+SILENT_INTERVALS = 3.0
+"""A sensor that reports regularly is asked for its state after so many of its learned intervals without a report."""
+
+
+STALL_S = 5.0
+"""If the gateway took longer for a turn, states may have waited, and the silence does not count."""
+
+
+class DeviceContacts(Protocol):
+    """Takes which devices answer. authority: host, or host and port."""
+
+    def heard(self, authority: str) -> None: ...
+
+    def failed(self, authority: str, resource: str, reason: str) -> None: ...
+
+    def withheld(self, authority: str, resource: str, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class SensorCounters:
+    """Readings, but `missed`. committed, rejected, repeated, outdated: as for `CommitCounters`; unreadable: values that
+    the rules could not read; refused: the stream belongs to another rule, or is one too many; missed: states that came
+    while too many waited for the gateway."""
+
+    committed: int = 0
+    rejected: int = 0
+    repeated: int = 0
+    outdated: int = 0
+    unreadable: int = 0
+    refused: int = 0
+    missed: int = 0
+
+
+class SensorStates(NamedTuple):
+    """How many resources are in which state. stale: their last state is older than its Max-Age."""
+
+    observed: int
+    polled: int
+    unreachable: int
+    refused: int
+    stale: int
+
+
+class _Key(NamedTuple):
+    """What a device tells observers apart by."""
+
+    uri: str
+    accept: int | None
+    device: str
+
+
+@dataclass(eq=False, slots=True)
+class _SensorResource:
+    """A resource that is followed. readers: its rules; reported: the status that was reported last; fresh_until: on the
+    loop's clock; sensors: those of its readings."""
+
+    key: _Key
+    resource: ObservedResource
+    observation: Observation
+    readers: tuple[tuple[ResourceRule, ReadingRules[ResourceRule]], ...]
+    authority: str
+    sensors: set[Term]
+    reported: ObservationStatus | None = None
+    fresh_until: float = 0.0
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """States that wait for the gateway, in the order of their arrival."""
+
+    states: list[tuple[_SensorResource, Observed]] = field(default_factory=list)
+    body_bytes: int = 0
+
+    def add(self, source: _SensorResource, state: Observed) -> bool:
+        """Whether there is room."""
+        if len(self.states) >= STATES_MAX or self.body_bytes + len(state.body) > STATES_BYTES_MAX:
+            return False
+        self.states.append((source, state))
+        self.body_bytes += len(state.body)
+        return True
+
+
+class CoapSensors:
+    """The sensors of an adapter.
+
+    contacts: takes which devices answer. warnings: takes what is dropped. observations: counted here.
+    resources_max, streams_max: further ones are refused. model, events_kept: as for `ReadingCommits`. trusted:
+    whether the gateway's clock is synchronised. clock: wall time; elapsed: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        exchanges: Exchanges,
+        client: UpdatesClient,
+        *,
+        contacts: DeviceContacts,
+        warnings: DropWarnings,
+        observations: ObservationCounters,
+        resources_max: int = 2_000,
+        streams_max: int = 10_000,
+        model: Literal["latest", "event"] = "latest",
+        events_kept: int = 10,
+        trusted: Callable[[], bool] = lambda: True,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.counters = SensorCounters()
+        self._observed = observations
+        self._exchanges = exchanges
+        self._contacts = contacts
+        self._max_ages: dict[str, float] = {}
+        """Of devices whose settings have one, by name and by address."""
+        for name, device in exchanges.settings.devices.items():
+            if device.max_age_s is not None:
+                self._max_ages |= dict.fromkeys((name, normal_authority(device.address)), device.max_age_s)
+        self._warnings = warnings
+        self._resources_max = resources_max
+        self._trusted, self._clock, self._elapsed = trusted, clock, elapsed
+        self._failures = Failures("coap")
+        self._owners = StreamOwners(streams_max, warnings.reading, kind="coap")
+        self._commits = ReadingCommits(
+            client,
+            kind="coap",
+            model=model,
+            events_kept=events_kept,
+            streams_max=streams_max,
+            counters=self.counters,
+            warn=warnings.reading,
+        )
+        self._intervals = Intervals(SILENT_INTERVALS, streams_max)
+        self._rules: tuple[ResourceRule, ...] = ()
+        self._sources: dict[_Key, _SensorResource] = {}
+        self._by_device: dict[str, set[_SensorResource]] = {}
+        self._waiting = _Waiting()
+        self._missed: set[_SensorResource] = set()
+        self._work = asyncio.Event()
+        self._writing = False
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def change_rules(self, rules: Sequence[ResourceRule]) -> None:
+        """Takes the rules in force; those of files come first. Observations whose rules stay go on."""
+        before, self._rules = self._rules, tuple(rules)
+        kept = {rule.place: rule for rule in rules}
+        changed = {read.place for rule in before if kept.get(rule.place) != rule for read in rule.reads}
+        redescribed = self._owners.forget(changed)
+        self._commits.describe_again(redescribed)
+        wanted = self._grouped(rules)
+        for key, source in list(self._sources.items()):
+            if key not in wanted or self._observed_resource(key, wanted[key][0]) != source.resource:
+                self._end(source)
+        self._intervals.keep(lambda channel, stream: stream not in redescribed and channel.source in self._sources)
+        begun = 0
+        for key, its_rules in wanted.items():
+            known = self._sources.get(key)
+            if known is None:
+                self._begin(key, its_rules, begun / REGISTRATIONS_PER_S)
+                begun += 1
+                continue
+            same = [rule for rule, _ in known.readers] == its_rules
+            known.readers, known.sensors = _readers(its_rules), _sensors(its_rules)
+            if not same:
+                known.observation.renew()
+
+    async def run(self) -> None:
+        """Runs until cancelled. Devices are told nothing then: they drop the observer at the next notification.
+
+        Raises an ExceptionGroup with UpstreamError when the engine client is closed.
+        """
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                for number, source in enumerate(self._sources.values()):
+                    self._follow(source, number / REGISTRATIONS_PER_S)
+                self._tasks.create_task(self._write_turns(), name="coap readings")
+                self._tasks.create_task(self._check(), name="coap silent sensors")
+        finally:
+            self._tasks = None
+
+    def hosted(self, authority: str) -> set[Term]:
+        """The sensors of a device. authority: host, or host and port."""
+        return {sensor for source in self._by_device.get(authority, ()) for sensor in source.sensors}
+
+    def states(self) -> SensorStates:
+        """For the health of the adapter."""
+        now, sources = asyncio.get_running_loop().time(), self._sources.values()
+        states = Counter(source.observation.status.state for source in sources)
+        stale = sum(0 < source.fresh_until < now for source in sources)
+        return SensorStates(states["observed"], states["polled"], states["unreachable"], states["refused"], stale)
+
+    def status(self) -> str:
+        """The end of a sentence for the status of the adapter; empty without sensors."""
+        if not self._sources:
+            return ""
+        states = self.states()
+        said = [f"{counted(len(self._sources), 'sensor resource', ',')}"]
+        said += [f"{states.unreachable:,} of them unreachable"] * bool(states.unreachable)
+        said += [f"{states.refused:,} refuse"] * bool(states.refused)
+        return f", {', '.join(said)}, {counted(self.counters.committed, 'reading', ',')} committed"
+
+    def counts(self) -> dict[str, int]:
+        """What is counted, for the metrics of the gateway."""
+        found = self.counters
+        return {
+            "readings": found.committed,
+            "readings_unreadable": found.unreadable,
+            "readings_refused": found.refused + found.rejected,
+            "readings_repeated": found.repeated,
+            "readings_outdated": found.outdated,
+        }
+
+    def renew(self, authority: str) -> None:
+        """Asks a device for its states at once, because it answers again."""
+        for source in self._by_device.get(authority, ()):
+            if source.observation.status.state != "observed":
+                source.observation.renew()
+
+    # Rules
+
+    def _grouped(self, rules: Iterable[ResourceRule]) -> dict[_Key, list[ResourceRule]]:
+        """The rules by what is followed for them."""
+        found: dict[_Key, list[ResourceRule]] = {}
+        for rule in rules:
+            key = _Key(rule.resource, rule.accepted.number, rule.table.device or "")
+            if key not in found and len(found) >= self._resources_max:
+                reason = f"more than {self._resources_max} resources are observed (coap.resources_max)"
+                self._warnings.reading(rule.resource, f"{rule.place}: {reason}")
+                continue
+            of_key = found.setdefault(key, [])
+            of_key.append(rule)
+            if self._observed_resource(key, rule) != self._observed_resource(key, of_key[0]):
+                reason = f"observe, poll_s and max_age_s are those of {of_key[0].place}"
+                self._warnings.reading(rule.resource, f"{rule.place}: {reason}")
+        return found
+
+    def _observed_resource(self, key: _Key, rule: ResourceRule) -> ObservedResource:
+        table = rule.table
+        max_age_s = table.max_age_s or self._max_ages.get(key.device or uris.authority(key.uri))
+        return ObservedResource(key.uri, key.accept, key.device, table.observe, table.poll_s, max_age_s)
+
+    def _begin(self, key: _Key, rules: list[ResourceRule], delay_s: float) -> None:
+        resource = self._observed_resource(key, rules[0])
+        observation = Observation(self._exchanges, resource, self._observed)
+        authority = uris.authority(key.uri)
+        source = _SensorResource(key, resource, observation, _readers(rules), authority, _sensors(rules))
+        self._sources[key] = source
+        self._by_device.setdefault(authority, set()).add(source)
+        self._follow(source, delay_s)
+
+    def _follow(self, source: _SensorResource, delay_s: float) -> None:
+        async def follow() -> None:
+            await asyncio.sleep(delay_s)
+            if not source.ended:
+                await source.observation.run(partial(self._take, source))
+
+        if self._tasks is not None:
+            self._tasks.create_task(follow(), name=f"coap sensor {source.resource.uri}")
+
+    def _end(self, source: _SensorResource) -> None:
+        del self._sources[source.key]
+        of_device = self._by_device[source.authority]
+        of_device.discard(source)
+        if not of_device:
+            del self._by_device[source.authority]
+        self._missed.discard(source)
+        source.ended = True
+        if self._tasks is not None:
+            self._tasks.create_task(source.observation.cancel(), name=f"coap sensor {source.resource.uri} ends")
+
+    # States
+
+    def _take(self, source: _SensorResource, state: Observed) -> None:
+        """Takes a state, or an answer that says why there is none; `_check` reports that."""
+        self._contacts.heard(source.authority)
+        source.fresh_until = state.fresh_until
+        if not state.code.startswith("2.") or source.ended:
+            return
+        self._missed.discard(source)
+        if not self._waiting.add(source, state):
+            self.counters.missed += 1
+            self._missed.add(source)
+        self._work.set()
+
+    async def _write_turns(self) -> None:
+        while True:
+            with suppress(TimeoutError):  # readings that are held back are due some time
+                async with asyncio.timeout(HELD_CHECK_S if self._commits.holds else None):
+                    await self._work.wait()
+            await asyncio.sleep(TURN_S)
+            self._work.clear()
+            self._writing, began = True, self._elapsed()
+            waiting, self._waiting = self._waiting, _Waiting()
+            trusted = self._trusted()
+            readings: list[Reading] = []
+            async for source, state in in_slices(waiting.states):
+                readings += self._readings(source, state, trusted)
+                if len(readings) >= BATCH_READINGS_MAX:
+                    await self._write(readings)
+                    readings = []
+            await self._write(readings)
+            self._writing = False
+            if self._elapsed() - began > STALL_S:
+                self._intervals.interrupted(None, self._elapsed())
+            missed, self._missed = self._missed, set()
+            for source in missed:
+                source.observation.renew()
+
+    async def _write(self, readings: list[Reading]) -> None:
+        written = self._commits.selected(readings, self._clock())
+        if written:
+            await self._commits.write(written, Writing(), None)
+
+    def _readings(self, source: _SensorResource, state: Observed, trusted: bool) -> list[Reading]:
+        if source.ended:
+            return []
+        readings: list[Reading] = []
+        for rule, rules in source.readers:
+            for one in self._failures.guarded(rule.resource, partial(_read, rule, rules, state, trusted)):
+                if isinstance(one, PayloadError):
+                    self.counters.unreadable += 1
+                    self._warnings.reading(rule.resource, str(one))
+                elif self._owners.may_write("", one):
+                    readings.append(one)
+                else:
+                    self.counters.refused += 1
+        source.sensors.update(reading.stream.sensor for reading in readings)
+        if source.observation.status.state == "observed":
+            self._note_report(source, readings)
+        return readings
+
+    # Silent and unreachable sensors
+
+    def _note_report(self, source: _SensorResource, readings: list[Reading]) -> None:
+        """Learns how often a resource reports."""
+        reports: dict[Term, tuple[Term, list[Term]]] = {}
+        for reading in readings:
+            report = reports.setdefault(reading.stream.platform, (reading.stream.iri, []))
+            if not reading.value.endswith(NUMBERS):
+                report[1].append(reading.value)
+        now = self._elapsed()
+        for platform, (stream, values) in reports.items():
+            self._intervals.heard(ReportingChannel(source.key, source.key.uri, platform), stream, now, values)
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            self._report()
+            if self._work.is_set() or self._writing:
+                continue
+            now = self._elapsed()
+            for platform in self._intervals.overdue(now, lambda source: source in self._sources):
+                for key in self._intervals.sources(platform):
+                    assert isinstance(key, _Key)
+                    self._sources[key].observation.renew()  # a device that is alive answers
+                self._intervals.mark(platform)
+            self._intervals.online.clear()
+            self._intervals.intervals.clear()
+
+    def _report(self) -> None:
+        """Reports what observations have become."""
+        for source in self._sources.values():
+            status = source.observation.status
+            if status == source.reported:
+                continue
+            source.reported = status
+            if status.state == "refused":
+                self._warnings.reading(source.resource.uri, status.reason)
+            elif status.state == "withheld":
+                self._contacts.withheld(source.authority, source.resource.uri, status.reason)
+                self._warnings.reading(source.resource.uri, not_allowed(source.resource.uri))
+            elif status.state == "unreachable":
+                self._contacts.failed(source.authority, source.resource.uri, status.reason)
+
+
+def _readers(rules: Sequence[ResourceRule]) -> tuple[tuple[ResourceRule, ReadingRules[ResourceRule]], ...]:
+    return tuple((rule, ReadingRules([rule])) for rule in rules)
+
+
+def _sensors(rules: Sequence[ResourceRule]) -> set[Term]:
+    """The sensors that the rules name, without those of records."""
+    return {stream.sensor for rule in rules for stream in rule.streams(rule.name)}
+
+
+def _read(
+    rule: ResourceRule, rules: ReadingRules[ResourceRule], state: Observed, trusted: bool
+) -> list[Reading | PayloadError]:
+    try:
+        body = read_body(state.body, state.format, rule.accepted)
+    except PayloadError as error:
+        return [error]
+    return rules.readings(rule.name, body, retained=False, received=state.at, trusted=trusted)
