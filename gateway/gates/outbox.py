@@ -21,6 +21,9 @@ from lamplighter.gateway.state.shares import Share
 
 _ENVELOPE_BYTES = 128
 """Bytes of a notification besides its results, on the wire and roughly in memory."""
+COMPOSED_ROWS_MAX = 50_000
+"""Bindings that are composed in one go, which takes 0.1 s, mostly to write what is left. 700,000 took 1.6 s. What has
+more is left as it is, so that its client is disconnected."""
 
 
 class Numbering:
@@ -233,23 +236,28 @@ class Outbox:
         for entry in self._messages:
             if isinstance(entry, _Queued):
                 queued.setdefault(entry.numbering, []).append(entry.results)
-        if any(len(several) > 1 for several in queued.values()):
-            self._messages = deque(self._net(queued))
+        several, rows = {}, 0
+        for numbering, found in queued.items():
+            rows += sum(len(one.added) + len(one.removed) for one in found)
+            if len(found) > 1 and rows <= COMPOSED_ROWS_MAX:
+                several[numbering] = found
+        if several:
+            self._messages = deque(self._net(several))
             counted = [entry for entry in self._messages if not isinstance(entry, _Replay)]
             self._counted = len(counted)
             self._bytes = sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in counted)
             self._composed()
         self._fresh_bytes, self._composed_bytes = 0, self._bytes
 
-    def _net(self, queued: dict[Numbering, list[Results]]) -> Iterator[bytes | _Queued | _Replay]:
+    def _net(self, several: dict[Numbering, list[Results]]) -> Iterator[bytes | _Queued | _Replay]:
+        """The messages, where those of a numbering with several results are one, at the place of the first."""
         for entry in self._messages:
-            if not isinstance(entry, _Queued):
+            if not isinstance(entry, _Queued) or entry.numbering not in several:
                 yield entry
                 continue
-            several = queued.pop(entry.numbering, None)
-            if several is None:
-                continue  # it is part of an earlier one
-            net = several[0] if len(several) == 1 else composed(several)
+            found = several[entry.numbering]
+            net = composed(found) if found else None
+            found.clear()  # the others are part of it
             if net is not None:
                 yield _Queued(entry.numbering, net)
 

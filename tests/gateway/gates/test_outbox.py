@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
+from lamplighter.gateway.gates import outbox as outbox_module
 from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
 from lamplighter.gateway.state.shares import Shares
 
@@ -251,6 +253,33 @@ def test_a_client_that_lets_more_wait_than_can_be_composed_overflows() -> None:
             break
     assert outbox.overflowed.is_set()
     assert number > 20  # rows without an envelope each
+
+
+async def test_notifications_of_too_many_rows_are_not_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "COMPOSED_ROWS_MAX", 3)
+    outbox, small, large = Outbox(8 * SIZE), Numbering("small"), Numbering("large")
+    outbox.notify(small, added(ROWS[0]))
+    outbox.notify(large, added(*ROWS[:2]))
+    outbox.notify(small, removed(ROWS[0]))
+    outbox.notify(large, removed(*ROWS[:2]))
+    outbox.notify(large, added(*ROWS[:2]))
+    outbox.notify(large, removed(*ROWS[:2]))
+    assert not outbox.overflowed.is_set()
+    assert await told(outbox) == [
+        (1, ROWS[:2], []),
+        (2, [], ROWS[:2]),
+        (3, ROWS[:2], []),
+        (4, [], ROWS[:2]),
+    ]
+
+
+def test_a_client_that_lets_notifications_of_too_many_rows_wait_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "COMPOSED_ROWS_MAX", 7)
+    outbox, one = Outbox(8 * SIZE), Numbering("one")
+    for _ in range(4):
+        outbox.notify(one, added(*ROWS[:4]))
+        outbox.notify(one, removed(*ROWS[:4]))
+    assert outbox.overflowed.is_set()
 
 
 def test_composing_is_paid_for_by_what_came_since_the_last_one() -> None:
