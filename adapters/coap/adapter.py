@@ -120,7 +120,8 @@ class CoapAdapter:
                 self._output = self._reachability = self._sensors = None
                 await endpoint.close()
         finally:
-            await asyncio.to_thread(contexts.close)
+            if self._contexts is not None:
+                await asyncio.to_thread(contexts.close)
 
     async def _run(self, endpoint: Endpoint, contexts: Contexts) -> None:
         settings = self._settings
