@@ -31,6 +31,7 @@ from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.counters import CoapCounters
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import Exchanges
+from lamplighter.adapters.coap.health import WORST_MAX, CoapHealth, WorstDevice, keep_health
 from lamplighter.adapters.coap.protection import DeviceProtection
 from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.coap.sender import CoapSender
@@ -102,6 +103,7 @@ class CoapAdapter:
         self._output: Output[BoundCommand] | None = None
         self._sensors: CoapSensors | None = None
         self._reachability: Reachability | None = None
+        self._sender: CoapSender | None = None
 
     async def run(self) -> None:
         """Runs until cancelled, and leaves no task or socket behind.
@@ -117,7 +119,7 @@ class CoapAdapter:
             except BaseExceptionGroup as group:
                 raise _first(group) from None
             finally:
-                self._output = self._reachability = self._sensors = None
+                self._output = self._reachability = self._sender = self._sensors = None
                 await endpoint.close()
         finally:
             if self._contexts is not None:
@@ -162,7 +164,7 @@ class CoapAdapter:
             tried=self.tried,
         )
         sensors = self._made_sensors(exchanges, reachability)
-        self._output, self._reachability, self._sensors = output, reachability, sensors
+        self._output, self._reachability, self._sender, self._sensors = output, reachability, sender, sensors
         self._apply()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(output.run(), name="coap output")
@@ -174,6 +176,8 @@ class CoapAdapter:
             if self._base_iri:
                 counting = keep_counters(self._client, self._base_iri, "coap", self.counts)
                 tasks.create_task(counting, name="coap counters")
+                keeping = keep_health(self._client, self._base_iri, self.health)
+                tasks.create_task(keeping, name="coap health")
             if self._rules is not None:
                 following = follow_rules(self._client, self._rules, self._apply)
                 tasks.create_task(following, name="coap rules of the dataset")
@@ -204,13 +208,14 @@ class CoapAdapter:
         if self._output is None or self._sensors is None:
             return
         dataset = NO_RULES if self._rules is None else self._rules.coap()
+        others = [settings_query(self._settings.query)] if self._rules is None or self._rules.known else []
         self._output.change_rules(
             bound_commands(self._files.commands),
             bound_commands(dataset.commands),
             [
                 *command_queries(self._files.commands),
                 *command_queries(dataset.commands),
-                settings_query(self._settings.query),
+                *others,  # which are those without a rule is not known before
             ],
         )
         self._sensors.change_rules([*self._files.resources, *dataset.resources])
@@ -219,6 +224,26 @@ class CoapAdapter:
         """What is counted, for the metrics of the gateway."""
         readings = {} if self._sensors is None else self._sensors.counts()
         return self.counters.counts() | readings | {"problems": self._warnings.count}
+
+    def health(self) -> CoapHealth:
+        """The summary for `/health`. The devices that do not answer come first, the longest first."""
+        output, reachability, sender, sensors = self._output, self._reachability, self._sender, self._sensors
+        if output is None or reachability is None or sender is None or sensors is None:
+            return CoapHealth()
+        read = sensors.states()
+        away, refusals = reachability.away(), output.refusals(WORST_MAX)
+        worst = [
+            *(WorstDevice(one.authority, one.reason, one.since.isoformat() if one.since else "") for one in away),
+            *(WorstDevice(target, reason) for target, reason in refusals),
+        ]
+        return CoapHealth(
+            devices=len(reachability.devices),
+            unreachable=len(away),
+            refusing=output.states().refused,
+            observed=sender.observed() + read.observed,
+            stale=sender.stale() + read.stale,
+            worst=tuple(worst[:WORST_MAX]),
+        )
 
     def status(self) -> str:
         """The adapter's health in one line."""

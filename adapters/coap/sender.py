@@ -263,7 +263,7 @@ class CoapSender(Sender[BoundCommand]):
             if isinstance(has_it, CoapAnswer):
                 return Acknowledged(has_it.sent, has_it.at, has_it.code)
             if not has_it and attempt.cause == "timer":
-                raise NotRepeatedError("the state cannot be read, and the request has an effect each time")
+                raise NotRepeatedError("")
             if not attempt.is_current():
                 raise OutdatedUnsent
             sent = _Sent(lambda: True)  # another one may overtake a request that is given up

@@ -122,11 +122,12 @@ class Delivery(Generic[Rule]):
             await self._fail(actuator, rule, attempt, error)
             return
         except NotRepeatedError as error:
-            self._counters.sent += 1
-            self._counters.failed += 1
             actuator.failures, actuator.retry_at = 0, 0.0
             actuator.told, actuator.sent_at = state, loop.time()
-            await self._refuse_once(actuator, rule, str(error))
+            if str(error):
+                self._counters.sent += 1
+                self._counters.failed += 1
+                await self._refuse_once(actuator, rule, str(error))
             return
         except UpstreamError as error:
             self._counters.sent += 1

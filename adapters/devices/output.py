@@ -18,6 +18,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
+from itertools import islice
 from typing import Any, Generic, NamedTuple
 
 from lamplighter.adapters.client import AdapterClient
@@ -227,6 +228,11 @@ class Output(Generic[Rule]):
             waiting=sum(one.worker is not None and one.told != one.wanted and not one.refusal for one in ours),
             refused=sum(one.refused is not None or bool(one.refusal) for one in ours),
         )
+
+    def refusals(self, most: int) -> list[tuple[str, str]]:
+        """Targets that refuse their state, and their reasons."""
+        refusing = ((one.rule, one.refusal) for one in self._all() if one.refusal)
+        return list(islice(((self._sender.target(rule), reason) for rule, reason in refusing if rule), most))
 
     def hosted(self, device: str) -> set[Term]:
         """The actuators of a device."""

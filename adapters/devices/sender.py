@@ -59,7 +59,7 @@ class NotSentError(RefusedByDevice):
 
 class NotRepeatedError(UpstreamError):
     """The device may have the state or not, and the message may not be sent twice: it is sent again for another state
-    only. The reason is for people."""
+    only. The reason is for people; empty: nothing was sent."""
 
 
 class Outdated(GatewayError):

@@ -179,6 +179,7 @@ def _status(options: argparse.Namespace) -> int:
         ("loop held", _average(engine["loop_held_ms"])),
         ("most of a quota", ", ".join(f"{name} {most:,}" for name, most in used) or "none used"),
         *(("mqtt", broker["text"]) for broker in found["brokers"]),
+        *([("coap", found["coap"]["text"])] if found["coap"] else []),
         *((kind, _counted(counts)) for kind, counts in found["adapters"].items()),
     ]
     for name, value in rows:

@@ -1,6 +1,7 @@
-"""The state of the MQTT brokers and the counters of the adapters, as the adapters last wrote them to the dataset.
+"""The state of the MQTT brokers, the devices of the CoAP adapter and the counters of the adapters, as the adapters last
+wrote them to the dataset.
 
-The adapter is another process. Without a connection of it the triples may be old, so the state is "unknown" then.
+An adapter is another process. Without a connection of it the triples may be old, so a broker's state is "unknown" then.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import pyoxigraph as ox
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
+from lamplighter.engine.tables import counted
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import (
     CONNECTED,
     COUNTERS,
+    HEALTH,
     REASON,
     SINCE,
     adapter_iri,
@@ -33,9 +36,25 @@ GRACE_S = 10.0
 """A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
 
 ADAPTERS = ("mqtt", "coap")
+_WORST_SAID = 3
+"""Devices in the text."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 State = Literal["connected", "not connected", "unknown"]
+
+
+class _CoapHealth(msgspec.Struct, kw_only=True):
+    """As the adapter writes it. worst: devices with reason and since."""
+
+    devices: Count = 0
+    unreachable: Count = 0
+    refusing: Count = 0
+    observed: Count = 0
+    stale: Count = 0
+    registered: Count = 0
+    observers: Count = 0
+    listens: str = ""
+    worst: list[dict[str, str]] = []
 
 
 class BrokerSeen(NamedTuple):
@@ -105,6 +124,35 @@ class Brokers:
                 with suppress(msgspec.DecodeError, RecursionError):
                     found[kind] = msgspec.json.decode(text, type=dict[str, Count])
         return found
+
+    def coap(self) -> dict[str, Any] | None:
+        """What the CoAP adapter knows of its devices, with a text; None while it does not run or has not reported."""
+        base_iri = self._settings().gateway.base_iri
+        text = self._triples(adapter_iri(base_iri, "coap"), ox.NamedNode(adapters_graph(base_iri))).get(HEALTH, "")
+        if not text or not self.adapters["coap"]:
+            return None
+        try:
+            found = msgspec.json.decode(text, type=_CoapHealth)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return {**msgspec.structs.asdict(found), "text": self._coap_text(found)}
+
+    def _coap_text(self, found: _CoapHealth) -> str:
+        """In one line: ``41 devices, 2 unreachable: hall (no answer, 5 min)``."""
+        others = {"unreachable": found.unreachable, "refusing": found.refusing}
+        said = [
+            counted(found.devices, "device", ","),
+            *(f"{count:,} {name}" for name, count in others.items() if count),
+        ]
+        worst = []
+        for one in found.worst[:_WORST_SAID]:
+            since = None
+            with suppress(ValueError, KeyError):
+                since = datetime.fromisoformat(str(one["since"]))
+            lasted = "" if since is None or since.tzinfo is None else f", {_span(self._clock.wall() - since)}"
+            worst.append(f"{one.get('device', '')} ({one.get('reason', '')}{lasted})")
+        more = ", ..." if len(found.worst) > _WORST_SAID else ""
+        return ", ".join(said) + (f": {', '.join(worst)}{more}" if worst else "")
 
     def problems(self) -> list[str]:
         """Those that last longer than `GRACE_S`, with a cure."""

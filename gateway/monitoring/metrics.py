@@ -140,6 +140,8 @@ class FiguresCollector(Collector):
         yield _metric("healthy", "gauge", "1 if the health is ok or degraded, otherwise 0.", healthy)
         if status["brokers"]:
             yield _brokers(status["brokers"])
+        if status["coap"]:
+            yield _coap(status["coap"])
         for name, text in _GAUGES.items():
             yield _metric(name, "gauge", text, status[name])
         yield _subscriptions_by_class(status["subscription_classes"])
@@ -178,6 +180,15 @@ def _brokers(found: list[dict[str, Any]]) -> Metric:
     family = GaugeMetricFamily(f"lamplighter_{name}", text, labels=("broker",))
     for broker in found:
         family.add_metric((broker["name"],), broker["state"] == "connected")
+    return family
+
+
+def _coap(found: dict[str, Any]) -> Metric:
+    text = "Devices of the CoAP adapter, actuators that they refuse to switch, and resources that it reads."
+    family = GaugeMetricFamily("lamplighter_coap_devices", text, labels=("state",))
+    family.add_metric(("reachable",), found["devices"] - found["unreachable"])
+    for name in ("unreachable", "refusing", "observed", "stale", "registered"):
+        family.add_metric((name,), found[name])
     return family
 
 

@@ -1,0 +1,448 @@
+"""Rules -> states of devices, with the engine in this process, libcoap's server and lamps in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import aiocoap
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from lamplighter.adapters.coap.adapter import CoapAdapter
+from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.mapping.kinds import CoapRules
+from lamplighter.adapters.mapping.resource_commands import resource_command
+from lamplighter.adapters.mapping.tables import ResourceCommandTable
+from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.coap_gateway import EngineGateway
+from tests.support.coap_peers import libcoap_server
+from tests.support.coap_wire import Faults, Network, run_virtual
+from tests.support.event_loops import beside, until
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+BASE = "http://gateway.example/"
+LAMP = f"<{BASE}actuator/hall>"
+REAL = CoapSettings(networks=("127.0.0.0/8",), retry_min_s=0.05, retry_max_s=0.2)
+VIRTUAL = CoapSettings(networks=("10.0.0.0/8",))
+URI = "coap://10.0.1.1/lamp"
+REPORTED = f"{LAMP} gateway:reportedState ?x"
+ACKNOWLEDGED = f"{LAMP[:-1]}/actuation> sosa:hasSimpleResult ?x"
+REFUSED = f"{LAMP[:-1]}/actuation> gateway:refused ?x"
+DEVICE = f"<{BASE}device/coap/10.0.1.1>"
+
+
+def rules(*tables: dict[str, Any]) -> CoapRules:
+    made = [
+        resource_command(
+            msgspec.convert(table, ResourceCommandTable),
+            prefixes=PREFIXES,
+            base_iri=BASE,
+            place=f"home.toml: command {number}",
+        )
+        for number, table in enumerate(tables, 1)
+    ]
+    return CoapRules(commands=tuple(made))
+
+
+def hall(**keys: Any) -> CoapRules:
+    return rules({"actuator": "actuator/hall", "resource": URI} | keys)
+
+
+def desire(gateway: EngineGateway, state: str, actuator: str = LAMP) -> None:
+    gateway.write(
+        f"DELETE {{ {actuator} gateway:desiredState ?was }} INSERT {{ {actuator} gateway:desiredState {state} }} "
+        f"WHERE {{ OPTIONAL {{ {actuator} gateway:desiredState ?was }} }}"
+    )
+
+
+class Lamp:
+    """A device in memory. refuses: code and text instead of a success. received: methods, paths and bodies of what
+    changes its state; at: when. states: by path. observers: whether Observe is offered."""
+
+    def __init__(self, network: Network, host: str = "10.0.1.1") -> None:
+        self.network, self.host = network, host
+        self.refuses: tuple[Any, bytes] | None = None
+        self.received: list[tuple[str, str, bytes]] = []
+        self.formats: list[int | None] = []
+        self.at: list[float] = []
+        self.boots = 0
+        self.offers_observe = False
+        self.readable = True
+        self.boot()
+
+    def boot(self) -> None:
+        self.boots += 1
+        self.states: dict[str, bytes] = {}
+        self.changed = asyncio.Event()
+        self.number = 1
+        self.endpoint = self.network.endpoint(self.host, site=self)
+
+    def set(self, path: str, body: bytes) -> None:
+        self.states[path] = body
+        self.number += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def render_to_pipe(self, pipe: Any) -> None:
+        request = pipe.request
+        path = "/".join(request.opt.uri_path)
+        if request.code == aiocoap.GET:
+            await self._get(pipe, path)
+            return
+        if self.refuses is not None:
+            code, text = self.refuses
+            pipe.add_response(aiocoap.Message(code=code, payload=text), is_last=True)
+            return
+        self.received.append((request.code.name, path, bytes(request.payload)))
+        self.formats.append(None if request.opt.content_format is None else int(request.opt.content_format))
+        self.at.append(asyncio.get_running_loop().time())
+        self.set(path, bytes(request.payload))
+        pipe.add_response(aiocoap.Message(code=aiocoap.CHANGED), is_last=True)
+
+    async def _get(self, pipe: Any, path: str) -> None:
+        if path == "boot":
+            pipe.add_response(aiocoap.Message(code=aiocoap.CONTENT, payload=b"%d" % self.boots), is_last=True)
+        elif not self.readable:
+            pipe.add_response(aiocoap.Message(code=aiocoap.METHOD_NOT_ALLOWED), is_last=True)
+        elif not self.offers_observe or pipe.request.opt.observe != 0:
+            pipe.add_response(self._state(path), is_last=True)
+        else:
+            while True:
+                changed, answer = self.changed, self._state(path)
+                if answer.code != aiocoap.CONTENT:
+                    pipe.add_response(answer, is_last=True)
+                    return
+                answer.opt.observe = self.number
+                pipe.add_response(answer, is_last=False)
+                await changed.wait()
+
+    def _state(self, path: str) -> aiocoap.Message:
+        if path not in self.states:
+            return aiocoap.Message(code=aiocoap.NOT_FOUND)
+        return aiocoap.Message(code=aiocoap.CONTENT, payload=self.states[path])
+
+
+class Home:
+    """A lamp, the gateway and the adapter, in virtual time."""
+
+    def __init__(self, network: Network, settings: CoapSettings, files: CoapRules, *, dataset: bool = False) -> None:
+        self.network, self.gateway, self.lamp = network, EngineGateway(), Lamp(network)
+
+        async def open_endpoint(settings: CoapSettings, counters: EndpointCounters) -> Endpoint:
+            return network.endpoint("10.0.0.1", settings=settings)
+
+        self.adapter = CoapAdapter(
+            settings,
+            self.gateway,
+            files=files,
+            rules=DatasetRules(BASE, kind="coap") if dataset else None,
+            now=lambda: NOON,
+            machine=lambda: (),
+            monotonic=asyncio.get_running_loop().time,
+            open_endpoint=open_endpoint,
+            base_iri=BASE,
+        )
+
+
+@asynccontextmanager
+async def home(
+    files: CoapRules | None = None, settings: CoapSettings = VIRTUAL, *, dataset: bool = False
+) -> AsyncIterator[Home]:
+    found = Home(Network(1, Faults()), settings, CoapRules() if files is None else files, dataset=dataset)
+    async with beside(found.adapter.run()) as task:
+        await asyncio.sleep(1)
+        yield found
+        assert not task.done(), task.exception()
+
+
+def virtually(test: Callable[[], Any]) -> Callable[[], None]:
+    def run() -> None:
+        run_virtual(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+# What is sent.
+
+
+@virtually
+async def test_a_rule_of_a_file_sends_its_payload_in_its_format_and_the_actuation_says_how() -> None:
+    files = hall(content_format="json", payload='{"on": {json}}', state={"member": "on"})
+    async with home(files) as here:
+        desire(here.gateway, "true")
+        await asyncio.sleep(1)
+        assert here.lamp.received == [("PUT", "lamp", b'{"on": true}')]
+        assert here.lamp.formats == [50]
+        found = here.gateway.found
+        assert found(ACKNOWLEDGED) == ["true"]
+        assert found(f"{LAMP[:-1]}/actuation> gateway:cause ?x") == ["notification"]
+        assert found(f"{LAMP[:-1]}/actuation> gateway:answer ?x") == ["2.04"]
+        assert found(f"{LAMP[:-1]}/actuation> gateway:target ?x") == [URI]
+        assert found(f"{LAMP[:-1]}/actuation> gateway:byRule ?x") == ["home.toml: command 1"]
+        assert len(found(f"{LAMP[:-1]}/actuation> gateway:followed ?x")) == 1
+
+
+@virtually
+async def test_a_query_gives_each_of_its_rows_a_resource() -> None:
+    query = (
+        "SELECT ?actuator ?state ?n ?level WHERE "
+        "{ ?actuator gateway:desiredState ?state ; <x:n> ?n OPTIONAL { ?actuator <x:l> ?level } }"
+    )
+    table = {
+        "query": query,
+        "resource": "coap://10.0.1.1/{n}",
+        "content_format": "json",
+        "payload": '{"on": {json}, "level": {level}}',
+        "state": False,
+    }
+    async with home(rules(table)) as here:
+        here.gateway.write(f"INSERT DATA {{ {LAMP} <x:n> 1, 2 ; <x:l> 5 ; gateway:desiredState true }}")
+        await asyncio.sleep(1)
+        assert sorted(here.lamp.received) == [
+            ("PUT", "1", b'{"on": true, "level": 5}'),
+            ("PUT", "2", b'{"on": true, "level": 5}'),
+        ]
+        here.gateway.write(f"DELETE DATA {{ {LAMP} <x:n> 2 ; <x:l> 5 }} ; INSERT DATA {{ {LAMP} <x:l> 6 }}")
+        await asyncio.sleep(1)
+        assert here.lamp.received[2:] == [("PUT", "1", b'{"on": true, "level": 6}')]
+        assert here.adapter.status().startswith("1 actuator, 3 commands acknowledged")
+
+
+@virtually
+async def test_coap_query_is_for_actuators_without_a_rule() -> None:
+    other = f"<{BASE}actuator/other>"
+    async with home(hall(payload="it is {value}", state=False)) as here:
+        for actuator in (LAMP, other):
+            here.gateway.write(f"INSERT DATA {{ {actuator} gateway:coapResource <coap://10.0.1.1/plain> }}")
+            desire(here.gateway, "'ON'", actuator)
+        await asyncio.sleep(1)
+        assert sorted(here.lamp.received) == [("PUT", "lamp", b"it is ON"), ("PUT", "plain", b"ON")]
+        here.adapter.remap(CoapRules())
+        desire(here.gateway, "'OFF'", other)
+        await asyncio.sleep(1)
+        assert here.lamp.received[-1] == ("PUT", "plain", b"OFF")  # of both actuators for it, the greatest holds
+
+
+@virtually
+async def test_a_reload_of_equal_rules_sends_nothing() -> None:
+    async with home(hall()) as here:
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(1)
+        here.adapter.remap(hall())
+        await asyncio.sleep(1)
+        assert len(here.lamp.received) == 1
+        here.adapter.remap(hall(payload="now {value}"))
+        desire(here.gateway, "'OFF'")
+        await asyncio.sleep(1)
+        assert here.lamp.received[-1] == ("PUT", "lamp", b"now OFF")
+
+
+@virtually
+async def test_a_rule_in_the_dataset_that_an_actuator_points_to_is_used() -> None:
+    async with home(dataset=True) as here:
+        rule = json.dumps({"command": {"resource": URI, "values": {"true": "1", "false": "0"}}})
+        text = json.dumps(rule)
+        here.gateway.write(
+            f"INSERT DATA {{ <x:m> a gateway:Mapping ; gateway:rule {text} . {LAMP} gateway:command <x:m> }}"
+        )
+        desire(here.gateway, "true")
+        await asyncio.sleep(1)
+        assert here.lamp.received == [("PUT", "lamp", b"1")]
+        await asyncio.sleep(1)
+        assert here.gateway.found(REPORTED) == ["true"]
+
+
+# What devices report.
+
+
+@pytest.mark.parametrize("offers_observe", [True, False])
+def test_a_device_that_is_switched_by_hand_is_switched_back(offers_observe: bool) -> None:
+    async def test() -> None:
+        async with home(hall()) as here:
+            here.lamp.offers_observe = offers_observe
+            desire(here.gateway, "'ON'")
+            await asyncio.sleep(1)
+            assert here.gateway.found(REPORTED) == ["ON"]
+            here.lamp.set("lamp", b"OFF")
+            await asyncio.sleep(70)
+            assert here.lamp.states["lamp"] == b"ON"
+            assert len(here.lamp.received) == 2
+            assert here.gateway.found(REPORTED) == ["ON"]
+            assert here.gateway.found(f"{LAMP[:-1]}/actuation> gateway:cause ?x") == ["client"]
+
+    run_virtual(test())
+
+
+@virtually
+async def test_an_idle_street_writes_nothing() -> None:
+    async with home(hall(reassert_s=10)) as here:
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(30)
+        texts = len(here.gateway.texts)
+        await asyncio.sleep(500)
+        assert len(here.lamp.received) > 40
+        assert [text for text in here.gateway.texts[texts:] if "counters" not in text] == []
+
+
+@virtually
+async def test_a_state_that_cannot_be_read_is_written_at_the_interval_of_the_settings() -> None:
+    async with home(hall()) as here:
+        here.lamp.readable = False
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(200)
+        pauses = [after - before for before, after in zip(here.lamp.at, here.lamp.at[1:], strict=False)]
+        assert len(pauses) == 3
+        assert all(50 < pause < 70 for pause in pauses)
+
+
+@virtually
+async def test_a_device_whose_epoch_changes_gets_its_state_again() -> None:
+    async with home(hall(epoch="/boot", state=False, reassert_s=0)) as here:
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(100)
+        assert len(here.lamp.received) == 1
+        here.lamp.boot()
+        await asyncio.sleep(100)
+        assert len(here.lamp.received) == 2
+
+
+@virtually
+async def test_a_restarted_adapter_checks_the_state_instead_of_writing_it() -> None:
+    async with home(hall()) as here:
+        here.lamp.set("lamp", b"ON")
+        here.gateway.write(
+            f"INSERT DATA {{ {LAMP} gateway:desiredState 'ON' . <x:a> sosa:madeByActuator {LAMP} ; "
+            "sosa:hasSimpleResult 'ON' }"
+        )
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(100)
+        assert here.lamp.received == []
+        assert here.gateway.found(REPORTED) == ["ON"]
+
+
+# Refusals and absence.
+
+
+@virtually
+async def test_the_text_of_a_refusal_is_a_triple_until_the_device_takes_the_state() -> None:
+    async with home(hall()) as here:
+        here.lamp.refuses = (aiocoap.BAD_REQUEST, b"want json\n")
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(100)
+        assert here.gateway.found(REFUSED) == ["4.00: want json"]
+        assert sum("gateway#refused" in text for text in here.gateway.texts) == 1
+        assert "1 refuse their state" in here.adapter.status()
+        here.lamp.refuses = None
+        await asyncio.sleep(60)
+        assert here.gateway.found(REFUSED) == []
+        assert here.gateway.found(ACKNOWLEDGED) == ["ON"]
+
+
+@virtually
+async def test_whether_a_device_answers_is_in_the_dataset() -> None:
+    async with home(hall()) as here:
+        here.network.carries = lambda source, target: False
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(30)
+        found = here.gateway.found
+        assert found(f"{DEVICE} gateway:online ?x") == ["false"]
+        assert found(f"{DEVICE} gateway:unreachable ?x") == ["no answer"]
+        assert found(f"{DEVICE} sosa:hosts ?x") == [LAMP.strip("<>")]
+        assert found(f"{DEVICE} gateway:coapAddress ?x") == ["10.0.1.1"]
+        assert "1 devices do not answer" in here.adapter.status()
+        here.network.carries = lambda source, target: True
+        await asyncio.sleep(60)
+        assert found(f"{DEVICE} gateway:online ?x") == ["true"]
+        assert found(f"{DEVICE} gateway:unreachable ?x") == []
+        assert len(found(f"{DEVICE} gateway:lastSeen ?x")) == 1
+        here.adapter.remap(CoapRules())
+        await asyncio.sleep(5)
+        assert found(f"{DEVICE} gateway:online ?x") == found(f"{DEVICE} sosa:hosts ?x") == []
+
+
+@virtually
+async def test_a_post_without_an_answer_is_sent_once_and_the_actuation_says_so() -> None:
+    async with home(hall(method="POST", state=False, reassert_s=5)) as here:
+        here.network.carries = lambda source, target: source.place[0] != "10.0.1.1"
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(200)
+        here.network.carries = lambda source, target: True
+        await asyncio.sleep(200)
+        assert here.lamp.received == [("POST", "lamp", b"ON")]
+        assert here.gateway.found(REFUSED) == ["no answer"]
+        desire(here.gateway, "'OFF'")
+        await asyncio.sleep(100)
+        assert here.lamp.received[1:] == [("POST", "lamp", b"OFF")]
+        assert here.gateway.found(REFUSED) == []
+
+
+@virtually
+async def test_before_a_post_the_state_is_read() -> None:
+    async with home(hall(method="POST")) as here:
+        here.lamp.set("lamp", b"ON")
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(200)
+        assert here.lamp.received == []
+        assert here.gateway.found(ACKNOWLEDGED) == ["ON"]
+        desire(here.gateway, "'OFF'")
+        await asyncio.sleep(200)
+        assert here.lamp.received == [("POST", "lamp", b"OFF")]
+
+
+# libcoap.
+
+
+@asynccontextmanager
+async def real(files: CoapRules, settings: CoapSettings = REAL) -> AsyncIterator[EngineGateway]:
+    gateway = EngineGateway()
+    async with beside(CoapAdapter(settings, gateway, files=files, base_iri=BASE).run()) as task:
+        yield gateway
+        assert not task.done(), task.exception()
+
+
+@pytest.mark.parametrize("observe", ["auto", "never"])
+async def test_a_rebooted_libcoap_lamp_gets_its_state_within_its_interval_without_a_command(observe: str) -> None:
+    with libcoap_server() as server:
+        table = {"actuator": "actuator/hall", "resource": server.uri("lamp"), "reassert_s": 1, "observe": observe}
+        async with real(rules(table)) as gateway:
+            desire(gateway, "'ON'")
+            await until(lambda: gateway.found(ACKNOWLEDGED) == ["ON"])
+            for _ in range(2):
+                server.stop()
+                await asyncio.to_thread(server.start)
+                assert server.get("lamp") in ("", "ON")
+                await until(lambda: server.get("lamp") == "ON")
+
+
+async def test_a_libcoap_lamp_that_is_switched_by_another_client_is_switched_back() -> None:
+    with libcoap_server() as server:
+        async with real(rules({"actuator": "actuator/hall", "resource": server.uri("lamp")})) as gateway:
+            desire(gateway, "'ON'")
+            await until(lambda: gateway.found(REPORTED) == ["ON"])
+            context = await aiocoap.Context.create_client_context(transports=["simple6"])
+            try:
+                message = aiocoap.Message(code=aiocoap.PUT, uri=server.uri("lamp"), payload=b"OFF")
+                await context.request(message).response
+            finally:
+                await context.shutdown()
+            await until(lambda: gateway.found(f"{LAMP[:-1]}/actuation> gateway:cause ?x") == ["client"])
+            assert server.get("lamp") == "ON"
+
+
+async def test_a_device_that_needs_a_key_is_sent_nothing() -> None:
+    with libcoap_server() as server:
+        files = rules({"actuator": "actuator/hall", "resource": server.uri("lamp")})
+        async with real(files, replace(REAL, plain=())) as gateway:
+            desire(gateway, "'ON'")
+            await until(lambda: len(gateway.found(REFUSED)) == 1)
+            assert "coap.plain" in gateway.found(REFUSED)[0]
+            assert server.get("lamp") == ""
