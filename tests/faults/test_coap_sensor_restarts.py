@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lamplighter.adapters.coap.discovery import proposed
@@ -15,19 +12,12 @@ from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.engine.terms import literal
 from tests.support.coap_peers import free_udp_port, libcoap_server
+from tests.support.coap_processes import site
 from tests.support.coap_sensor import sensor_process
 from tests.support.gateway_process import GatewayProcess, wait_for
-from tests.support.places import ROOT
 
 BASE = "http://lamplighter.local/"
 NAMES = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
-SETTINGS = {
-    "networks": ["127.0.0.0/8"],
-    "ack_timeout_s": 5,
-    "retransmissions_max": 0,
-    "retry_min_s": 0.1,
-    "retry_max_s": 0.5,
-}
 
 
 def rule(uri: str, **keys: object) -> dict[str, object]:
@@ -37,45 +27,6 @@ def rule(uri: str, **keys: object) -> dict[str, object]:
 def file_rule(uri: str, **keys: object) -> str:
     lines = (f"{key} = {json.dumps(value)}\n" for key, value in rule(uri, **keys).items())
     return "[[stream]]\n" + "".join(lines)
-
-
-class AdapterProcess:
-    """`lamplighter.gateway.service.adapter_process coap` beside a gateway."""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self.config = gateway.folder / "coap.toml"
-        settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in SETTINGS.items())
-        self.config.write_text(f"[websocket]\nport = {gateway.websocket_port}\n[coap]\n{settings}")
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "lamplighter.gateway.service.adapter_process", "coap"]
-        self.process = subprocess.Popen([*command, "--config", str(self.config)], cwd=ROOT)
-
-    def end(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-        self.process.wait(120)
-        self.process = None
-
-    def reload(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGHUP)
-
-
-@contextmanager
-def site(folder: Path, rules: str) -> Iterator[tuple[GatewayProcess, AdapterProcess]]:
-    """A gateway and a CoAP adapter, each a process."""
-    (folder / "mapping").mkdir(parents=True)
-    (folder / "mapping" / "sensors.toml").write_text(rules)
-    with GatewayProcess(folder, coap={"enabled": False}) as gateway:
-        adapter = AdapterProcess(gateway)
-        adapter.start()
-        try:
-            yield gateway, adapter
-        finally:
-            if adapter.process is not None:
-                adapter.end(signal.SIGKILL)
 
 
 def values(gateway: GatewayProcess) -> dict[str, str]:
