@@ -43,6 +43,13 @@ class Effort:
     mqtt_readings: int = 60_000
     mqtt_slow_readings: int = 2_000
     mqtt_sensors: int = 10_000
+    coap_sensors: int = 500
+    coap_s: float = 30.0
+    coap_actuators: int = 1_000
+    coap_switches: int = 5
+    coap_single_actuators: int = 100
+    coap_singles: int = 1_000
+    coap_pause_s: float = 0.01
 
 
 FULL = Effort()
@@ -79,5 +86,11 @@ QUICK = Effort(
     mqtt_readings=3_000,
     mqtt_slow_readings=200,
     mqtt_sensors=500,
+    coap_sensors=50,
+    coap_s=2.0,
+    coap_actuators=50,
+    coap_switches=1,
+    coap_single_actuators=10,
+    coap_singles=50,
 )
 """For a look at whether all works; its figures mean little."""

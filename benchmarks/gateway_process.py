@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -44,8 +45,12 @@ class Gateway:
 
     def cpu_s(self) -> float:
         """Processor time of all its threads until now."""
-        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+        return cpu_s(self.process.pid)
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of all threads of a process until now."""
+    return sum(int((one / "schedstat").read_text().split()[0]) for one in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -86,6 +91,36 @@ def gateway_process(
         finally:
             process.terminate()
             process.communicate()
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    with socket.socket(type=kind) as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def gateway_on_known_ports(folder: Path, **tables: Mapping[str, object]) -> Iterator[Gateway]:
+    """A gateway on ports that its configuration names, so that an adapter finds it."""
+    ports = {name: {"port": free_port()} for name in ("http", "websocket")}
+    with gateway_process(folder, folder / "gateway.log", **ports, **tables) as gateway:
+        yield gateway
+
+
+@contextmanager
+def adapter_process(folder: Path, kind: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An adapter beside a gateway of `gateway_on_known_ports`. kind: "mqtt" or "coap"."""
+    with (folder / "adapter.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lamplighter.gateway", kind, "--config", str(folder / "lamplighter.toml")],
+            cwd=ROOT,
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _urls(process: subprocess.Popen[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.effort import Effort
-from benchmarks.gateway_process import ROOT, Gateway, gateway_process
+from benchmarks.gateway_process import Gateway, adapter_process, cpu_s, free_port, gateway_on_known_ports
 from benchmarks.measuring import Progress, target
 from lamplighter.engine.client import EngineClient
 
@@ -140,9 +139,7 @@ class Watcher:
 @contextmanager
 def broker(folder: Path) -> Iterator[int]:
     """A running mosquitto; its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     config = folder / "mosquitto.conf"
     lines = ("allow_anonymous true", "max_queued_messages 0", "max_inflight_messages 1000", "set_tcp_nodelay true")
     config.write_text("\n".join([f"listener {port} 127.0.0.1", *lines]) + "\n")
@@ -163,26 +160,6 @@ def _until_connected(port: int) -> None:
             return
         time.sleep(0.05)
     raise RuntimeError("mosquitto does not start")
-
-
-@contextmanager
-def _adapter(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / "adapter.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lamplighter.gateway", "mqtt", "--config", str(folder / "lamplighter.toml")],
-            cwd=ROOT,
-            stderr=log,
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _cpu_s(pid: int) -> float:
-    """Processor time of all threads of a process."""
-    return sum(int((one / "schedstat").read_text().split()[0]) for one in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
 def _messages(count: int, first: int) -> list[tuple[str, int]]:
@@ -226,7 +203,7 @@ def mqtt(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
         ceiling = _ceiling(port, effort.mqtt_readings)
         progress(f"mosquitto_sub alone: {ceiling:,.0f} readings/s")
         table = {"host": "127.0.0.1", "port": port, "client_id": "bench", "streams_max": 1_000_000}
-        with _free_ports(folder, table) as gateway, _adapter(folder) as adapter:
+        with gateway_on_known_ports(folder, mqtt=table) as gateway, adapter_process(folder, "mqtt") as adapter:
             publisher, watcher = Publisher(port), Watcher(gateway.urls["subscribe"])
             _until_subscribed(publisher, watcher)
             measured = _measured(effort, gateway, adapter.pid, publisher, watcher, progress)
@@ -244,19 +221,6 @@ def mqtt(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
             target("MQTT new sensors settle", measured["settle s"], 30, "s"),
         ],
     }
-
-
-@contextmanager
-def _free_ports(folder: Path, table: dict[str, object]) -> Iterator[Gateway]:
-    """A gateway on ports that its configuration names, so that the adapter finds it."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(int(free.getsockname()[1]))
-    tables = {"http": {"port": ports[0]}, "websocket": {"port": ports[1]}, "mqtt": table}
-    with gateway_process(folder, folder / "gateway.log", **tables) as gateway:
-        yield gateway
 
 
 def _until_subscribed(publisher: Publisher, watcher: Watcher) -> None:
@@ -278,11 +242,11 @@ def _measured(
     watcher.wait(first + STREAMS * 10 - 1)
     first += STREAMS * 10
 
-    cpu = gateway.cpu_s(), _cpu_s(adapter)
+    cpu = gateway.cpu_s(), cpu_s(adapter)
     begun = time.perf_counter()
     publisher.publish(_messages(count, first))
     took = watcher.wait(first + count - 1) - begun
-    gateway_cpu, adapter_cpu = gateway.cpu_s() - cpu[0], _cpu_s(adapter) - cpu[1]
+    gateway_cpu, adapter_cpu = gateway.cpu_s() - cpu[0], cpu_s(adapter) - cpu[1]
     per_s = count / took
     progress(f"full speed: {per_s:,.0f} readings/s")
     first += count
@@ -294,12 +258,12 @@ def _measured(
     progress(f"{load:,.0f} readings/s: p99 {_p99(loaded):.1f} ms")
     first += count
 
-    cpu = gateway.cpu_s(), _cpu_s(adapter)
+    cpu = gateway.cpu_s(), cpu_s(adapter)
     slow = [(MARKER, first + number) for number in range(effort.mqtt_slow_readings)]
     begun = time.perf_counter()
     publisher.publish(slow, 100)
     watcher.wait(slow[-1][1])
-    slow_cpu = (gateway.cpu_s() - cpu[0] + _cpu_s(adapter) - cpu[1]) / (time.perf_counter() - begun)
+    slow_cpu = (gateway.cpu_s() - cpu[0] + cpu_s(adapter) - cpu[1]) / (time.perf_counter() - begun)
     latencies = _latencies_ms(publisher, watcher, first, slow[-1][1])
     progress(f"100 readings/s: p99 {_p99(latencies):.1f} ms, {slow_cpu:.1%} of a core")
     first += len(slow)

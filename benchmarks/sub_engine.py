@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import durability, fan_out, http_round_trip, mqtt, profiles, report, scaling, sepa
+from benchmarks import coap, durability, fan_out, http_round_trip, mqtt, profiles, report, scaling, sepa
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -44,6 +44,7 @@ PARTS: dict[str, tuple[Part, str]] = {
     "stress": (sepa.stress, "SEPA's stress tests: 1010, 68 and 4030 events exactly"),
     "chat": (sepa.chat, "SEPA's chat: cost over the raw store, latency of notifications"),
     "mqtt": (mqtt.mqtt, "readings over mosquitto at QoS 1, to durable commit and notification"),
+    "coap": (coap.coap, "500 observed CoAP sensors, and 1,000 actuators that are switched"),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"
