@@ -42,10 +42,13 @@ def test_documented_settings_are_the_defaults() -> None:
     del defaults["coap"]["query"]  # the default is in the module's documentation
     del defaults["coap"]["plain"]  # None: it depends on security.enabled; a comment describes it
     del defaults["coap"]["devices"]  # as brokers
+    for key in ("host", "echo"):  # as plain
+        del defaults["coap"]["server"][key]
     del defaults["mqtt"]["brokers"]  # a comment describes its tables, for `brokers = {}` would forbid them
     assert {table: set(keys) for table, keys in documented.items()} == {
         table: set(keys) for table, keys in defaults.items()
     }
+    assert documented["coap"]["server"] == defaults["coap"]["server"]
 
 
 def shown(document: str, command: str) -> list[str]:

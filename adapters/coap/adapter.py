@@ -7,20 +7,23 @@
     coap.query     ─┘     ▲                                ├─▶ Endpoint ◀──▶ devices
                           └── reported states ◀─ Observations ┘
     gateway ◀─────────────────── CoapSensors ◀───────┘
+    gateway ◀─── readings ─── CoapServer ◀─────────────── Endpoint ◀─── devices
+       └──────── results ────────┘ └─────────────────────────────────▶ observers
 
 `devices.output` has the contract, `sender` the requests, `sensors` the readings, `reachability` what is known of the
-devices.
+devices, `server` what devices send and observe.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
-from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.coap.commands import (
     BoundCommand,
     bound_commands,
@@ -36,6 +39,7 @@ from lamplighter.adapters.coap.protection import DeviceProtection
 from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.coap.sender import CoapSender
 from lamplighter.adapters.coap.sensors import CoapSensors
+from lamplighter.adapters.coap.server import CoapServer, ServerClient
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
@@ -46,32 +50,35 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.networks import Network, Networks, machine_networks
+from lamplighter.engine.client import Jsap
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
 
 SOURCES = "coap-mapping", "coap-command"
 """Of problems of readings, and of commands."""
 NO_RULES = CoapRules()
+NO_PROFILES: Mapping[str, Jsap] = MappingProxyType({})
 OpenEndpoint = Callable[[CoapSettings, EndpointCounters], Awaitable[Endpoint]]
 
 
 class CoapAdapter:
-    """Keeps devices in their states and reads sensors for as long as `run` runs.
+    """Keeps devices in their states, reads sensors and answers devices for as long as `run` runs.
 
-    files: rules of mapping/*.toml; rules: those of the dataset, None: they are not followed. contexts: folder of the
-    OSCORE keys, None: there are none. secure: whether only devices in `coap.plain` may do without a key by default.
-    now: returns the time, with a time zone; machine, monotonic: as for `Networks`; open_endpoint: opens the socket.
-    trusted: whether the gateway's clock is synchronised.
-    tried: set after the first result of coap.query. base_iri: where the adapter keeps what it knows of devices and its
-    counters as triples; empty: nowhere.
+    files: rules of mapping/*.toml; profiles: of applications, whose queries the server offers; rules: those of the
+    dataset, None: they are not followed. contexts: folder of the OSCORE keys, None: there are none. secure: whether
+    only devices in `coap.plain` may do without a key by default. now: returns the time, with a time zone; machine,
+    monotonic: as for `Networks`; open_endpoint: opens the socket of requests. trusted: whether the gateway's clock is
+    synchronised. tried: set after the first result of coap.query. base_iri: where the adapter keeps what it knows of
+    devices and its counters as triples; empty: nowhere.
     """
 
     def __init__(
         self,
         settings: CoapSettings,
-        client: AdapterClient,
+        client: ServerClient,
         *,
         files: CoapRules = NO_RULES,
+        profiles: Mapping[str, Jsap] = NO_PROFILES,
         rules: DatasetRules | None = None,
         contexts: Path | None = None,
         secure: bool = False,
@@ -87,10 +94,10 @@ class CoapAdapter:
         self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
         self._client = client
-        self._files, self._rules = files, rules
+        self._files, self._profiles, self._rules = files, profiles, rules
         self._contexts = contexts
-        self._base_iri = base_iri
-        self._now = now
+        self._base_iri, self._secure = base_iri, secure
+        self._now, self._machine, self._monotonic = now, machine, monotonic
         self._open_endpoint = open_endpoint
         self._networks = Networks(settings.networks, "coap.networks", machine=machine, monotonic=monotonic)
         plain = () if settings.plain is None and secure else settings.plain
@@ -102,6 +109,7 @@ class CoapAdapter:
         self._warnings = DropWarnings("coap", self._note, sources=SOURCES)
         self._output: Output[BoundCommand] | None = None
         self._sensors: CoapSensors | None = None
+        self._server: CoapServer | None = None
         self._reachability: Reachability | None = None
         self._sender: CoapSender | None = None
 
@@ -119,7 +127,7 @@ class CoapAdapter:
             except BaseExceptionGroup as group:
                 raise _first(group) from None
             finally:
-                self._output = self._reachability = self._sender = self._sensors = None
+                self._output = self._reachability = self._sender = self._sensors = self._server = None
                 await endpoint.close()
         finally:
             if self._contexts is not None:
@@ -165,12 +173,15 @@ class CoapAdapter:
         )
         sensors = self._made_sensors(exchanges, reachability)
         self._output, self._reachability, self._sender, self._sensors = output, reachability, sender, sensors
+        self._server = self._made_server(contexts) if settings.server.enabled else None
         self._apply()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(output.run(), name="coap output")
             tasks.create_task(sender.run(), name="coap states")
             tasks.create_task(sensors.run(), name="coap sensors")
             tasks.create_task(reachability.run(), name="coap devices")
+            if self._server is not None:
+                tasks.create_task(self._server.run(), name="coap server")
             if self._problems is not None:
                 tasks.create_task(self._problems.run(), name="coap problems")
             if self._base_iri:
@@ -198,9 +209,23 @@ class CoapAdapter:
             clock=self._now,
         )
 
-    def remap(self, files: CoapRules) -> None:
-        """Takes other rules of files. Observations and requests of rules that stay go on."""
-        self._files = files
+    def _made_server(self, contexts: Contexts) -> CoapServer:
+        return CoapServer(
+            self._settings,
+            self._client,
+            contexts,
+            secure=self._secure,
+            warnings=self._warnings,
+            base_iri=self._base_iri,
+            clock=self._now,
+            trusted=self._trusted,
+            machine=self._machine,
+            monotonic=self._monotonic,
+        )
+
+    def remap(self, files: CoapRules, profiles: Mapping[str, Jsap] = NO_PROFILES) -> None:
+        """Takes other rules of files and other profiles. Observations and requests of rules that stay go on."""
+        self._files, self._profiles = files, profiles
         self._apply()
 
     def _apply(self) -> None:
@@ -219,11 +244,17 @@ class CoapAdapter:
             ],
         )
         self._sensors.change_rules([*self._files.resources, *dataset.resources])
+        if self._server is not None:
+            self._server.change_rules([*self._files.paths, *dataset.paths])
+            self._server.change_profiles(self._profiles)
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        readings = {} if self._sensors is None else self._sensors.counts()
-        return self.counters.counts() | readings | {"problems": self._warnings.count}
+        found = Counter(self.counters.counts())
+        for part in (self._sensors, self._server):
+            if part is not None:
+                found.update(part.counts())
+        return dict(found) | {"problems": self._warnings.count}
 
     def health(self) -> CoapHealth:
         """The summary for `/health`. The devices that do not answer come first, the longest first."""
@@ -242,6 +273,8 @@ class CoapAdapter:
             refusing=output.states().refused,
             observed=sender.observed() + read.observed,
             stale=sender.stale() + read.stale,
+            observers=0 if self._server is None else self._server.observers,
+            listens="" if self._server is None else self._server.listens,
             worst=tuple(worst[:WORST_MAX]),
         )
 
@@ -258,7 +291,7 @@ class CoapAdapter:
         }
         said = [counted(states.known, "actuator", ","), f"{self.counters.acknowledged:,} commands acknowledged"]
         said += [f"{count:,} {what}" for what, count in others.items() if count]
-        return ", ".join(said) + sensors.status()
+        return ", ".join(said) + sensors.status() + ("" if self._server is None else self._server.status())
 
     def _rejected(self) -> None:
         self.counters.rejected_rows += 1

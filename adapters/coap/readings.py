@@ -113,6 +113,17 @@ class PostedReadings:
         self._sets.clear()
         self._commits.describe_again(self._owners.forget(changed))
 
+    def counts(self) -> dict[str, int]:
+        """What is counted, for the metrics of the gateway."""
+        found = self.counters
+        return {
+            "readings": found.committed,
+            "readings_unreadable": found.unreadable,
+            "readings_refused": found.foreign + found.rejected,
+            "readings_repeated": found.repeated,
+            "readings_outdated": found.outdated,
+        }
+
     async def run(self) -> None:
         """Writes readings until cancelled."""
         while True:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from lamplighter.adapters.client import retry_s
+from lamplighter.adapters.client import AdapterClient, retry_s
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.queries import QueriesClient, QueryResources
+from lamplighter.adapters.coap.queries import QueryResources
 from lamplighter.adapters.coap.readings import PostCounters, PostedReadings
-from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteResource
-from lamplighter.adapters.coap.settings import CoapDeviceSettings
+from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.coap.site import Site
+from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mapping import PathRule
 from lamplighter.adapters.model.commits import ReadingCommits
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Network, Networks, machine_networks
-from lamplighter.engine.client import DeclaredCause, Jsap, UpdateAnswer, UpdateRequest
+from lamplighter.engine.client import DeclaredCause, Jsap, Notification
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.terms import iri, literal
+from lamplighter.engine.terms import Bag, iri, literal
 from lamplighter.ontology.vocabulary import ADAPTER, LISTENS_ON, RDF_TYPE, adapter_iri, adapters_graph
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
@@ -35,13 +35,24 @@ LOOPBACK = "127.0.0.0/8", "::1/128"
 logger = EventLogger(__name__)
 
 
-class ServerClient(QueriesClient, Protocol):
-    """The connection to the gateway."""
+class ServerClient(AdapterClient, Protocol):
+    """The connection to the gateway. connected: whether it takes updates now."""
 
     @property
     def connected(self) -> bool: ...
 
-    async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]: ...
+    async def query(
+        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
+    ) -> Bag: ...
+
+    def subscribe(
+        self,
+        sparql: str,
+        *,
+        tell_commit: bool = False,
+        default_graphs: Sequence[str] = (),
+        named_graphs: Sequence[str] = (),
+    ) -> AsyncGenerator[Notification, None]: ...
 
 
 class _Place(NamedTuple):
@@ -53,26 +64,19 @@ class _Place(NamedTuple):
 class CoapServer:
     """Listens and answers for as long as `run` runs.
 
-    contexts: OSCORE keys; devices: tables ``[coap.devices.NAME]``; networks, plain: of `CoapSettings`; secure: of
-    ``security.enabled``. commits, owners, counters, warn, clock, trusted: as for `PostedReadings`. resources: further
-    parts of the site. base_iri: where the address is written as a triple; empty: nowhere. machine, monotonic: as for
-    `Networks`.
+    contexts: OSCORE keys; secure: of ``security.enabled``. warnings: takes what is dropped. resources: further parts of
+    the site. base_iri: where the address is written as a triple; empty: nowhere. clock, trusted: as for
+    `PostedReadings`; machine, monotonic: as for `Networks`.
     """
 
     def __init__(
         self,
-        settings: CoapServerSettings,
+        settings: CoapSettings,
         client: ServerClient,
-        *,
         contexts: Contexts,
-        devices: Mapping[str, CoapDeviceSettings],
-        networks: Sequence[str],
-        plain: Sequence[str] | None,
+        *,
         secure: bool,
-        commits: ReadingCommits,
-        owners: StreamOwners,
-        counters: PostCounters,
-        warn: Callable[[str, str], None],
+        warnings: DropWarnings,
         resources: Sequence[SiteResource] = (),
         base_iri: str = "",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -80,54 +84,69 @@ class CoapServer:
         machine: Callable[[], Iterable[Network]] = machine_networks,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.endpoint_counters = EndpointCounters()
-        host = settings.host or ("::" if secure else "127.0.0.1")
-        self._place = _Place(host, settings.port, settings.requests_max)
+        server = settings.server
+        self._datagrams = EndpointCounters()
+        self._place = _Place(server.host or ("::" if secure else "127.0.0.1"), server.port, server.requests_max)
         self._client, self._base_iri = client, base_iri
-        self._devices, self._secure = devices, secure
+        self._devices, self._secure = settings.devices, secure
         self._listens = ""
-        self.posted = PostedReadings(
-            commits,
-            owners,
+        counters = PostCounters()
+        self._posted = PostedReadings(
+            ReadingCommits(
+                client,
+                kind="coap",
+                model=settings.model,
+                events_kept=settings.events_kept,
+                streams_max=settings.streams_max,
+                counters=counters,
+                warn=warnings.reading,
+            ),
+            StreamOwners(settings.streams_max, warnings.reading, kind="coap"),
             counters,
             connected=lambda: client.connected,
-            warn=warn,
+            warn=warnings.reading,
             clock=clock,
             trusted=trusted,
         )
-        self.queries = QueryResources(client, self._allowed)
+        self._queries = QueryResources(client, self._allowed)
+        plain = settings.plain
         if plain is None:
-            plain = () if secure else (*networks, *LOOPBACK)
+            plain = () if secure else (*settings.networks, *LOOPBACK)
         permitted = Networks(plain, "coap.plain", machine=machine, monotonic=monotonic)
-        self.site = Site(
-            Callers(contexts, devices, permitted),
-            [*resources, self.queries, self.posted],
-            echo_writes=(settings.echo or ("writes" if secure else "large")) == "writes",
+        self._site = Site(
+            Callers(contexts, settings.devices, permitted),
+            [*resources, self._queries, self._posted],
+            echo_writes=(server.echo or ("writes" if secure else "large")) == "writes",
             now=clock,
             monotonic=monotonic,
         )
 
     def change_rules(self, rules: Sequence[PathRule]) -> None:
         """Puts other rules for paths into force."""
-        self.posted.change_rules(rules)
+        self._posted.change_rules(rules)
 
     def change_profiles(self, profiles: Mapping[str, Jsap]) -> None:
         """Offers the queries of other profiles, by their names."""
-        self.queries.change_profiles(profiles)
+        self._queries.change_profiles(profiles)
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        found = self.posted.counters
-        return self.site.counts() | {
-            "requests_dropped": self.endpoint_counters.requests_dropped,
-            "posted_readings": found.committed,
-            "posted_readings_refused": found.rejected + found.foreign,
-            "posted_readings_repeated": found.repeated,
-            "posted_readings_outdated": found.outdated,
-            "posts_unreadable": found.unreadable,
-            "duplicates": self.endpoint_counters.duplicates,
-            "server_datagrams_malformed": self.endpoint_counters.datagrams_malformed,
+        return {
+            **self._site.counts(),
+            **self._posted.counts(),
+            "requests_dropped": self._datagrams.requests_dropped,
+            "requests_repeated": self._datagrams.duplicates,
+            "datagrams_malformed": self._datagrams.datagrams_malformed,
         }
+
+    def status(self) -> str:
+        """For the status line of the adapter."""
+        return f", listens on {self._listens}" if self._listens else ", does not listen"
+
+    @property
+    def observers(self) -> int:
+        """Of all resources."""
+        return self._site.observers
 
     @property
     def listens(self) -> str:
@@ -137,17 +156,15 @@ class CoapServer:
     async def run(self) -> None:
         """Runs until cancelled; then the socket is closed. While its port is taken, it tries again."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.posted.run(), name="coap posted readings")
-            tasks.create_task(self.queries.run(), name="coap queries")
+            tasks.create_task(self._posted.run(), name="coap posted readings")
+            tasks.create_task(self._queries.run(), name="coap queries")
             tasks.create_task(self._listen(tasks), name="coap server")
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
         endpoint, failures = None, 0
         while endpoint is None:
             try:
-                endpoint = await Endpoint.server(
-                    self._place, self.site, self.endpoint_counters, admits=self.site.admits
-                )
+                endpoint = await Endpoint.server(self._place, self._site, self._datagrams, admits=self._site.admits)
             except UpstreamError as error:
                 failures += 1
                 if failures == 1:

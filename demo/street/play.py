@@ -107,9 +107,11 @@ def _free_ports() -> str:
 
 
 def _with_lamps(configuration: Configuration) -> Configuration:
-    """The configuration with CoAP commands to loopback allowed, because the street's lamps are there."""
-    networks = (*configuration.settings.coap.networks, "127.0.0.0/8")
-    coap = msgspec.structs.replace(configuration.settings.coap, networks=networks)
+    """The configuration with CoAP commands to loopback allowed, because the street's lamps are there, and with a free
+    port for the CoAP server."""
+    coap = configuration.settings.coap
+    networks, server = (*coap.networks, "127.0.0.0/8"), msgspec.structs.replace(coap.server, port=0)
+    coap = msgspec.structs.replace(coap, networks=networks, server=server)
     settings = msgspec.structs.replace(configuration.settings, coap=coap)
     return Configuration(settings, configuration.folder, configuration.data, configuration.applications)
 

@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
 from lamplighter.engine.client import EngineClient
-from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.settings import Settings, read_settings
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.mapping import CoapRules, CommandRule, PublishRule, StreamRule
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
+    from lamplighter.engine.client import Jsap
 
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
 
@@ -88,6 +89,7 @@ class _CoapPart(NamedTuple):
     contexts: Path
     secure: bool
     rules: CoapRules
+    profiles: Mapping[str, Jsap]
 
 
 TABLES = ("gateway", "websocket", "security", "mqtt", "coap")
@@ -210,7 +212,8 @@ async def run_coap(
         if not now.coap.enabled:
             raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
         rules = load_coap_rules(now.folder / "mapping", now.base_iri)
-        return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules)
+        profiles = read_profiles(now.folder / "apps") if now.coap.server.enabled else {}
+        return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules, profiles)
 
     async with EngineClient(configuration.url, name="coap") as client:
 
@@ -220,6 +223,7 @@ async def run_coap(
                 made_of.settings,
                 client,
                 files=made_of.rules,
+                profiles=made_of.profiles,
                 rules=DatasetRules(made_of.base_iri, kind="coap"),
                 contexts=made_of.contexts,
                 secure=made_of.secure,
@@ -229,12 +233,26 @@ async def run_coap(
             )
 
         def remapped(running: Any, made_of: _CoapPart, wanted: _CoapPart) -> bool:
-            if made_of._replace(rules=wanted.rules) != wanted:
+            if made_of._replace(rules=wanted.rules, profiles=wanted.profiles) != wanted:
                 return False
-            running.remap(wanted.rules)
+            running.remap(wanted.rules, wanted.profiles)
             return True
 
         await _run(client, configuration, part, adapter, service, reread, remapped)
+
+
+def read_profiles(folder: Path) -> dict[str, Jsap]:
+    """The application profiles of a folder by name. A faulty one is left out, since the gateway reports it."""
+    from lamplighter.engine.client.profile import Loader
+    from lamplighter.engine.protocol.jsap import profile
+
+    found = {}
+    for path in sorted(folder.glob("*.jsap")):
+        try:
+            found[path.stem] = profile(Loader(network=False).tree(path))
+        except JsapError as error:
+            logger.warning("coap profile left out", path=path, reason=error)
+    return found
 
 
 async def _run(

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.commands import SETTINGS_PLACE
 from lamplighter.adapters.coap.endpoint import Endpoint
+from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.desired import Sending, actuation_update
 from lamplighter.adapters.devices.output import QUERY
@@ -35,8 +36,15 @@ from tests.support.event_loops import until
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 VARIABLES = ("actuator", "resource", "payload")
+NO_SERVER = CoapServerSettings(enabled=False)
 QUICK = CoapSettings(
-    networks=LOOPBACK, ack_timeout_s=0.2, answer_timeout_s=5, retry_min_s=0.01, retry_max_s=0.1, reassert_s=0
+    server=NO_SERVER,
+    networks=LOOPBACK,
+    ack_timeout_s=0.2,
+    answer_timeout_s=5,
+    retry_min_s=0.01,
+    retry_max_s=0.1,
+    reassert_s=0,
 )
 WAIT_S = 120
 Row = tuple[Term, Term, Term]
@@ -406,7 +414,9 @@ async def test_a_state_that_is_out_of_date_is_not_retransmitted(caplog: pytest.L
 
     gateway = Gateway()
     port = free_udp_port()
-    settings = CoapSettings(networks=LOOPBACK, ack_timeout_s=0.3, retransmissions_max=1, retry_min_s=0.01)
+    settings = CoapSettings(
+        server=NO_SERVER, networks=LOOPBACK, ack_timeout_s=0.3, retransmissions_max=1, retry_min_s=0.01
+    )
     async with silent_device(port) as device, adapter_running(gateway, settings):
         gateway.whole(lamp_row(port, "1", "ON"))
         await until(lambda: device.payloads == ["ON"])
@@ -420,7 +430,12 @@ async def test_an_attempt_that_is_given_up_is_not_retransmitted(caplog: pytest.L
     gateway = Gateway()
     port = free_udp_port()
     settings = CoapSettings(
-        networks=LOOPBACK, ack_timeout_s=1.0, answer_timeout_s=0.05, retry_min_s=60.0, retry_max_s=60.0
+        server=NO_SERVER,
+        networks=LOOPBACK,
+        ack_timeout_s=1.0,
+        answer_timeout_s=0.05,
+        retry_min_s=60.0,
+        retry_max_s=60.0,
     )
     async with silent_device(port) as device, adapter_running(gateway, settings) as adapter:
         gateway.whole(lamp_row(port, "1", "ON"))
@@ -468,7 +483,7 @@ async def test_an_answer_to_a_state_that_is_out_of_date_is_awaited_before_the_ne
 
 async def test_a_recovery_wakes_the_other_resources_of_the_device() -> None:
     gateway = Gateway()
-    patient = CoapSettings(networks=LOOPBACK, retry_min_s=3600, retry_max_s=3600)
+    patient = CoapSettings(server=NO_SERVER, networks=LOOPBACK, retry_min_s=3600, retry_max_s=3600)
     async with lamps_running(away=True) as lamps, adapter_running(gateway, patient) as adapter:
         gateway.whole(lamps.row("1", "ON"), lamps.row("2", "ON"))
         await until(lambda: adapter.counters.failed == 2)
@@ -482,6 +497,7 @@ async def test_devices_that_are_away_leave_slots_to_the_others() -> None:
     gateway = Gateway()
     away = [free_udp_port() for _ in range(3)]
     settings = CoapSettings(
+        server=NO_SERVER,
         networks=LOOPBACK,
         concurrency_max=2,
         ack_timeout_s=3600,
@@ -527,7 +543,7 @@ async def test_a_refused_command_is_said_once_and_a_new_state_is_tried_at_once(
 @pytest.mark.parametrize(("code", "again"), [(aiocoap.NOT_FOUND, False), (aiocoap.SERVICE_UNAVAILABLE, True)])
 async def test_only_a_refusal_waits_longest(code: aiocoap.Code, again: bool) -> None:
     gateway = Gateway()
-    settings = CoapSettings(networks=LOOPBACK, retry_min_s=0.01, retry_max_s=3600)
+    settings = CoapSettings(server=NO_SERVER, networks=LOOPBACK, retry_min_s=0.01, retry_max_s=3600)
     closed = free_udp_port()
     async with lamps_running() as lamps, adapter_running(gateway, settings) as adapter:
         lamps.code = code
@@ -543,7 +559,7 @@ async def test_only_a_refusal_waits_longest(code: aiocoap.Code, again: bool) -> 
 
 async def test_requests_are_capped_over_all_devices_and_one_at_a_time_per_device() -> None:
     gateway = Gateway()
-    settings = CoapSettings(networks=LOOPBACK, concurrency_max=3)
+    settings = CoapSettings(server=NO_SERVER, networks=LOOPBACK, concurrency_max=3)
     paths = [str(path) for path in range(4)]
     most = 0
     async with AsyncExitStack() as stack:
@@ -568,7 +584,7 @@ async def test_requests_are_capped_over_all_devices_and_one_at_a_time_per_device
 async def test_a_hundred_devices_end_in_the_newest_state_and_see_no_older_one_after_a_newer() -> None:
     """More devices than the library keeps sockets for in one context (64)."""
     gateway = Gateway()
-    patient = CoapSettings(networks=LOOPBACK, ack_timeout_s=5, answer_timeout_s=60, reassert_s=0)
+    patient = CoapSettings(server=NO_SERVER, networks=LOOPBACK, ack_timeout_s=5, answer_timeout_s=60, reassert_s=0)
     async with AsyncExitStack() as stack:
         devices = [await stack.enter_async_context(lamps_running("1")) for _ in range(100)]
         adapter = await stack.enter_async_context(adapter_running(gateway, patient))
@@ -669,7 +685,12 @@ async def test_a_cancelled_run_leaves_nothing_behind(moment: str, caplog: pytest
     gateway = Gateway()
     port = free_udp_port()
     patient = CoapSettings(
-        networks=LOOPBACK, ack_timeout_s=3600, answer_timeout_s=3600, retry_min_s=3600, retry_max_s=3600
+        server=NO_SERVER,
+        networks=LOOPBACK,
+        ack_timeout_s=3600,
+        answer_timeout_s=3600,
+        retry_min_s=3600,
+        retry_max_s=3600,
     )
     tasks, files = asyncio.all_tasks(), files_open()
     async with lamps_running() as lamps, silent_device(port) as device:

@@ -20,6 +20,7 @@ SETTINGS = {
     "retry_min_s": 0.1,
     "retry_max_s": 0.5,
 }
+SERVER = "[coap.server]\nport = 0\n"
 
 
 class AdapterProcess:
@@ -28,7 +29,7 @@ class AdapterProcess:
     def __init__(self, gateway: GatewayProcess) -> None:
         self.config = gateway.folder / "coap.toml"
         settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in SETTINGS.items())
-        self.config.write_text(f"[websocket]\nport = {gateway.websocket_port}\n[coap]\n{settings}")
+        self.config.write_text(f"[websocket]\nport = {gateway.websocket_port}\n[coap]\n{settings}{SERVER}")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -31,6 +31,7 @@ class GatewayProcess:
         self._command = command_line("run", *arguments, "--config", self.config)
         self._process: subprocess.Popen[str] | None = None
         ports = {"http": {"port": self.http_port}, "websocket": {"port": self.websocket_port}}
+        ports["coap.server"] = {"port": 0}
         lines = []
         for name, table in {**ports, **tables}.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]

@@ -15,12 +15,10 @@ from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap import server as module
 from lamplighter.adapters.coap.contexts import Contexts
-from lamplighter.adapters.coap.readings import PostCounters
 from lamplighter.adapters.coap.server import CoapServer, listens_update
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
-from lamplighter.adapters.coap.settings import CoapDeviceSettings
-from lamplighter.adapters.model.commits import ReadingCommits
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
+from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.engine import Engine
 from lamplighter.ontology.vocabulary import LISTENS_ON
 from tests.adapters.coap.test_queries import PROFILE, FakeClient
@@ -30,6 +28,7 @@ from tests.support.event_loops import beside, until
 from tests.support.raw_coap import ECHO, GET, POST, raw_peer
 
 BASE = "http://gateway.example/"
+_Running = tuple[CoapServer, "FakeBoth"]
 
 
 @dataclass
@@ -38,27 +37,12 @@ class FakeBoth(FakeClient, FakeGateway):
 
 
 @asynccontextmanager
-async def running(settings: CoapServerSettings, **more: Any) -> AsyncIterator[tuple[CoapServer, FakeBoth]]:
-    client, counters = FakeBoth(), PostCounters()
+async def running(server: CoapServerSettings, *, secure: bool = False, **more: Any) -> AsyncIterator[_Running]:
+    client = FakeBoth()
     client.released.set()
-
-    def warn(path: str, reason: str, *, lost: bool = False) -> None:
-        pass
-
-    commits = ReadingCommits(
-        client, kind="coap", model="latest", events_kept=10, streams_max=100, counters=counters, warn=warn
-    )
-    found = CoapServer(
-        settings,
-        client,
-        contexts=Contexts(),
-        commits=commits,
-        owners=StreamOwners(100, warn, kind="coap"),
-        counters=counters,
-        warn=warn,
-        base_iri=BASE,
-        **{"devices": {}, "networks": (), "plain": None, "secure": False} | more,
-    )
+    settings = CoapSettings(server=server, networks=(), **more)
+    warnings = DropWarnings("coap", lambda problem: None)
+    found = CoapServer(settings, client, Contexts(), secure=secure, warnings=warnings, base_iri=BASE)
     found.change_rules(rules(RULES))
     found.change_profiles({"street": PROFILE})
     async with beside(found.run()):
@@ -78,7 +62,7 @@ async def test_a_port_that_the_system_chooses_is_a_triple() -> None:
             assert (await asker.ask(POST, "readings/hall", b"21.5")).code == Code.CHANGED
             assert (await asker.ask(GET, "queries/ALL")).code == Code.CONTENT
         counts = server.counts()
-        assert (counts["posted_readings"], counts["requests"]) == (1, 2)
+        assert (counts["readings"], counts["requests"]) == (1, 2)
     assert server.listens == ""
 
 
