@@ -86,6 +86,12 @@ _ADAPTERS = {
     "observations_renewed": "Renewed registrations for resources of devices.",
     "polls": "Polls of resources of devices that were answered.",
     "datagrams_malformed": "Datagrams that are no CoAP message.",
+    "requests": "Requests to the CoAP server.",
+    "requests_refused": "Of these, answered with an error.",
+    "requests_repeated": "Requests that arrived again, and got the same answer.",
+    "requests_dropped": "Requests above a limit, which got no answer.",
+    "echo_requested": "Requests that have to be repeated with an Echo value.",
+    "observers_notified": "Notifications to observers of the CoAP server.",
 }
 """Counters of adapters, since their start; those that an adapter does not have are absent."""
 _SYNC = {
