@@ -14,8 +14,9 @@ sends a request; readings: POST and PUT of devices; queries: results of JSAP que
 answers: blocks, ETag and bounds of what is sent; admission: limits for sources that have not shown that they receive
 our answers; server_settings: the table ``[coap.server]``.
 
-For discovery (pure): links: the link format; directory: registrations of endpoints and lookups; discovery: links of a
-device -> the device that is proposed.
+For discovery: links: the link format (pure); discovery: links of a device -> the device that is proposed (pure);
+discovering: devices that are found, by multicast, by address and by registrations. Resource directory: directory:
+registrations of endpoints and lookups (pure); registrations: their triples and their end; directory_site: their paths.
 
 Security (OSCORE): contexts: keys, sender numbers and replay windows on disk; secured: protected messages of both
 directions, loaded with the first key; protection: which messages are protected.

@@ -148,12 +148,7 @@ class Directory:
         registrant (section 5.1), so that the query has no base. Raises RegistrationError.
         """
         found = _parameters(query)
-        if not found.endpoint:
-            raise RegistrationError("malformed", "the endpoint name is missing; write ep=NAME")
-        if simple and found.base:
-            raise RegistrationError("malformed", "a simple registration has no base; its address is taken")
-        id_ = registration_id(found.endpoint, found.sector)
-        self._check_owner(self._registrations.get(id_), registrant)
+        id_ = self._new_id(found, registrant, simple=simple)
         lifetime_s = found.lifetime_s or LIFETIME_DEFAULT_S
         new = Registration(
             id=id_,
@@ -170,6 +165,10 @@ class Directory:
         )
         self._put(new)
         return new
+
+    def checked_id(self, query: Iterable[str], registrant: Registrant, *, simple: bool = False) -> str:
+        """The id that a registration would have, before its links are known. Raises RegistrationError."""
+        return self._new_id(_parameters(query), registrant, simple=simple)
 
     def restore(self, registration: Registration, remaining_s: float) -> None:
         """Adds a registration of an earlier run, which expires after the time given. Raises RegistrationError."""
@@ -249,6 +248,15 @@ class Directory:
         for one in self._registrations.values():
             if one.expires > now and (not _is_link_local(one.base) or (zone and one.zone == zone)):
                 yield one
+
+    def _new_id(self, found: _Parameters, registrant: Registrant, *, simple: bool) -> str:
+        if not found.endpoint:
+            raise RegistrationError("malformed", "the endpoint name is missing; write ep=NAME")
+        if simple and found.base:
+            raise RegistrationError("malformed", "a simple registration has no base; its address is taken")
+        id_ = registration_id(found.endpoint, found.sector)
+        self._check_owner(self._registrations.get(id_), registrant)
+        return id_
 
     def _check_owner(self, known: Registration | None, registrant: Registrant) -> None:
         if known is None or known.expires <= self._monotonic():

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from lamplighter.adapters.coap.discovery import SOURCE
 from lamplighter.adapters.devices.desired import desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
 from lamplighter.adapters.devices.problems import Problems
@@ -24,10 +25,11 @@ from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
-from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.cli.commands import add_mode, printable, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 
@@ -45,6 +47,8 @@ def add_devices_commands(command: Adder) -> None:
     listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
     listing.add_argument("--state", choices=_STATES, help="only devices in this state")
     listing.add_argument("--json", action="store_true", help="print one JSON object per device and line")
+    discover = add_mode(modes, "discover", "search the network for CoAP devices, and propose them", _discover)
+    add_discover_arguments(discover)
     show = add_mode(modes, "show", "show the sensors, actuators and topics of a device", _show)
     _add_device(show)
     adopt = add_mode(modes, "adopt", "use a device: its readings are stored, and its actuators can be switched", _adopt)
@@ -125,7 +129,10 @@ def _list(options: argparse.Namespace) -> int:
             print(printable(json.dumps(_as_json(entry, differing[entry.identity]), ensure_ascii=False)))
         return 0
     if not entries:
-        print("no devices; they appear here when they announce themselves at the broker (mqtt.host, mqtt.discovery)")
+        print(
+            "no devices; they appear here when they announce themselves at the broker (mqtt.host, mqtt.discovery), "
+            "or by `lamplighter devices discover` (CoAP)"
+        )
         return 0
     rows = [(_TITLES, _DIFFERS), *((_row(entry), _differences(differing[entry.identity])) for entry in entries)]
     shown = any(differing.values())
@@ -242,6 +249,37 @@ def _bounds(minimum: float | None, maximum: float | None) -> str:
     if minimum is None and maximum is None:
         return "any"
     return f"{'' if minimum is None else f'{minimum:g}'} to {'' if maximum is None else f'{maximum:g}'}".strip()
+
+
+def _discover(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    try:
+        proposals = found_devices(gateway.settings.coap, options.host)
+    except (PayloadError, UpstreamError) as error:
+        raise ConfigurationError(f"{options.host or 'multicast'}: {error}") from error
+    entries = gateway.entries()
+    known = {entry.identity: entry for entry in entries}
+    others = {entry.device.broker: entry for entry in entries if entry.device.source == SOURCE}
+    found = 0
+    for device, problems in proposals:
+        for problem in problems:
+            print(f"not used: {printable(problem.topic)}: {printable(problem.reason)}", file=sys.stderr)
+        if device is None:
+            continue
+        found += 1
+        entry, other = known.get(device.identity), others.get(device.broker)
+        if entry is None and other is not None:
+            print(f"{device.broker} is known as {other.identity}, {printable(other.name)}: {other.adoption}")
+            continue
+        update = gateway.registry.announced(entry, device, "ask")
+        if update is not None:
+            gateway.update(update)
+        state = "proposed" if entry is None else entry.adoption
+        print(f"{state} {device.identity}: {printable(', '.join(_kinds(device)))}")
+    if not found:
+        print("no device answered with resources that can be used")
+        return 1
+    return 0
 
 
 def _adopt(options: argparse.Namespace) -> int:

@@ -1,0 +1,322 @@
+"""Finds CoAP devices, and proposes them in the dataset: by multicast, by address, and by their registrations.
+
+::
+
+    GET /.well-known/core ─▶ Searcher ─┐
+                                       ├─▶ links ─▶ discovery.proposed ─▶ RegistryFeed ─▶ gateway
+    Registrations ─▶ CoapDiscovering ──┘
+
+A proposed device is not used until a person adopts it (`lamplighter devices adopt`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiocoap
+import msgspec
+
+from lamplighter.adapters.client import AdapterClient
+from lamplighter.adapters.coap import links
+from lamplighter.adapters.coap.callers import origin_of
+from lamplighter.adapters.coap.directory import Registration
+from lamplighter.adapters.coap.discovery import SOURCE, Proposal, proposed
+from lamplighter.adapters.coap.endpoint import Endpoint
+from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.links import LINK_FORMAT
+from lamplighter.adapters.coap.registrations import Event
+from lamplighter.adapters.devices.device import Device, Problem
+from lamplighter.adapters.devices.draft import plain
+from lamplighter.adapters.devices.registry_feed import RegistryFeed
+from lamplighter.adapters.mapping import uris
+from lamplighter.adapters.networks import Address, Networks, refusal
+from lamplighter.engine.errors import PayloadError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
+
+GROUPS = tuple(map(ip_address, ("224.0.1.187", "ff02::fd", "ff05::fd")))
+"""All CoAP nodes: of IPv4, of the link and of the site (RFC 7252 section 12.8)."""
+SEARCH_S = 8.0
+"""How long answers to multicast are awaited. Devices spread theirs over about 5 s (RFC 7252 section 8.2)."""
+INTERFACES_MAX = 32
+PATH = "/.well-known/core"
+
+logger = EventLogger(__name__)
+
+
+class CoapDiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[coap.discovery]``.
+
+    multicast_s: the interval at which the adapter searches for devices by multicast; 0: it does not, and only
+        ``lamplighter devices discover`` does. Devices that register themselves are found at once.
+    devices_max: devices that are proposed at a time. Further ones are not.
+    """
+
+    multicast_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 0.0
+    devices_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000
+
+    def __post_init__(self) -> None:
+        if 0 < self.multicast_s < 60:
+            raise ValueError(f"multicast_s ({self.multicast_s:g}) is less than 60; multicast disturbs all devices")
+
+
+class Searcher:
+    """Asks devices for their links. Nothing is sent to addresses outside of the networks, but multicast."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        exchanges: Exchanges,
+        networks: Networks,
+        *,
+        interfaces: Callable[[], Iterable[str]] | None = None,
+        port: int = uris.COAP_PORT,
+    ) -> None:
+        """interfaces: names of those that multicast leaves by; port: that multicast goes to."""
+        self._endpoint = endpoint
+        self._exchanges = exchanges
+        self._networks = networks
+        self._interfaces = self._usable_interfaces if interfaces is None else interfaces
+        self._port = port
+
+    async def at(self, host: str) -> Proposal:
+        """The device at a host, host:port or coap:// URI. Raises UpstreamError and PayloadError."""
+        text = host if "://" in host else f"coap://{host}"
+        base = f"coap://{uris.authority(uris.normal(text))}"
+        return await self._proposal(base)
+
+    async def everywhere(self, seconds: float = SEARCH_S) -> list[Proposal]:
+        """The devices that answer to multicast. Addresses outside of the networks are left out."""
+        searches = [
+            self._endpoint.collect(self._request(number, group), seconds, self._permits)
+            for number in self._numbers()
+            for group in GROUPS
+        ]
+        answers: dict[str, aiocoap.Message] = {}
+        for found in await asyncio.gather(*searches):
+            for answer in found:
+                answers.setdefault(_base(answer.remote), answer)
+        return await asyncio.gather(*(self._answered(base, answer) for base, answer in sorted(answers.items())))
+
+    async def _answered(self, base: str, answer: aiocoap.Message) -> Proposal:
+        options = answer.opt
+        if origin_of(answer.remote).origin.address.is_link_local:
+            return _failed(base, "the device answered from a link-local address, which rules cannot name")
+        if not answer.code.is_successful() or options.content_format not in (None, LINK_FORMAT):
+            return _failed(base, f"the device answered {answer.code.dotted} instead of its links")
+        if options.block2 is None or not options.block2.more:
+            return _read(base, answer.payload)
+        try:
+            return await self._proposal(base)
+        except (UpstreamError, PayloadError) as error:
+            return _failed(base, str(error))
+
+    async def _proposal(self, base: str) -> Proposal:
+        answer = await self._exchanges.request(CoapRequest(base + PATH, "GET", accept=LINK_FORMAT))
+        if not answer.successful or answer.format not in (None, LINK_FORMAT):
+            raise UpstreamError(f"the device answered {answer.code} instead of its links")
+        return _read(base, answer.body)
+
+    def _request(self, interface: int, group: Address) -> aiocoap.Message:
+        message = aiocoap.Message(code=aiocoap.GET, uri_path=PATH[1:].split("/"), accept=LINK_FORMAT)
+        message.remote = self._endpoint.address(group, self._port, interface)
+        return message
+
+    def _permits(self, remote: Any) -> bool:
+        return not refusal(origin_of(remote).origin.address, self._networks.current())
+
+    def _numbers(self) -> list[int]:
+        numbers = []
+        for name in self._interfaces():
+            try:
+                numbers.append(socket.if_nametoindex(name))
+            except OSError:
+                continue  # it has gone
+        return numbers[:INTERFACES_MAX]
+
+    def _usable_interfaces(self) -> list[str]:
+        """All interfaces; loopback only if devices may be there."""
+        loopback = any(network.is_loopback for network in self._networks.current())
+        return [name for name in machine_interfaces() if loopback or name != "lo"]
+
+
+class CoapDiscovering:
+    """Proposes the devices that are found while the adapter runs.
+
+    searcher: None if multicast is not used. returned: called with the authority of a device that registered itself.
+    """
+
+    def __init__(
+        self,
+        client: AdapterClient,
+        searcher: Searcher,
+        settings: CoapDiscoverySettings,
+        *,
+        base_iri: str,
+        returned: Callable[[str], None],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.feed = RegistryFeed(
+            client,
+            base_iri=base_iri,
+            kind="coap",
+            adopt="ask",
+            sources=(SOURCE,),
+            on_entries=self._follow_entries,
+            clock=clock,
+        )
+        self._searcher = searcher
+        self._settings = settings
+        self._returned = returned
+        self._registered: dict[str, Device] = {}
+        """The devices that are registered, by identity."""
+        self._announced: set[str] = set()
+        self._said: set[str] = set()
+        """The adopted devices of which it was said that they are online."""
+        self._found = 0
+
+    def counts(self) -> dict[str, int]:
+        """devices_found: by multicast, since the start."""
+        return {"devices_found": self._found}
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.feed.run(), name="coap registry")
+            if self._settings.multicast_s:
+                tasks.create_task(self._search(), name="coap discovery")
+
+    # The listener of registrations
+
+    async def ready(self) -> None:
+        await self.feed.ready.wait()
+
+    def took(self, event: Event, registration: Registration) -> None:
+        """Takes what became of a registration."""
+        if event == "registered":
+            with contextlib.suppress(PayloadError):  # a base of another scheme
+                self._returned(_authority(registration.base))
+        proposal = of_registration(registration)
+        if event in ("registered", "restored"):
+            for problem in proposal.problems:
+                self.feed.note(problem)
+        if proposal.device is None:
+            return
+        identity = proposal.device.identity
+        if event == "ended":
+            self._ended(identity)
+            return
+        self._registered[identity] = proposal.device
+        self._announce(proposal.device)
+        self._say_online(identity)
+
+    def identity(self, registration: Registration) -> str:
+        device = of_registration(registration).device
+        return "" if device is None else device.identity
+
+    def note(self, place: str, reason: str) -> None:
+        self.feed.note(Problem(SOURCE, "", plain(place), plain(reason, 400)))
+
+    def _ended(self, identity: str) -> None:
+        """A device that nobody decided about is forgotten. The rules of an adopted one stay: it may come back."""
+        self._registered.pop(identity, None)
+        self._said.discard(identity)
+        entry = self.feed.entries.get(identity)
+        if entry is not None and entry.adoption == "adopted":
+            self.feed.say_online({identity: False})
+        else:
+            self._announced.discard(identity)
+            self.feed.announce([], [identity])
+
+    def _say_online(self, identity: str) -> None:
+        entry = self.feed.entries.get(identity)
+        if identity not in self._said and entry is not None and entry.adoption == "adopted":
+            self._said.add(identity)
+            self.feed.say_online({identity: True})
+
+    def _follow_entries(self) -> None:
+        for identity in self._registered:
+            self._say_online(identity)
+        self._said &= self.feed.entries.keys()
+
+    # What is found
+
+    async def _search(self) -> None:
+        await self.feed.ready.wait()
+        while True:
+            for device, problems in await self._searcher.everywhere():
+                for problem in problems:
+                    self.feed.note(problem)
+                if device is not None and not self._is_registered(device):
+                    self._found += 1
+                    self._announce(device)
+            await asyncio.sleep(self._settings.multicast_s)
+
+    def _is_registered(self, device: Device) -> bool:
+        """Whether the device has another identity, by its registration."""
+        return any(one.broker == device.broker for one in self._registered.values())
+
+    def _announce(self, device: Device) -> None:
+        identity, entries = device.identity, self.feed.entries
+        if identity not in entries and identity not in self._announced:
+            proposals = {one for one, entry in entries.items() if entry.adoption == "proposed"} | (
+                self._announced - entries.keys()
+            )
+            if len(proposals) >= self._settings.devices_max:
+                reason = f"more than {self._settings.devices_max:,} devices are proposed (coap.discovery.devices_max)"
+                self.note(device.broker, reason)
+                return
+        self._announced.add(identity)
+        self.feed.announce([device])
+
+
+def of_registration(registration: Registration) -> Proposal:
+    """The device of a registration."""
+    base = registration.base
+    with contextlib.suppress(PayloadError):  # `proposed` has the reason
+        base = f"coap://{_authority(base)}"
+    return proposed(
+        registration.links,
+        base=base,
+        place=registration.location,
+        endpoint=registration.endpoint,
+        sector=registration.sector,
+    )
+
+
+def machine_interfaces() -> list[str]:
+    """The names of the interfaces of this machine, without netlink, which the service may not use."""
+    try:
+        lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    except OSError:
+        return []
+    return [line.partition(":")[0].strip() for line in lines]
+
+
+def _read(base: str, body: bytes) -> Proposal:
+    try:
+        found: Sequence[links.Link] = links.parsed(body)
+    except PayloadError as error:
+        return _failed(base, str(error))
+    return proposed(found, base=base, place=base + PATH)
+
+
+def _failed(base: str, reason: str) -> Proposal:
+    return Proposal(None, [Problem(SOURCE, base, plain(base + PATH), plain(reason, 400))])
+
+
+def _authority(base: str) -> str:
+    """Raises PayloadError."""
+    return uris.authority(uris.normal(base))
+
+
+def _base(remote: Any) -> str:
+    address, port = origin_of(remote).origin
+    host = f"[{address}]" if address.version == 6 else f"{address}"
+    return f"coap://{host}" + ("" if port == uris.COAP_PORT else f":{port}")

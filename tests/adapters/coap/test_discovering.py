@@ -1,0 +1,300 @@
+"""CoAP devices that are found: by multicast on the loopback interface, by address, and by their registrations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any
+
+import aiocoap
+import pytest
+
+from lamplighter.adapters.coap.directory import Registration
+from lamplighter.adapters.coap.discovering import (
+    GROUPS,
+    CoapDiscovering,
+    CoapDiscoverySettings,
+    Searcher,
+    machine_interfaces,
+    of_registration,
+)
+from lamplighter.adapters.coap.discovery import Proposal, proposed
+from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
+from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchanges
+from lamplighter.adapters.coap.links import Link, parsed
+from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.networks import Networks
+from lamplighter.engine.errors import PayloadError, UpstreamError
+from tests.support.coap_peers import libcoap_server
+from tests.support.desired_states import BASE, StatesGateway
+from tests.support.event_loops import beside, settled, until
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+PATIENT = CoapSettings(ack_timeout_s=60, answer_timeout_s=100)
+LAMP = b'</lamp>;rt="light";if="core.a";ct=0'
+HALL = Link("/lamp", (("rt", "light"), ("if", "core.a"), ("ct", "0")))
+
+
+# --- searching ---
+
+
+@asynccontextmanager
+async def searching(port: int, *networks: str) -> AsyncIterator[Searcher]:
+    permitted = Networks(networks, "coap.networks")
+    endpoint = await Endpoint.client(PATIENT, EndpointCounters())
+    try:
+        yield Searcher(
+            endpoint, Exchanges(endpoint, permitted, PATIENT), permitted, interfaces=lambda: ["lo", "gone"], port=port
+        )
+    finally:
+        await endpoint.close()
+
+
+async def test_a_device_on_the_network_is_found_by_multicast_and_by_its_address() -> None:
+    with libcoap_server(everywhere=True, options=["-G", "lo", "-g", "224.0.1.187"]) as server:
+        async with searching(server.port, "0.0.0.0/0") as searcher:  # it may answer from another interface
+            found = list[Proposal]()
+            while not found:  # libcoap answers after up to 5 s; a datagram may be lost
+                found = list(await searcher.everywhere(seconds=6))
+            device = found[0].device
+            assert device is not None and device.identity.endswith(f"~{server.port}")
+            assert f"{device.broker}/time" in {sensor.table["resource"] for sensor in device.sensors}
+            for spelling in (device.broker.removeprefix("coap://"), f"{device.broker}/.well-known/core"):
+                assert (await searcher.at(spelling)).device == device
+
+
+async def test_addresses_outside_of_the_networks_are_not_asked() -> None:
+    async with searching(5683, "127.0.0.0/8") as searcher:
+        with pytest.raises(PayloadError, match=r"coap\.networks"):
+            await searcher.at("192.0.2.1")
+        with pytest.raises(PayloadError, match="multicast"):
+            await searcher.at("224.0.1.187")
+        with pytest.raises(PayloadError, match="DTLS"):
+            await searcher.at("coaps://127.0.0.1")
+
+
+def test_the_interfaces_of_the_machine_are_known() -> None:
+    assert "lo" in machine_interfaces()
+
+
+@dataclass
+class Remote:
+    sockaddr: tuple[str, int, int, int]
+
+
+@dataclass
+class Heard:
+    """Endpoint and exchanges of a network: what devices answer to multicast, and when they are asked alone."""
+
+    answers: list[aiocoap.Message] = field(default_factory=list)
+    alone: dict[str, CoapAnswer] = field(default_factory=dict)
+    asked: list[Any] = field(default_factory=list)
+
+    def address(self, group: Any, port: int, interface: int) -> Any:
+        return group, port, interface
+
+    async def collect(self, message: aiocoap.Message, seconds: float, permits: Any) -> list[aiocoap.Message]:
+        self.asked.append(message.remote)
+        return [answer for answer in self.answers if permits(answer.remote)]
+
+    async def request(self, request: CoapRequest) -> CoapAnswer:
+        if request.uri not in self.alone:
+            raise UpstreamError("no answer")
+        return self.alone[request.uri]
+
+
+def answer(ip: str, text: bytes = LAMP, port: int = 5683, **options: Any) -> aiocoap.Message:
+    message = aiocoap.Message(code=aiocoap.CONTENT, payload=text)
+    message.remote = Remote((ip, port, 0, 0))
+    for name, value in ({"content_format": 40} | options).items():
+        setattr(message.opt, name, value)
+    return message
+
+
+def searcher(heard: Any, *networks: str) -> Searcher:
+    return Searcher(heard, heard, Networks(networks, "coap.networks"), interfaces=lambda: ["lo"])
+
+
+async def test_each_device_is_found_once_and_only_within_the_networks() -> None:
+    heard = Heard([answer("::ffff:192.168.7.20"), answer("fd00::1", port=61616), answer("::ffff:192.0.2.1")])
+    found = await searcher(heard, "192.168.7.0/24", "fd00::/8").everywhere()
+    assert [group for group, _, _ in heard.asked] == list(GROUPS)
+    devices = [device.broker for device, _ in found if device is not None]
+    assert devices == ["coap://192.168.7.20", "coap://[fd00::1]:61616"]
+
+
+async def test_links_that_do_not_fit_into_a_datagram_are_asked_for() -> None:
+    whole = CoapAnswer("2.05", LAMP + b',</fan>;rt="fan";if="core.a"', 40, None, None, NOON, NOON)
+    heard = Heard(
+        [answer(f"::ffff:192.168.7.{n}", block2=(0, True, 2)) for n in (20, 21)],
+        {"coap://192.168.7.20/.well-known/core": whole},
+    )
+    first, second = await searcher(heard, "192.168.7.0/24").everywhere()
+    assert first.device is not None and len(first.device.actuators) == 2
+    assert second.device is None and [one.reason for one in second.problems] == ["no answer"]
+
+
+@pytest.mark.parametrize("text", [b"<", b"\xff", b"</a>" + b",</a>" * 2_000, b'</a>;x="' + b"y" * 3_000 + b'"'])
+async def test_hostile_links_are_a_problem_of_their_device(text: bytes) -> None:
+    heard = Heard([answer("::ffff:192.168.7.20", text), answer("::ffff:192.168.7.21"), answer("fe80::1", LAMP)])
+    found = await searcher(heard, "192.168.7.0/24", "fe80::/10").everywhere()
+    assert [device.broker for device, _ in found if device is not None] == ["coap://192.168.7.21"]
+    assert sum(bool(problems) for _, problems in found) == 2
+
+
+async def test_other_answers_are_a_problem_of_their_device() -> None:
+    heard = Heard([answer("::ffff:192.168.7.20", content_format=0)])
+    (one,) = await searcher(heard, "192.168.7.0/24").everywhere()
+    assert one.problems[0].reason == "the device answered 2.05 instead of its links"
+    heard.alone["coap://192.168.7.20/.well-known/core"] = CoapAnswer("4.04", b"", None, None, None, NOON, NOON)
+    with pytest.raises(UpstreamError, match=r"4\.04"):
+        await searcher(heard, "192.168.7.0/24").at("192.168.7.20")
+
+
+def test_the_interval_of_multicast_is_long_or_none() -> None:
+    assert CoapDiscoverySettings().multicast_s == 0
+    with pytest.raises(ValueError, match="multicast disturbs all devices"):
+        CoapDiscoverySettings(multicast_s=5)
+
+
+# --- proposing ---
+
+
+@dataclass
+class Found:
+    """A searcher that finds these devices."""
+
+    proposals: list[Proposal] = field(default_factory=list)
+
+    async def everywhere(self) -> list[Proposal]:
+        return self.proposals
+
+
+@asynccontextmanager
+async def discovering(
+    gateway: StatesGateway, returned: list[str] | None = None, found: Any = None, **settings: Any
+) -> AsyncIterator[CoapDiscovering]:
+    one = CoapDiscovering(
+        gateway,
+        Found() if found is None else found,
+        CoapDiscoverySettings(**settings),
+        base_iri=BASE,
+        returned=([] if returned is None else returned).append,
+        clock=lambda: NOON,
+    )
+    async with beside(one.run()):
+        await one.ready()
+        yield one
+
+
+def registration(name: str = "hall", *found: Link, base: str = "coap://192.168.7.20:5683") -> Registration:
+    return Registration(name, name, "", base, False, 600, 0, found or (HALL,))
+
+
+def states(gateway: StatesGateway) -> list[str]:
+    name = "BIND(CONCAT(STRAFTER(STR(?device), 'coap/'), ' ', ?adoption) AS ?x)"
+    return gateway.found(f"GRAPH ?g {{ ?device gateway:adoption ?adoption }} {name}")
+
+
+def online(gateway: StatesGateway) -> list[str]:
+    return gateway.found("?device gateway:online ?x")
+
+
+def rules(gateway: StatesGateway) -> int:
+    return len(gateway.found("?x a gateway:Mapping"))
+
+
+async def test_a_registered_device_is_offered_and_used_once_it_is_adopted() -> None:
+    gateway, returned = StatesGateway(), list[str]()
+    async with discovering(gateway, returned) as one:
+        one.took("registered", registration())
+        await settled()
+        assert states(gateway) == ["hall proposed"] and (rules(gateway), online(gateway)) == (0, [])
+        assert returned == ["192.168.7.20"]
+        assert one.identity(registration()) == "coap/hall"
+        gateway.write(one.feed.registry.adoption(one.feed.entries["coap/hall"]))
+        await settled()
+        assert states(gateway) == ["hall adopted"] and (rules(gateway), online(gateway)) == (1, ["true"])
+        one.took("updated", registration())
+        assert returned == ["192.168.7.20"]
+        one.took("ended", registration())
+        await settled()
+        assert states(gateway) == ["hall adopted"] and (rules(gateway), online(gateway)) == (1, ["false"])
+        one.took("registered", registration(base="coap://192.168.7.99"))
+        await until(lambda: bool(gateway.found("?m gateway:rule ?x FILTER(CONTAINS(?x, '192.168.7.99'))")))
+        assert online(gateway) == ["true"] and returned == ["192.168.7.20", "192.168.7.99"]
+
+
+async def test_what_nobody_decided_about_is_forgotten_with_its_registration() -> None:
+    gateway = StatesGateway()
+    async with discovering(gateway) as one:
+        one.took("restored", registration())
+        await settled()
+        assert states(gateway) == ["hall proposed"]
+        one.took("ended", registration())
+        await until(lambda: states(gateway) == [])
+
+
+async def test_an_ignored_device_stays_ignored() -> None:
+    gateway = StatesGateway()
+    async with discovering(gateway) as one:
+        one.took("registered", registration())
+        await settled()
+        gateway.write(one.feed.registry.ignoring(one.feed.entries["coap/hall"]))
+        for event in ("ended", "registered"):
+            one.took(event, registration())  # type: ignore[arg-type]
+            await settled()
+            assert states(gateway) == ["hall ignored"]
+
+
+async def test_registrations_that_cannot_be_used_are_problems() -> None:
+    gateway, returned = StatesGateway(), list[str]()
+    async with discovering(gateway, returned) as one:
+        one.took("registered", registration("a", base="coap+tcp://192.168.7.20"))
+        one.took("registered", registration("b", Link("coap://192.168.7.99/lamp", (("rt", "light"), ("if", "core.a")))))
+        one.note("coap://192.168.7.21", "no links")
+        await settled()
+        assert states(gateway) == [] and returned == ["192.168.7.20"]
+        assert one.identity(registration("a", base="coap+tcp://192.168.7.20")) == ""
+        assert len(gateway.found("GRAPH ?g { ?problem a gateway:ReportedProblem ; gateway:reason ?x }")) == 3
+
+
+async def test_proposals_are_bounded() -> None:
+    gateway = StatesGateway()
+    async with discovering(gateway, devices_max=2) as one:
+        for number in range(4):
+            one.took("registered", registration(f"lamp{number}"))
+        await settled()
+        assert states(gateway) == ["lamp0 proposed", "lamp1 proposed"]
+        (reason,) = gateway.found("GRAPH ?g { ?problem a gateway:ReportedProblem ; gateway:reason ?x }")
+        assert "coap.discovery.devices_max" in reason
+        gateway.write(one.feed.registry.adoption(one.feed.entries["coap/lamp0"]))
+        await settled()
+        one.took("registered", registration("lamp4"))
+        await settled()
+        assert states(gateway) == ["lamp0 adopted", "lamp1 proposed", "lamp4 proposed"]
+
+
+async def test_what_multicast_finds_is_offered_once() -> None:
+    gateway = StatesGateway()
+
+    def at(base: str) -> Proposal:
+        return proposed(parsed(LAMP), base=base, place=f"{base}/.well-known/core")
+
+    found = Found([at("coap://192.168.7.20"), at("coap://192.168.7.21"), at("coap://[fe80::1%eth0]")])
+    async with discovering(gateway, found=found, multicast_s=3600) as one:
+        one.took("registered", registration())
+        await until(lambda: states(gateway) == ["192.168.7.21~5683 proposed", "hall proposed"])
+        assert one.counts() == {"devices_found": 1}
+    async with discovering(gateway):
+        await settled()
+        assert states(gateway) == ["192.168.7.21~5683 proposed", "hall proposed"]
+
+
+def test_a_registered_device_has_the_name_of_its_endpoint() -> None:
+    device = of_registration(registration()).device
+    assert device is not None and (device.broker, device.name) == ("coap://192.168.7.20", "hall")
+    assert str(ip_address("192.168.7.20")) in device.broker
