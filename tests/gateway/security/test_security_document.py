@@ -7,6 +7,7 @@ import tomllib
 
 import msgspec
 
+from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.gateway.settings import QuotaSettings, Settings
 from lamplighter.gateway.settings.security import SecuritySettings
@@ -24,7 +25,11 @@ def test_the_settings_named_are_settings() -> None:
     named = set(re.findall(r"`(?:security\.)?([a-z]+(?:_[a-z]+)+)`", DOCUMENT)) | set(
         re.findall(r"`security\.([a-z_]+)`", DOCUMENT)
     )
-    names |= {field.name for table in (CoapSettings, QuotaSettings) for field in msgspec.structs.fields(table)}
+    names |= {
+        field.name
+        for table in (CoapSettings, CoapServerSettings, QuotaSettings)
+        for field in msgspec.structs.fields(table)
+    }
     others = {"client_credentials", "cors_error", "invalid_grant", "limit_exceeded", "request_id", "wrong_host"}
     others |= {"memory_limit"}  # of mosquitto
     others |= {"sender_id", "recipient_id", "secret_hex", "salt_hex", "master_secret", "master_salt"}  # of OSCORE keys
