@@ -21,7 +21,7 @@ NAMES = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <
 
 
 def rule(uri: str, **keys: object) -> dict[str, object]:
-    return {"resource": uri, "property": "gateway:measuredValue", "payload": "number"} | keys
+    return {"resource": uri, "property": "gateway:temperature", "payload": "number"} | keys
 
 
 def file_rule(uri: str, **keys: object) -> str:
