@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lamplighter.adapters.devices.queried import QueriedRow
 from lamplighter.adapters.mapping import uris
@@ -40,7 +41,7 @@ class BoundCommand:
     def table(self) -> ResourceCommandTable:
         return self.rule.table
 
-    @property
+    @cached_property
     def device(self) -> str:
         """Host, or host and port."""
         return uris.authority(self.resource)

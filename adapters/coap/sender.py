@@ -19,6 +19,7 @@ from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchang
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.observations import Observation, Observed, ObservedResource
 from lamplighter.adapters.coap.reachability import Reachability
+from lamplighter.adapters.coap.settings import normal_authority
 from lamplighter.adapters.devices.desired import same_state
 from lamplighter.adapters.devices.draft import plain
 from lamplighter.adapters.devices.output import ReportedState
@@ -32,6 +33,7 @@ from lamplighter.adapters.devices.sender import (
     RefusedByDevice,
     Sender,
 )
+from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import ResourceStateTable
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
@@ -83,6 +85,7 @@ class CoapSender(Sender[BoundCommand]):
         self._reachability = reachability
         self._take, self._changed, self._returned, self._note = take, changed, returned, note
         self._followed: dict[tuple[ObservedResource, bool], _Followed] = {}
+        self._places: dict[BoundCommand, list[tuple[ObservedResource, bool]]] = {}  # of rules in force
         self._reports: dict[BoundCommand, ReportedState[BoundCommand]] = {}
         self._reported = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -120,7 +123,10 @@ class CoapSender(Sender[BoundCommand]):
     # --- states of devices ------------------------------------------------------------------------------------
 
     def follow(self, rule: BoundCommand) -> None:
-        for resource, epoch in self._read_by(rule):
+        if rule in self._places:
+            return
+        self._places[rule] = self._places_of(rule)
+        for resource, epoch in self._places[rule]:
             followed = self._followed.get((resource, epoch))
             if followed is None:
                 if len(self._followed) >= self._settings.resources_max:
@@ -133,7 +139,7 @@ class CoapSender(Sender[BoundCommand]):
 
     def leave(self, rule: BoundCommand) -> None:
         self._reports.pop(rule, None)
-        for key in self._read_by(rule):
+        for key in self._places.pop(rule, ()):
             followed = self._followed.get(key)
             if followed is None or rule not in followed.rules:
                 continue
@@ -157,6 +163,10 @@ class CoapSender(Sender[BoundCommand]):
 
     def _read_by(self, rule: BoundCommand) -> list[tuple[ObservedResource, bool]]:
         """The resources that are read for a rule; true for those that tell of a start."""
+        found = self._places.get(rule)
+        return self._places_of(rule) if found is None else found
+
+    def _places_of(self, rule: BoundCommand) -> list[tuple[ObservedResource, bool]]:
         found = []
         settings, table, read = self._settings, rule.table, rule.rule.state
         interval = table.reassert_s or settings.reassert_s or 60.0
@@ -174,12 +184,19 @@ class CoapSender(Sender[BoundCommand]):
                 chosen.device or device,
                 "never" if read.observe == "never" else "always" if read.observe == "always" else "auto",
                 chosen.poll_s if isinstance(table.state, ResourceStateTable) else max(interval, 1.0),
-                chosen.max_age_s,
+                chosen.max_age_s or self._max_age_s(chosen.device or device, uri),
             )
             found.append((state, False))
         if epoch is not None:
             found.append((ObservedResource(epoch, device=device, observe="never", poll_s=interval / 2), True))
         return found
+
+    def _max_age_s(self, device: str, uri: str) -> float | None:
+        """That of the settings of a device."""
+        for name, one in self._settings.devices.items():
+            if device == name or (not device and normal_authority(one.address) == uris.authority(uri)):
+                return one.max_age_s
+        return None
 
     def _is_readable(self, rule: BoundCommand) -> bool:
         for key in self._read_by(rule):
@@ -279,7 +296,8 @@ class CoapSender(Sender[BoundCommand]):
         said = f"{answer.code}: {text}" if text else answer.code
         if not answer.successful:
             raise RefusedByDevice(said) if answer.code.startswith("4.") else UpstreamError(said)
-        self.follow(rule)
+        if attempt.is_current():  # else the rule may not be in force any more
+            self.follow(rule)
         for key in self._read_by(rule):
             if key in self._followed and self._followed[key].observation.status.state != "observed":
                 self._followed[key].observation.renew()

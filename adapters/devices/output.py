@@ -284,7 +284,7 @@ class Output(Generic[Rule]):
     def _apply(self, notification: Notification) -> None:
         """Takes a change of the result. Sequence 0 is the whole result and replaces all rows."""
         touched: set[Term] = set()
-        offline = {one.iri for one in self._actuators.values() if one.offline}
+        offline = self._offline(notification) if self._follows_online else set()
         if notification.sequence == 0:
             for actuator in self._actuators.values():
                 for rows in actuator.rows.values():
@@ -298,9 +298,16 @@ class Output(Generic[Rule]):
         self._assign(touched, notification.commit)
         for one in touched & offline & self._actuators.keys():
             again = self._actuators[one]
-            if self._follows_online and again.rows["online"] and not again.offline:
+            if again.rows["online"] and not again.offline:
                 again.back = asyncio.get_running_loop().time()
                 self._settle(again)
+
+    def _offline(self, notification: Notification) -> set[Term]:
+        """The actuators of offline devices that a change may bring back."""
+        if notification.sequence == 0:
+            return {one.iri for one in self._actuators.values() if one.offline}
+        about = {row["actuator"] for row in notification.removed.bindings() if "online" in row and "actuator" in row}
+        return {one for one in about if one in self._actuators and self._actuators[one].offline}
 
     def _check_ready(self) -> None:
         if not self._ready and self._known_states and all(one.known for one in self._queries):

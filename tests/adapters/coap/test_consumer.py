@@ -7,7 +7,8 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import aiocoap
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
+from lamplighter.adapters.coap.contexts import make_context
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
@@ -23,9 +25,10 @@ from lamplighter.adapters.mapping.resource_commands import resource_command
 from lamplighter.adapters.mapping.tables import ResourceCommandTable
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.coap_gateway import EngineGateway
-from tests.support.coap_peers import libcoap_server
+from tests.support.coap_peers import free_udp_port, libcoap_server
 from tests.support.coap_wire import Faults, Network, run_virtual
 from tests.support.event_loops import beside, until
+from tests.support.oscore_devices import Device
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 BASE = "http://gateway.example/"
@@ -446,3 +449,49 @@ async def test_a_device_that_needs_a_key_is_sent_nothing() -> None:
             await until(lambda: len(gateway.found(REFUSED)) == 1)
             assert "coap.plain" in gateway.found(REFUSED)[0]
             assert server.get("lamp") == ""
+
+
+class ServerAt(NamedTuple):
+    host: str
+    port: int
+    requests_max: int
+
+
+class KeyedLamp:
+    """A lamp that takes only requests that its key protects. plain: requests that were not protected."""
+
+    def __init__(self, folder: Path, half: dict[str, str]) -> None:
+        self.device, self.state, self.plain = Device(folder, half), b"", 0
+
+    async def render_to_pipe(self, pipe: Any) -> None:
+        if pipe.request.opt.oscore is None:
+            self.plain += 1
+            pipe.add_response(aiocoap.Message(code=aiocoap.UNAUTHORIZED), is_last=True)
+            return
+        request, key = self.device.context.unprotect(pipe.request)
+        if request.code == aiocoap.PUT:
+            self.state = bytes(request.payload)
+            answer = aiocoap.Message(code=aiocoap.CHANGED)
+        else:
+            answer = aiocoap.Message(code=aiocoap.CONTENT, payload=self.state)
+        sealed, _ = self.device.context.protect(answer, key)
+        pipe.add_response(sealed, is_last=True)
+
+
+async def test_a_device_with_a_key_gets_protected_requests_only(tmp_path: Path) -> None:
+    port = free_udp_port()
+    lamp = KeyedLamp(tmp_path / "lamp", make_context(tmp_path / "contexts", "hall", f"127.0.0.1:{port}"))
+    endpoint = await Endpoint.server(ServerAt("127.0.0.1", port, 200), lamp, EndpointCounters())
+    files = rules({"actuator": "actuator/hall", "resource": f"coap://127.0.0.1:{port}/lamp"})
+    gateway = EngineGateway()
+    try:
+        for state in ("ON", "OFF"):  # and by another run of the adapter
+            adapter = CoapAdapter(REAL, gateway, files=files, contexts=tmp_path / "contexts", secure=True)
+            async with beside(adapter.run()):
+                desire(gateway, f"'{state}'")
+                await until(lambda state=state: gateway.found(REPORTED) == [state])  # type: ignore[misc]
+                assert gateway.found(ACKNOWLEDGED) == [state]
+        assert lamp.plain == 0
+    finally:
+        await endpoint.close()
+        lamp.device.context._destroy()
