@@ -1,7 +1,7 @@
 """CoAP adapter: keeps each device in the state that the dataset gives for it, and reads sensors.
 
 adapter: rules, and the parts below; settings: the table ``[coap]``; commands: rules and rows of queries -> what is sent
-to which resource (pure); sender: requests with states, and the states that devices report; sensors: observed and polled
+to which resource (pure); sender: requests with states; states: those that devices report; sensors: observed and polled
 resources -> readings; reachability: which devices answer; health: their summary; counters: for the metrics; formats:
 bodies with their content formats (pure).
 

@@ -10,8 +10,8 @@
     gateway ◀─── readings ─── CoapServer ◀─────────────── Endpoint ◀─── devices
        └──────── results ────────┘ └─────────────────────────────────▶ observers
 
-`devices.output` has the contract, `sender` the requests, `sensors` the readings, `reachability` what is known of the
-devices, `server` what devices send and observe.
+`devices.output` has the contract, `sender` the requests, `states` what devices report, `sensors` the readings,
+`reachability` what is known of the devices, `server` what devices send and observe.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from lamplighter.adapters.coap.sender import CoapSender
 from lamplighter.adapters.coap.sensors import CoapSensors
 from lamplighter.adapters.coap.server import CoapServer, ServerClient
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.coap.states import DeviceStates
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
@@ -111,7 +112,7 @@ class CoapAdapter:
         self._sensors: CoapSensors | None = None
         self._server: CoapServer | None = None
         self._reachability: Reachability | None = None
-        self._sender: CoapSender | None = None
+        self._states: DeviceStates | None = None
 
     async def run(self) -> None:
         """Runs until cancelled, and leaves no task or socket behind.
@@ -127,7 +128,7 @@ class CoapAdapter:
             except BaseExceptionGroup as group:
                 raise _first(group) from None
             finally:
-                self._output = self._reachability = self._sender = self._sensors = self._server = None
+                self._output = self._reachability = self._states = self._sensors = self._server = None
                 await endpoint.close()
         finally:
             if self._contexts is not None:
@@ -140,7 +141,7 @@ class CoapAdapter:
 
         def back(device: str) -> None:
             output.contact(device)
-            sender.renew(device)
+            states.renew(device)
             sensors.renew(device)
 
         reachability = Reachability(
@@ -151,9 +152,9 @@ class CoapAdapter:
             on_back=back,
             now=self._now,
         )
-        sender = CoapSender(
+        states = DeviceStates(
             exchanges,
-            self.counters,
+            self.counters.observations,
             reachability,
             take=lambda reports: output.take(reports),
             changed=lambda device: output.contact(device),
@@ -162,7 +163,7 @@ class CoapAdapter:
         )
         output = Output(
             self._client,
-            sender,
+            CoapSender(exchanges, self.counters, reachability, states),
             kind="coap",
             note=self._warnings.state,
             counters=self.counters,
@@ -172,12 +173,12 @@ class CoapAdapter:
             tried=self.tried,
         )
         sensors = self._made_sensors(exchanges, reachability)
-        self._output, self._reachability, self._sender, self._sensors = output, reachability, sender, sensors
+        self._output, self._reachability, self._states, self._sensors = output, reachability, states, sensors
         self._server = self._made_server(contexts) if settings.server.enabled else None
         self._apply()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(output.run(), name="coap output")
-            tasks.create_task(sender.run(), name="coap states")
+            tasks.create_task(states.run(), name="coap states")
             tasks.create_task(sensors.run(), name="coap sensors")
             tasks.create_task(reachability.run(), name="coap devices")
             if self._server is not None:
@@ -258,8 +259,8 @@ class CoapAdapter:
 
     def health(self) -> CoapHealth:
         """The summary for `/health`. The devices that do not answer come first, the longest first."""
-        output, reachability, sender, sensors = self._output, self._reachability, self._sender, self._sensors
-        if output is None or reachability is None or sender is None or sensors is None:
+        output, reachability, states, sensors = self._output, self._reachability, self._states, self._sensors
+        if output is None or reachability is None or states is None or sensors is None:
             return CoapHealth()
         read = sensors.states()
         away, refusals = reachability.away(), output.refusals(WORST_MAX)
@@ -271,8 +272,8 @@ class CoapAdapter:
             devices=len(reachability.devices),
             unreachable=len(away),
             refusing=output.states().refused,
-            observed=sender.observed() + read.observed,
-            stale=sender.stale() + read.stale,
+            observed=states.observed() + read.observed,
+            stale=states.stale() + read.stale,
             observers=0 if self._server is None else self._server.observers,
             listens="" if self._server is None else self._server.listens,
             worst=tuple(worst[:WORST_MAX]),

@@ -18,7 +18,6 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import (
     COAP_ADDRESS,
-    DEVICE,
     HOSTS,
     LAST_SEEN,
     ONLINE,
@@ -164,7 +163,6 @@ class Reachability:
         insert = ""
         if hosts:
             found = [
-                (RDF_TYPE, iri(DEVICE)),
                 (RDF_TYPE, iri(PLATFORM)),
                 (COAP_ADDRESS, literal(device.authority)),
                 (ONLINE, literal("true" if device.online else "false", datatype=XSD + "boolean")),

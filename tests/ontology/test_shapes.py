@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pyoxigraph as ox
 import pyshacl
 import pytest
 import rdflib
 
+from lamplighter.adapters.coap.health import CoapHealth, health_update
+from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.counting import counters_update
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update, reported_update
@@ -159,7 +161,29 @@ def adapters() -> Iterator[str]:
         yield counters_update(BASE, "coap", {"commands": messages})
 
 
+def coap_devices() -> Iterator[str]:
+    """A device that answers, one that does not, and one that is not used any more."""
+    hosts: dict[str, set[str]] = {name: {f"<{BASE}lamp/{name}>"} for name in ("a", "b:61616", "c")}
+    found = Reachability(
+        cast(Any, None),
+        base_iri=BASE,
+        contact_write_s=600,
+        hosted=lambda name: hosts[name],
+        on_back=lambda name: None,
+        now=lambda: NOON,
+    )
+    for name in hosts:
+        found.heard(name)
+    yield from found.due(0)
+    found.failed("b:61616", "coap://b:61616/lamp", "no answer")
+    hosts["c"] = set()
+    yield from found.due(1)
+    yield from found.due(1_000)
+    yield health_update(BASE, CoapHealth(devices=2, unreachable=1))
+
+
 SOURCES = {
+    "coap devices": coap_devices,
     "latest": lambda: streams(LatestModel()),
     "event": lambda: streams(EventModel(2, 100)),
     "actuations": actuations,
