@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import NamedTuple, Protocol
 from lamplighter.adapters.client import AdapterClient, retry_s
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts
+from lamplighter.adapters.coap.discovering import GROUPS, INTERFACES_MAX, machine_interfaces
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.queries import QueryResources
 from lamplighter.adapters.coap.readings import PostCounters, PostedReadings
@@ -164,7 +166,9 @@ class CoapServer:
         endpoint, failures = None, 0
         while endpoint is None:
             try:
-                endpoint = await Endpoint.server(self._place, self._site, self._datagrams, admits=self._site.admits)
+                endpoint = await Endpoint.server(
+                    self._place, self._site, self._datagrams, multicast=self._groups(), admits=self._site.admits
+                )
             except UpstreamError as error:
                 failures += 1
                 if failures == 1:
@@ -180,6 +184,12 @@ class CoapServer:
         finally:
             self._listens = ""
             await endpoint.close()
+
+    def _groups(self) -> list[tuple[str, str]]:
+        """The multicast groups to join: none where only one address is listened on."""
+        if not ipaddress.ip_address(self._place.host).is_unspecified:
+            return []
+        return [(str(group), name) for group in GROUPS for name in machine_interfaces()[:INTERFACES_MAX]]
 
     async def _write_address(self) -> None:
         def refused(error: GatewayError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -45,9 +45,9 @@ SEEDS = (
 )
 
 
-def mutants(random: Random, count: int) -> Iterator[bytes]:
+def mutants(random: Random, count: int, messages: Sequence[Datagram] = SEEDS) -> Iterator[bytes]:
     """Messages with up to three bytes changed, added, removed or cut off, and a few of nothing but noise."""
-    seeds = [seed.encoded() for seed in SEEDS]
+    seeds = [seed.encoded() for seed in messages]
     for n in range(count):
         if n % 20 == 0:
             yield bytes([0x40 | random.randrange(64)]) + random.randbytes(random.randrange(60))

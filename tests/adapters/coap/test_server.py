@@ -23,9 +23,9 @@ from lamplighter.engine import Engine
 from lamplighter.ontology.vocabulary import LISTENS_ON
 from tests.adapters.coap.test_queries import PROFILE, FakeClient
 from tests.adapters.coap.test_readings import RULES, FakeGateway, rules
-from tests.support.coap_site import Asker
+from tests.support.coap_site import URI_QUERY, Asker
 from tests.support.event_loops import beside, until
-from tests.support.raw_coap import ECHO, GET, POST, raw_peer
+from tests.support.raw_coap import ECHO, GET, NON, POST, URI_PATH, Datagram, raw_peer
 
 BASE = "http://gateway.example/"
 _Running = tuple[CoapServer, "FakeBoth"]
@@ -103,6 +103,27 @@ async def test_secure_mode_takes_unprotected_requests_only_from_devices_without_
             assert (await asker.ask(POST, "readings/hall", b"21.5")).code == Code.CHANGED
             assert (await asker.ask(GET, "queries/ALL")).code == Code.CONTENT
             assert (await asker.ask(GET, "queries/LAMP_STATE")).code == Code.FORBIDDEN
+
+
+async def test_a_multicast_search_finds_the_server_and_gets_no_other_answer() -> None:
+    async with running(CoapServerSettings(port=0, host="::")) as (server, _):
+        await until(lambda: bool(server.listens))
+        with raw_peer(port_of(server)) as peer:
+            peer._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+            core = ((URI_PATH, b".well-known"), (URI_PATH, b"core"))
+            unanswered = (
+                ((URI_PATH, b"queries"), (URI_PATH, b"ALL")),
+                core,
+                (*core, (URI_QUERY, b"rt=nothing")),
+            )
+            for n, options in enumerate((*unanswered, (*core, (URI_QUERY, b"href=/queries/ALL")))):
+                datagram = Datagram(NON, GET, n, b"%d" % n, options).encoded()
+                peer._socket.sendto(datagram, ("224.0.1.187", port_of(server)))
+            answer = await peer.receive()
+            assert (answer.token, answer.code) == (b"3", Code.CONTENT)
+            assert answer.payload.startswith(b"</queries/ALL>")
+            await until(lambda: server.counts()["requests_refused"] == 3)
+            assert peer.waiting() == []
 
 
 def test_the_address_replaces_the_one_before() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiocoap
@@ -18,6 +19,7 @@ from lamplighter.adapters.coap.serving import SiteAnswer
 from lamplighter.adapters.coap.settings import CoapDeviceSettings
 from lamplighter.adapters.coap.site import OBSERVERS_OF_SOURCE_MAX, Site
 from lamplighter.adapters.networks import Networks
+from tests.support.coap_datagrams import mutants
 from tests.support.coap_site import (
     ACCEPT,
     BLOCK1,
@@ -340,6 +342,36 @@ async def test_a_source_that_sends_too_much_gets_no_answer() -> None:
                 await asyncio.sleep(0)
         await until(lambda: site.counters.requests >= 100)
         assert site.counters.requests < 500
+
+
+async def test_fuzzed_requests_reach_no_handler_of_the_loop_and_the_server_works_as_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.admission.REQUESTS_BURST", 1e9)
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+    shelf = Shelf(text=LONG)
+    box = (URI_PATH, b"box")
+    seeds = (
+        Datagram(CON, GET, 1, b"a", ((OBSERVE, b""), (URI_PATH, b"state"), (ACCEPT, b""), (BLOCK2, b"\x02"))),
+        Datagram(CON, POST, 2, b"b", (box, (CONTENT_FORMAT, b""), (BLOCK1, b"\x08"), (SIZE1, b"\x40")), bytes(16)),
+        Datagram(NON, PUT, 3, b"", (box, (ECHO, b"12345678"), (REQUEST_TAG, b"tag")), b"x"),
+        Datagram(CON, GET, 4, b"d", ((ETAG, b"etag"), (URI_PATH, b"long"), (URI_QUERY, b"a=b"), (BLOCK2, b"\x16"))),
+        Datagram(CON, GET, 5, b"e", ((URI_PATH, b".well-known"), (URI_PATH, b"core"), (URI_QUERY, b"rt=lamp*"))),
+        Datagram(CON, POST, 6, b"f", ((9, b"\x09\x01x"), (PROXY_URI, b"coap://a/")), b"oscore"),
+    )
+    async with coap_site(shelf) as (site, peer):
+        asker = Asker(peer)
+        for n, data in enumerate(mutants(Random(11), 5_000, seeds)):
+            peer.send(data)
+            if n % 100 == 99:
+                await asker.once(PUT, "box", b"x", token=b"p%d" % n)
+        assert (await asker.ask(PUT, "box", b"last", token=b"last")).code == Code.CHANGED
+        assert site.counters.requests > 1_000
+        assert set(site.counters.refused) >= {"4.00", "4.01", "4.02", "4.04", "4.05"}
+        assert "5.00" not in site.counters.refused
+    assert faults == []
+    assert "failed" not in caplog.text
 
 
 def test_kept_answers_are_bounded_and_expire() -> None:
