@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 from lamplighter.engine.errors import PayloadError
@@ -14,11 +15,19 @@ OPTION_BYTES_MAX = 255
 """Of the host, of a segment of the path and of an argument (RFC 7252 section 5.10)."""
 
 
+CACHED, CACHED_CHARS_MAX = 4_096, 512
+"""URIs whose normal form is remembered, and their length: actuators are told their states again and again."""
+
+
 def normal(text: str) -> str:
     """A coap:// URI in normal form (RFC 7252 section 6.3), so that one resource has one spelling.
 
     Raises PayloadError for other URIs and for URIs that do not name a single device.
     """
+    return _remembered(text) if len(text) <= CACHED_CHARS_MAX else _normal(text)
+
+
+def _normal(text: str) -> str:
     try:
         iri(text)  # refuses white space and control characters, which urlsplit silently removes
         parts = urlsplit(text)
@@ -41,6 +50,9 @@ def normal(text: str) -> str:
     if port != COAP_PORT:
         netloc += f":{port}"
     return f"coap://{netloc}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else "")
+
+
+_remembered = lru_cache(CACHED)(_normal)
 
 
 def host_and_port(resource: str) -> tuple[str, int]:

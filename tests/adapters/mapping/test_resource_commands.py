@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lamplighter.adapters.coap.mapping import DEFAULT_QUERY, VARIABLES
 
 from lamplighter.adapters.coap.formats import read_body
+from lamplighter.adapters.coap.settings import DEFAULT_QUERY
 from lamplighter.adapters.mapping import (
     ResourceCommandRule,
     ResourceCommandTable,
@@ -137,7 +137,7 @@ def test_whole_uri_of_a_row() -> None:
 def test_query_of_the_settings_is_such_a_rule() -> None:
     table = ResourceCommandTable(resource="{resource}", query=DEFAULT_QUERY)
     made = resource_command(table, prefixes={}, base_iri=BASE, place="[coap] query", state_variable="payload")
-    assert made.select == DEFAULT_QUERY and made.variables == set(VARIABLES)
+    assert made.select == DEFAULT_QUERY and made.variables == {"actuator", "resource", "payload"}
     captures = made.captures({"resource": literal("coap://lamp/a")})
     assert (made.uri(captures), made.state_uri(captures)) == ("coap://lamp/a", "coap://lamp/a")
     assert request_payload(made, literal("ON"), "coap://lamp/a", captures) == b"ON"

@@ -98,3 +98,10 @@ def test_different_devices_have_different_names(text: str, data: st.DataObject) 
     assert (uris.authority(resources[0]) == uris.authority(resources[1])) == (
         uris.authority_name(uris.authority(resources[0])) == uris.authority_name(uris.authority(resources[1]))
     )
+
+
+def test_long_uris_have_a_normal_form_too_and_are_not_remembered() -> None:
+    long = "coap://LAMP/" + "/".join(["a" * 200] * 10)
+    before = uris._remembered.cache_info().currsize
+    assert uris.normal(long) == long.replace("LAMP", "lamp")
+    assert uris._remembered.cache_info().currsize == before
