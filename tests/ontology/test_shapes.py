@@ -172,8 +172,9 @@ def coap_devices() -> Iterator[str]:
         on_back=lambda name: None,
         now=lambda: NOON,
     )
-    for name in hosts:
+    for name, [actuator] in hosts.items():
         found.heard(name)
+        yield f"{NAMES} INSERT DATA {{ {actuator} a sosa:Actuator }}"
     yield from found.due(0)
     found.failed("b:61616", "coap://b:61616/lamp", "no answer")
     hosts["c"] = set()
@@ -345,7 +346,7 @@ BROKEN = {
     "a broker without a time": without("?b gateway:since ?t"),
     "a connected broker with a reason": also("?b gateway:reason 'none'", "?b gateway:connected true"),
     "a broker that is away without a reason": without("?b gateway:reason ?r", "?b gateway:connected false"),
-    "an adapter without counters": without("?a gateway:counters ?c"),
+    "an adapter with a health that is no object": instead("?a gateway:health ?h", "?a gateway:health 'none'"),
     "an adapter with two counters": also("?a gateway:counters '{}'", "?a a gateway:Adapter"),
     "a problem that never occurred": instead("?p gateway:count ?n", "?p gateway:count 0"),
 }
