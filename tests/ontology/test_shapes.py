@@ -346,7 +346,7 @@ BROKEN = {
     "a broker without a time": without("?b gateway:since ?t"),
     "a connected broker with a reason": also("?b gateway:reason 'none'", "?b gateway:connected true"),
     "a broker that is away without a reason": without("?b gateway:reason ?r", "?b gateway:connected false"),
-    "an adapter with a health that is no object": instead("?a gateway:health ?h", "?a gateway:health 'none'"),
+    "an adapter with a health that is no object": also("?a gateway:health 'none'", "?a a gateway:Adapter"),
     "an adapter with two counters": also("?a gateway:counters '{}'", "?a a gateway:Adapter"),
     "a problem that never occurred": instead("?p gateway:count ?n", "?p gateway:count 0"),
 }
