@@ -32,6 +32,7 @@ from lamplighter.adapters.coap.commands import (
 )
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.counters import CoapCounters
+from lamplighter.adapters.coap.discovering import FoundDevices
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.health import WORST_MAX, CoapHealth, WorstDevice, keep_health
@@ -111,6 +112,7 @@ class CoapAdapter:
         self._output: Output[BoundCommand] | None = None
         self._sensors: CoapSensors | None = None
         self._server: CoapServer | None = None
+        self._found: FoundDevices | None = None
         self._reachability: Reachability | None = None
         self._states: DeviceStates | None = None
 
@@ -128,7 +130,8 @@ class CoapAdapter:
             except BaseExceptionGroup as group:
                 raise _first(group) from None
             finally:
-                self._output = self._reachability = self._states = self._sensors = self._server = None
+                self._output = self._reachability = self._states = self._sensors = None
+                self._server = self._found = None
                 await endpoint.close()
         finally:
             if self._contexts is not None:
@@ -174,17 +177,13 @@ class CoapAdapter:
         )
         sensors = self._made_sensors(exchanges, reachability)
         self._output, self._reachability, self._states, self._sensors = output, reachability, states, sensors
+        self._found = self._made_found(exchanges, output.returned) if self._base_iri else None
         self._server = self._made_server(contexts) if settings.server.enabled else None
         self._apply()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(output.run(), name="coap output")
-            tasks.create_task(states.run(), name="coap states")
-            tasks.create_task(sensors.run(), name="coap sensors")
-            tasks.create_task(reachability.run(), name="coap devices")
-            if self._server is not None:
-                tasks.create_task(self._server.run(), name="coap server")
-            if self._problems is not None:
-                tasks.create_task(self._problems.run(), name="coap problems")
+            for part in (output, states, sensors, reachability, self._server, self._found, self._problems):
+                if part is not None:
+                    tasks.create_task(part.run(), name=f"coap {type(part).__name__}")
             if self._base_iri:
                 counting = keep_counters(self._client, self._base_iri, "coap", self.counts)
                 tasks.create_task(counting, name="coap counters")
@@ -217,10 +216,23 @@ class CoapAdapter:
             contexts,
             secure=self._secure,
             warnings=self._warnings,
+            resources=() if self._found is None else (self._found.site,),
             base_iri=self._base_iri,
             clock=self._now,
             trusted=self._trusted,
             machine=self._machine,
+            monotonic=self._monotonic,
+        )
+
+    def _made_found(self, exchanges: Exchanges, returned: Callable[[str], None]) -> FoundDevices:
+        return FoundDevices(
+            self._client,
+            exchanges,
+            self._networks,
+            self._settings.discovery,
+            base_iri=self._base_iri,
+            returned=returned,
+            now=self._now,
             monotonic=self._monotonic,
         )
 
@@ -252,7 +264,7 @@ class CoapAdapter:
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
         found = Counter(self.counters.counts())
-        for part in (self._sensors, self._server):
+        for part in (self._sensors, self._server, self._found):
             if part is not None:
                 found.update(part.counts())
         return dict(found) | {"problems": self._warnings.count}
@@ -276,6 +288,7 @@ class CoapAdapter:
             stale=states.stale() + read.stale,
             observers=0 if self._server is None else self._server.observers,
             listens="" if self._server is None else self._server.listens,
+            registered=0 if self._found is None else self._found.registered,
             worst=tuple(worst[:WORST_MAX]),
         )
 
@@ -292,7 +305,8 @@ class CoapAdapter:
         }
         said = [counted(states.known, "actuator", ","), f"{self.counters.acknowledged:,} commands acknowledged"]
         said += [f"{count:,} {what}" for what, count in others.items() if count]
-        return ", ".join(said) + sensors.status() + ("" if self._server is None else self._server.status())
+        parts = [one.status() for one in (self._server, self._found) if one is not None]
+        return ", ".join(said) + sensors.status() + "".join(parts)
 
     def _rejected(self) -> None:
         self.counters.rejected_rows += 1

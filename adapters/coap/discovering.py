@@ -2,9 +2,9 @@
 
 ::
 
-    GET /.well-known/core ─▶ Searcher ─┐
-                                       ├─▶ links ─▶ discovery.proposed ─▶ RegistryFeed ─▶ gateway
-    Registrations ─▶ CoapDiscovering ──┘
+    GET /.well-known/core ─▶ Searcher ─┐ links
+                                       ├─▶ discovery.proposed ─▶ CoapDiscovering ─▶ RegistryFeed ─▶ gateway
+    POST /rd ─▶ Registrations ────┘
 
 A proposed device is not used until a person adopts it (`lamplighter devices adopt`).
 """
@@ -14,24 +14,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import aiocoap
-import msgspec
 
 from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.callers import origin_of
 from lamplighter.adapters.coap.directory import Registration
+from lamplighter.adapters.coap.directory_site import DirectorySite
 from lamplighter.adapters.coap.discovery import SOURCE, Proposal, proposed
 from lamplighter.adapters.coap.endpoint import Endpoint
 from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT
-from lamplighter.adapters.coap.registrations import Event
+from lamplighter.adapters.coap.registrations import Event, Registrations
+from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.draft import plain
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
@@ -48,22 +50,6 @@ INTERFACES_MAX = 32
 PATH = "/.well-known/core"
 
 logger = EventLogger(__name__)
-
-
-class CoapDiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The table ``[coap.discovery]``.
-
-    multicast_s: the interval at which the adapter searches for devices by multicast; 0: it does not, and only
-        ``lamplighter devices discover`` does. Devices that register themselves are found at once.
-    devices_max: devices that are proposed at a time. Further ones are not.
-    """
-
-    multicast_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 0.0
-    devices_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000
-
-    def __post_init__(self) -> None:
-        if 0 < self.multicast_s < 60:
-            raise ValueError(f"multicast_s ({self.multicast_s:g}) is less than 60; multicast disturbs all devices")
 
 
 class Searcher:
@@ -274,6 +260,51 @@ class CoapDiscovering:
                 return
         self._announced.add(identity)
         self.feed.announce([device])
+
+
+class FoundDevices:
+    """The resource directory, and the devices that it and searches propose, while the adapter runs.
+
+    site: the directory, for the server. returned: as for `CoapDiscovering`.
+    """
+
+    def __init__(
+        self,
+        client: AdapterClient,
+        exchanges: Exchanges,
+        networks: Networks,
+        settings: CoapDiscoverySettings,
+        *,
+        base_iri: str,
+        returned: Callable[[str], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        searcher = Searcher(exchanges.endpoint, exchanges, networks)
+        self._discovering = CoapDiscovering(client, searcher, settings, base_iri=base_iri, returned=returned, clock=now)
+        self._registrations = Registrations(
+            client, exchanges, self._discovering, base_iri=base_iri, now=now, monotonic=monotonic
+        )
+        self.site = DirectorySite(self._registrations)
+
+    @property
+    def registered(self) -> int:
+        """Endpoints of the directory."""
+        return len(self._registrations.directory)
+
+    def counts(self) -> dict[str, int]:
+        """What is counted, for the metrics of the gateway."""
+        return self._registrations.counts() | self._discovering.counts()
+
+    def status(self) -> str:
+        """The end of a sentence for the status of the adapter."""
+        return self._discovering.feed.status()
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._discovering.run(), name="coap discovery")
+            tasks.create_task(self._registrations.run(), name="coap registrations")
 
 
 def of_registration(registration: Registration) -> Proposal:

@@ -1,4 +1,4 @@
-"""The table ``[coap.server]`` of ``lamplighter.toml``."""
+"""The tables ``[coap.server]`` and ``[coap.discovery]`` of ``lamplighter.toml``."""
 
 from __future__ import annotations
 
@@ -28,3 +28,19 @@ class CoapServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         if self.host is not None:
             ipaddress.ip_address(self.host)
+
+
+class CoapDiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[coap.discovery]``.
+
+    multicast_s: the interval at which the adapter searches for devices by multicast; 0: it does not, and only
+        ``lamplighter devices discover`` does. Devices that register themselves are found at once.
+    devices_max: devices that are proposed at a time. Further ones are not.
+    """
+
+    multicast_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 0.0
+    devices_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000
+
+    def __post_init__(self) -> None:
+        if 0 < self.multicast_s < 60:
+            raise ValueError(f"multicast_s ({self.multicast_s:g}) is less than 60; multicast disturbs all devices")

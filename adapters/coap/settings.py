@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lamplighter.adapters import networks
-from lamplighter.adapters.coap.server_settings import CoapServerSettings
+from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings, CoapServerSettings
 from lamplighter.adapters.devices.desired import desired_pattern
 from lamplighter.adapters.mapping import uris
 from lamplighter.engine.errors import PayloadError
@@ -63,7 +63,7 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     plain: the networks whose devices need no key (OSCORE), as in networks; without it all devices, or with
         ``security.enabled`` none. Devices with a key, or with a table below, are not concerned.
     devices: tables ``[coap.devices.NAME]``.
-    server: the table ``[coap.server]``.
+    server, discovery: the tables ``[coap.server]`` and ``[coap.discovery]``.
     reassert_s: the state of a device that cannot be read is sent again after so long; 0: never. A [[command]] rule
         may have its own interval.
     contact_write_s: how often the last contact with a device that answers is written to the dataset.
@@ -92,6 +92,7 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     plain: tuple[str, ...] | None = None
     devices: dict[str, CoapDeviceSettings] = {}
     server: CoapServerSettings = CoapServerSettings()
+    discovery: CoapDiscoverySettings = CoapDiscoverySettings()
     reassert_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     contact_write_s: Seconds = 600.0
     resources_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000

@@ -92,6 +92,10 @@ _ADAPTERS = {
     "requests_dropped": "Requests above a limit, which got no answer.",
     "echo_requested": "Requests that have to be repeated with an Echo value.",
     "observers_notified": "Notifications to observers of the CoAP server.",
+    "registrations": "Registrations at the resource directory, also repeated ones.",
+    "registrations_expired": "Registrations whose lifetime ended without an update.",
+    "registrations_failed": "Simple registrations whose links could not be fetched.",
+    "devices_found": "CoAP devices found by multicast.",
 }
 """Counters of adapters, since their start; those that an adapter does not have are absent."""
 _SYNC = {

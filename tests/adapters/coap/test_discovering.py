@@ -16,7 +16,6 @@ from lamplighter.adapters.coap.directory import Registration
 from lamplighter.adapters.coap.discovering import (
     GROUPS,
     CoapDiscovering,
-    CoapDiscoverySettings,
     Searcher,
     machine_interfaces,
     of_registration,
@@ -25,6 +24,7 @@ from lamplighter.adapters.coap.discovery import Proposal, proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import Link, parsed
+from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
 from lamplighter.engine.errors import PayloadError, UpstreamError
