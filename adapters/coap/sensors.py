@@ -33,7 +33,6 @@ from lamplighter.adapters.coap.observations import (
     ObservedResource,
 )
 from lamplighter.adapters.coap.sender import not_allowed
-from lamplighter.adapters.coap.settings import normal_authority
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
 from lamplighter.adapters.literals import NUMBERS
@@ -166,11 +165,6 @@ class CoapSensors:
         self._observed = observations
         self._exchanges = exchanges
         self._contacts = contacts
-        self._max_ages: dict[str, float] = {}
-        """Of devices whose settings have one, by name and by address."""
-        for name, device in exchanges.settings.devices.items():
-            if device.max_age_s is not None:
-                self._max_ages |= dict.fromkeys((name, normal_authority(device.address)), device.max_age_s)
         self._warnings = warnings
         self._resources_max = resources_max
         self._trusted, self._clock, self._elapsed = trusted, clock, elapsed
@@ -291,7 +285,7 @@ class CoapSensors:
 
     def _observed_resource(self, key: _Key, rule: ResourceRule) -> ObservedResource:
         table = rule.table
-        max_age_s = table.max_age_s or self._max_ages.get(key.device or uris.authority(key.uri))
+        max_age_s = table.max_age_s or self._exchanges.settings.max_age_s(key.device, uris.authority(key.uri))
         return ObservedResource(key.uri, key.accept, key.device, table.observe, table.poll_s, max_age_s)
 
     def _begin(self, key: _Key, rules: list[ResourceRule], delay_s: float) -> None:

@@ -105,3 +105,10 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         networks.parsed(self.plain or ())
         if self.retry_max_s < self.retry_min_s:
             raise ValueError(f"retry_max_s ({self.retry_max_s}) is less than retry_min_s ({self.retry_min_s})")
+
+    def max_age_s(self, device: str, authority: str) -> float | None:
+        """That of the table of a device. device: its name, or ""; then its address counts, in normal form."""
+        for name, one in self.devices.items():
+            if device == name or (not device and normal_authority(one.address) == authority):
+                return one.max_age_s
+        return None

@@ -11,7 +11,6 @@ from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.observations import Observation, ObservationCounters, Observed, ObservedResource
 from lamplighter.adapters.coap.reachability import Reachability
-from lamplighter.adapters.coap.settings import normal_authority
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import ResourceStateTable
@@ -150,19 +149,12 @@ class DeviceStates:
                 chosen.device or device,
                 "never" if read.observe == "never" else "always" if read.observe == "always" else "auto",
                 chosen.poll_s if isinstance(table.state, ResourceStateTable) else max(interval, 1.0),
-                chosen.max_age_s or self._max_age_s(chosen.device or device, uri),
+                chosen.max_age_s or self._settings.max_age_s(chosen.device or device, uris.authority(uri)),
             )
             found.append((state, False))
         if epoch is not None:
             found.append((ObservedResource(epoch, device=device, observe="never", poll_s=interval / 2), True))
         return found
-
-    def _max_age_s(self, device: str, uri: str) -> float | None:
-        """That of the settings of a device."""
-        for name, one in self._settings.devices.items():
-            if device == name or (not device and normal_authority(one.address) == uris.authority(uri)):
-                return one.max_age_s
-        return None
 
     def is_readable(self, rule: BoundCommand) -> bool:
         """Whether the last answer was the state of the rule, or that there is none."""
