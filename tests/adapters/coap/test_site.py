@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,6 +39,7 @@ from tests.support.coap_site import (
 from tests.support.event_loops import until
 from tests.support.oscore_devices import Device
 from tests.support.raw_coap import (
+    ACK,
     BLOCK2,
     CON,
     ECHO,
@@ -113,35 +117,77 @@ async def test_an_unprotected_request_needs_a_permitted_network_or_a_device_with
         assert shelf.requests[-1].caller.device == "lamp"
 
 
-async def test_a_protected_request_is_of_its_device_and_its_answer_is_protected(tmp_path: Path) -> None:
-    half = make_context(tmp_path / "contexts", "lamp", "192.0.2.1")
-    device = Device(tmp_path / "device", half)
-    contexts = Contexts.load(tmp_path / "contexts")
-    shelf, echo = Shelf(text=LONG), b""
+@dataclass
+class ProtectedAsker:
+    """Sends requests under OSCORE, and repeats them with the Echo value that is asked for."""
+
+    device: Device
+    peer: RawPeer
+    mid: int = 0
+
+    async def ask(self, **options: Any) -> tuple[aiocoap.Message, Any]:
+        """The first answer, and what verifies further ones."""
+        echo = b""
+        while True:
+            self.mid += 1
+            inner = aiocoap.Message(code=aiocoap.GET, **options)
+            inner.opt.echo = echo or None
+            outer, request = self.device.context.protect(inner)
+            outer.opt.observe = inner.opt.observe
+            outer.mtype, outer.mid, outer.token = aiocoap.CON, self.mid, b"o%d" % self.mid
+            self.peer.send(outer.encode())
+            found = await self.told(request)
+            if found.code != Code.UNAUTHORIZED or not found.opt.echo or echo:
+                return found, request
+            echo = found.opt.echo
+
+    async def told(self, request: Any) -> aiocoap.Message:
+        """The next verified answer to a request."""
+        received = await self.peer.receive()
+        if received.kind == CON:
+            self.peer.send(Datagram(ACK, 0, received.mid))
+        answer = aiocoap.Message.decode(received.encoded())
+        if answer.opt.oscore is None:
+            return answer
+        answer.opt.observe = None  # the number of a protected notification is its sender number
+        found: aiocoap.Message = self.device.context.unprotect(answer, request)[0]
+        return found
+
+
+@asynccontextmanager
+async def protected(folder: Path, shelf: Shelf) -> AsyncIterator[tuple[Site, ProtectedAsker]]:
+    """A site that takes no unprotected requests, and the device "lamp"."""
+    device = Device(folder / "device", make_context(folder / "contexts", "lamp", "192.0.2.1"))
+    contexts = Contexts.load(folder / "contexts")
     try:
-        async with coap_site(shelf, plain=(), contexts=contexts) as (_site, peer):
-            for attempt in range(2):  # the first one is asked for again with Echo, as the window is new
-                inner = aiocoap.Message(code=aiocoap.GET, uri_path=("secret",))
-                inner.opt.echo = echo or None
-                outer, request = device.context.protect(inner)
-                outer.mtype, outer.mid, outer.token = aiocoap.CON, attempt, b"o%d" % attempt
-                peer.send(outer.encode())
-                answer = aiocoap.Message.decode((await peer.receive()).encoded())
-                if answer.opt.oscore is None:
-                    assert answer.code == Code.UNAUTHORIZED
-                    echo = answer.opt.echo
-                    continue
-                found, _ = device.context.unprotect(answer, request)
-                if found.opt.echo:
-                    echo = found.opt.echo
-            assert found.code == Code.CONTENT
-            assert found.payload == LONG[:1024]
-            assert found.opt.block2.more
-            caller = shelf.requests[-1].caller
-            assert (caller.device, caller.protected) == ("lamp", True)
+        async with coap_site(shelf, plain=(), contexts=contexts) as (site, peer):
+            yield site, ProtectedAsker(device, peer)
     finally:
         contexts.close()
         device.context._destroy()
+
+
+async def test_a_protected_request_is_of_its_device_and_its_answer_is_protected(tmp_path: Path) -> None:
+    shelf = Shelf(text=LONG)
+    async with protected(tmp_path, shelf) as (_, asker):
+        found, _ = await asker.ask(uri_path=("secret",))
+        assert (found.code, found.payload) == (Code.CONTENT, LONG[:1024])
+        assert found.opt.block2.more
+        caller = shelf.requests[-1].caller
+        assert (caller.device, caller.protected) == ("lamp", True)
+        refused, _ = await asker.ask(uri_path=("nothing",))
+        assert refused.code == Code.NOT_FOUND
+
+
+async def test_an_observer_with_a_key_gets_protected_notifications(tmp_path: Path) -> None:
+    shelf = Shelf()
+    async with protected(tmp_path, shelf) as (site, asker):
+        found, request = await asker.ask(uri_path=("state",), observe=0)
+        assert (found.code, found.payload, site.observers) == (Code.CONTENT, b"0", 1)
+        for state in (b"1", b"2"):
+            shelf.state = state
+            shelf.changed.set()
+            assert (await asker.told(request)).payload == state
 
 
 async def test_an_unverified_source_gets_no_large_answer_until_it_repeats_the_echo_value() -> None:
