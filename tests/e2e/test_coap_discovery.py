@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,15 +22,20 @@ from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.engine.client import EngineClient
 from lamplighter.ontology.vocabulary import GATEWAY
-from tests.support.coap_peers import free_udp_port
+from tests.support.coap_peers import CLIENT_COMMANDS, free_udp_port
 from tests.support.commands import command
+from tests.support.components import require_command
 from tests.support.event_loops import beside, until
 from tests.support.gateway_process import GatewayProcess
+from tests.support.places import ROOT
 
+DOCUMENT = (ROOT / "docs" / "devices.md").read_text()
+[SECTION] = re.findall(r"^## Find CoAP devices\n(.*?)^## ", DOCUMENT, re.M | re.S)
 BASE = "http://lamplighter.local/"
 LOOPBACK = ("127.0.0.0/8",)
 STATES = f"""PREFIX gateway: <{GATEWAY}> SELECT ?state ?online {{
   GRAPH <{BASE}graph/proposed> {{ ?device gateway:adoption ?state }} OPTIONAL {{ ?device gateway:online ?online }} }}"""
+PROPOSED = f"PREFIX gateway: <{GATEWAY}> SELECT ?device {{ GRAPH ?g {{ ?device gateway:adoption 'proposed' }} }}"
 NODES = f"PREFIX gateway: <{GATEWAY}> SELECT ?name {{ GRAPH ?g {{ ?r gateway:endpointName ?name }} }}"
 
 
@@ -58,6 +66,7 @@ class House:
     adapter: CoapAdapter
     context: aiocoap.Context
     lamp: Lamp
+    port: int
     seconds: list[float] = field(default_factory=lambda: [0.0])
 
     @property
@@ -85,10 +94,11 @@ async def house(folder: Path) -> AsyncIterator[House]:
     lamp, site, seconds = Lamp(), aiocoap.resource.Site(), [0.0]
     site.add_resource(["lamp"], lamp)
     site.add_resource([".well-known", "core"], aiocoap.resource.WKCResource(site.get_resources_as_linkheader))
-    context = await aiocoap.Context.create_server_context(site, bind=("127.0.0.1", free_udp_port()))
+    port = free_udp_port()
+    context = await aiocoap.Context.create_server_context(site, bind=("127.0.0.1", port))
     settings = CoapSettings(networks=LOOPBACK, server=CoapServerSettings(port=0))
     try:
-        with GatewayProcess(folder) as gateway:
+        with GatewayProcess(folder, coap={"networks": LOOPBACK}) as gateway:
             url = f"ws://127.0.0.1:{gateway.websocket_port}/subscribe"
             async with EngineClient(url, name="coap") as client:
                 adapter = CoapAdapter(
@@ -100,7 +110,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
                 )
                 async with beside(adapter.run()):
                     await until(lambda: bool(adapter.health().listens))
-                    home = House(gateway, adapter, context, lamp, seconds)
+                    home = House(gateway, adapter, context, lamp, port, seconds)
                     while (await home.get("rd-lookup/ep")).code != aiocoap.CONTENT:
                         await asyncio.sleep(0.1)  # the directory is being read from the dataset
                     yield home
@@ -147,3 +157,28 @@ async def test_a_lamp_registers_simply_once_it_has_repeated_the_echo_value(tmp_p
         await home.until_rows(STATES, [{"state": "proposed"}])
         found = await home.get("rd-lookup/res?ep=hall&rt=light")
         assert b"/lamp>;" in found.payload and b'rt="light"' in found.payload
+
+
+async def test_the_document_adopts_a_lamp_that_was_found(tmp_path: Path) -> None:
+    """The blocks of docs/devices.md are executed, with a lamp of this test."""
+    blocks = re.findall(r"^( *)```console\n(.*?)^ *```", SECTION, re.M | re.S)
+    assert len(blocks) == 3
+    async with house(tmp_path) as home:
+        for indent, block in blocks:
+            text = block.replace("\n" + indent, "\n").removeprefix(indent)
+            text = text.replace("192.0.2.10~5683", f"127.0.0.1~{home.port}")
+            text = text.replace("discover 192.0.2.10", f"discover 127.0.0.1:{home.port}").replace(
+                "192.0.2.10", "127.0.0.1"
+            )
+            text = text.replace("coap://127.0.0.1/rd", f"{home.directory}/rd")
+            for line, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+                program, *words = shlex.split(line)
+                if program in CLIENT_COMMANDS:
+                    arguments = [require_command(*CLIENT_COMMANDS), "-v", "3", "-B", "100", *words]
+                    await asyncio.to_thread(subprocess.run, arguments, check=True, timeout=120)
+                    await home.until_rows(PROPOSED, [{"device": f"{BASE}device/coap/stairs"}])
+                else:
+                    assert program.endswith("/lamplighter")
+                    done = await asyncio.to_thread(command, *words, "--config", home.gateway.config, check=True)
+                    assert done.stdout == shown
+        await until(lambda: home.lamp.payloads == [b"true"])
