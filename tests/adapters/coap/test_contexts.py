@@ -408,6 +408,7 @@ class OnDisk:
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
         self._folders: dict[int, Path] = {}
+        self._read: set[int] = set()  # open and not written, so that the simulated disk does not know them
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -417,6 +418,7 @@ class OnDisk:
             assert flags & os.O_EXCL and not (self._folders[dir_fd] / path).exists()
             return self._disk.create(self._folders[dir_fd] / path)
         file = os.open(path, flags, mode)
+        self._read.add(file)
         if flags & os.O_DIRECTORY:
             self._folders[file] = Path(path)
         return file
@@ -431,10 +433,12 @@ class OnDisk:
             self._disk.sync(file)
 
     def close(self, file: int) -> None:
-        if self._folders.pop(file, None) is None:
-            self._disk.close(file)
-        else:
+        if file in self._read:
+            self._read.discard(file)
+            self._folders.pop(file, None)
             os.close(file)
+        else:
+            self._disk.close(file)
 
     def mkdir(self, name: str, mode: int, *, dir_fd: int) -> None:
         path = self._folders[dir_fd] / name
