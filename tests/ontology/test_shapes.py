@@ -11,6 +11,7 @@ import pyshacl
 import pytest
 import rdflib
 
+from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.health import CoapHealth, health_update
 from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.counting import counters_update
@@ -20,9 +21,11 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.intervals import interval_update
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, Registry
+from lamplighter.adapters.mapping import ReadingRules, ResourceRule, ResourceTable
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import BrokerSettings
@@ -183,8 +186,22 @@ def coap_devices() -> Iterator[str]:
     yield health_update(BASE, CoapHealth(devices=2, unreachable=1))
 
 
+def coap_sensors() -> Iterator[str]:
+    """Readings of resources, one of which has a wildcard of MQTT in its path."""
+    for uri in ("coap://lamp/climate/t", "coap://10.0.0.2:61616/a+b?x=1"):
+        table = ResourceTable(resource=uri, property="gateway:temperature", payload="number", unit="Cel")
+        rule = ResourceRule(table, prefixes=PREFIXES, base_iri=BASE, place="rule")
+        body = read_body(b"21.5", 0, rule.accepted)
+        model = LatestModel()
+        for reading in ReadingRules([rule]).readings(rule.name, body, retained=False, received=NOON):
+            assert isinstance(reading, Reading)
+            yield model.description(reading.stream)
+            yield from model.updates(reading)
+
+
 SOURCES = {
     "coap devices": coap_devices,
+    "coap sensors": coap_sensors,
     "latest": lambda: streams(LatestModel()),
     "event": lambda: streams(EventModel(2, 100)),
     "actuations": actuations,
