@@ -221,6 +221,29 @@ async def test_a_query_gives_each_of_its_rows_a_resource() -> None:
 
 
 @virtually
+async def test_a_query_that_does_not_work_stops_no_other_rule() -> None:
+    broken = {"resource": "coap://10.0.1.1/{n}", "state": False}
+    tables = [broken | {"query": query} for query in ("SELECT ?actuator ?state { ?actuator <x:s> ?state }", "no query")]
+    async with home(rules(*tables, {"actuator": "actuator/hall", "resource": URI})) as here:
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(1)
+        assert here.lamp.received == [("PUT", "lamp", b"ON")]
+
+
+@virtually
+async def test_a_row_that_names_no_resource_is_counted_and_the_others_are_served() -> None:
+    query = "SELECT ?actuator ?state ?uri { ?actuator gateway:desiredState ?state ; <x:uri> ?uri }"
+    async with home(rules({"query": query, "resource": "{uri}", "state": False})) as here:
+        other = f"<{BASE}actuator/other>"
+        here.gateway.write(f"INSERT DATA {{ {LAMP} <x:uri> <{URI}> . {other} <x:uri> <http://10.0.1.1/lamp> }}")
+        for actuator in (LAMP, other):
+            desire(here.gateway, "'ON'", actuator)
+        await asyncio.sleep(1)
+        assert here.lamp.received == [("PUT", "lamp", b"ON")]
+        assert here.adapter.counters.rejected_rows == 1
+
+
+@virtually
 async def test_coap_query_is_for_actuators_without_a_rule() -> None:
     other = f"<{BASE}actuator/other>"
     async with home(hall(payload="it is {value}", state=False)) as here:
