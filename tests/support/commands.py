@@ -17,11 +17,11 @@ def command_line(*arguments: object) -> list[str]:
 
 
 def command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs `lamplighter` in the repository to its end. Standard input is empty.
+    """Runs `lamplighter` to its end, in the repository if `options` name no other folder. Standard input is empty.
 
     options: of subprocess.run, besides.
     """
-    source = {} if "input" in options else {"stdin": subprocess.DEVNULL}
-    return subprocess.run(
-        command_line(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, **{**source, **options}
-    )
+    usual: dict[str, Any] = {"cwd": ROOT, "timeout": TIMEOUT_S}
+    if "input" not in options:
+        usual["stdin"] = subprocess.DEVNULL
+    return subprocess.run(command_line(*arguments), capture_output=True, text=True, **usual | options)

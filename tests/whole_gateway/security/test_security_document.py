@@ -22,8 +22,10 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
         command = command.replace(f"${name}", value)
     command = command.replace("kitchen.local:8443", f"localhost:{gateway.port}")
     words = shlex.split(command)
+    if words[0] == "sudo":
+        del words[0]
     if words[0] == "lamplighter":
-        return lamplighter(*words[1:], "--config", gateway.toml, check=True).stdout
+        return lamplighter(*words[1:], "--config", gateway.toml, check=True, cwd=gateway.folder).stdout
     words[0] = require_command(words[0])
     if words[0].endswith("curl"):
         words.insert(1, "-sS")
@@ -31,7 +33,7 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
 
 
 def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
-    [fetch, fingerprint, register, token, query, listing, permit, forbid, remove] = COMMANDS
+    [fetch, fingerprint, register, token, query, listing, permit, forbid, remove, key] = COMMANDS
     code = re.search(r"`(lamplighter clients code [^`]* default)`", DOCUMENT)
     assert code is not None
     with SecureGateway(tmp_path) as gateway:
@@ -49,3 +51,7 @@ def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
         assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-"]
         run(f"{remove} --yes", gateway)
         assert json.loads(run(query, gateway, TOKEN=bearer))["error"] == "invalid_grant"
+        shown = DOCUMENT.split(f"$ {key}\n")[1].split("```")[0]
+        made = tmp_path / "data-coap" / "contexts" / "hall-lamp"
+        assert run(key, gateway) == shown.replace("/var/lib/lamplighter-coap/contexts/hall-lamp", str(made))
+        assert made.is_dir()
