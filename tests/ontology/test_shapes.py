@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -11,9 +12,12 @@ import pyshacl
 import pytest
 import rdflib
 
+from lamplighter.adapters.coap.directory import Registration
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.health import CoapHealth, health_update
+from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.reachability import Reachability
+from lamplighter.adapters.coap.registrations import RegistrationTriples
 from lamplighter.adapters.counting import counters_update
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update, reported_update
@@ -199,6 +203,14 @@ def coap_sensors() -> Iterator[str]:
             yield from model.updates(reading)
 
 
+def registrations() -> Iterator[str]:
+    links = (Link("/lamp", (("rt", "light"),)),)
+    one = Registration("0", "hall", "floor1", "coap://192.0.2.10", False, 600, 0.0, links, (("et", None),))
+    triples = RegistrationTriples(BASE)
+    yield triples.update(one, "192.0.2.10", NOON, "")
+    yield triples.update(replace(one, sector="", lifetime_s=900), "", NOON, "coap/hall")
+
+
 SOURCES = {
     "coap devices": coap_devices,
     "coap sensors": coap_sensors,
@@ -211,6 +223,7 @@ SOURCES = {
     "availability": availability,
     "brokers": brokers,
     "adapters": adapters,
+    "registrations": registrations,
 }
 
 

@@ -24,6 +24,7 @@ from lamplighter.adapters.coap.discovery import Proposal, proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import Link, parsed
+from lamplighter.adapters.coap.registrations import Event
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
@@ -177,9 +178,10 @@ class Found:
 async def discovering(
     gateway: StatesGateway, returned: list[str] | None = None, found: Any = None, **settings: Any
 ) -> AsyncIterator[CoapDiscovering]:
+    searcher: Any = Found() if found is None else found
     one = CoapDiscovering(
         gateway,
-        Found() if found is None else found,
+        searcher,
         CoapDiscoverySettings(**settings),
         base_iri=BASE,
         returned=([] if returned is None else returned).append,
@@ -244,8 +246,9 @@ async def test_an_ignored_device_stays_ignored() -> None:
         one.took("registered", registration())
         await settled()
         gateway.write(one.feed.registry.ignoring(one.feed.entries["coap/hall"]))
-        for event in ("ended", "registered"):
-            one.took(event, registration())  # type: ignore[arg-type]
+        events: tuple[Event, ...] = ("ended", "registered")
+        for event in events:
+            one.took(event, registration())
             await settled()
             assert states(gateway) == ["hall ignored"]
 
