@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from lamplighter.adapters.coap.discovery import proposed
 from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.devices.registry import Registry
@@ -15,6 +17,8 @@ from tests.support.coap_peers import free_udp_port, libcoap_server
 from tests.support.coap_processes import site
 from tests.support.coap_sensor import sensor_process
 from tests.support.gateway_process import GatewayProcess, wait_for
+
+pytestmark = pytest.mark.faults
 
 BASE = "http://lamplighter.local/"
 NAMES = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
