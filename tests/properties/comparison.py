@@ -296,6 +296,8 @@ class Comparison:
         try:
             commit = engine_step()
         except GatewayError as error:
+            if self._bounded and refused is None and isinstance(error, LimitExceededError):
+                raise CaseTooLargeError from error  # a product of patterns fills the templates of an update
             assert refused is not None, f"refused by the engine alone: {error}: {text!r}"
             assert isinstance(refused, SyntaxError) == isinstance(error, SyntaxError), (refused, error)
             self.tally.counts["refused"] += 1

@@ -60,6 +60,14 @@ def test_a_case_whose_rows_no_memory_holds_ends(late: bool) -> None:
     assert (tally.counts["too large"], tally.counts["subscriptions"]) == (1, int(late))
 
 
+def test_a_case_whose_update_makes_more_quads_than_are_allowed_ends() -> None:
+    insert = Step("update", "INSERT DATA { " + " ".join(f"<x:{name}> <x:p> <x:o> ." for name in range(101)) + " }")
+    product = Step("update", "DELETE { ?a ?b ?c } WHERE { ?a <x:p> <x:o> . ?b <x:p> <x:o> . ?c <x:p> <x:o> }")
+    tally = Tally()
+    Comparison(tally).run(Case((insert, product, insert)))
+    assert (tally.counts["too large"], tally.counts["updates"]) == (1, 1)
+
+
 @pytest.mark.parametrize("units_max", [1, 20, 80])
 def test_plans_that_give_up_leave_every_result_right(units_max: int) -> None:
     """Whether on a quad, on seeds or on groups: the store takes over within the commit."""
