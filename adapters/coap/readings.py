@@ -30,6 +30,7 @@ from lamplighter.adapters.coap.serving import (
 from lamplighter.adapters.mapping import PathRule, ReadingRules
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
+from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.owners import StreamOwners
@@ -105,10 +106,7 @@ class PostedReadings:
 
     def change_rules(self, rules: Sequence[PathRule]) -> None:
         """Puts other rules into force."""
-        kept = {rule.place: rule for rule in rules}
-        changed = {
-            read.place for rule in self._rules.rules if kept.get(rule.place) != rule for read in rule.reads
-        }  # their streams may be described in another way now, or belong to another rule
+        changed = changed_reads(self._rules.rules, rules)
         self._rules = ReadingRules(rules)
         self._sets.clear()
         self._commits.describe_again(self._owners.forget(changed))

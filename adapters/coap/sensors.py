@@ -37,6 +37,7 @@ from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
 from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.mapping import ReadingRules, ResourceRule, uris
+from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.failures import Failures
@@ -192,9 +193,7 @@ class CoapSensors:
     def change_rules(self, rules: Sequence[ResourceRule]) -> None:
         """Takes the rules in force; those of files come first. Observations whose rules stay go on."""
         before, self._rules = self._rules, tuple(rules)
-        kept = {rule.place: rule for rule in rules}
-        changed = {read.place for rule in before if kept.get(rule.place) != rule for read in rule.reads}
-        redescribed = self._owners.forget(changed)
+        redescribed = self._owners.forget(changed_reads(before, self._rules))
         self._commits.describe_again(redescribed)
         wanted = self._grouped(rules)
         for key, source in list(self._sources.items()):

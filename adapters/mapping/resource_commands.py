@@ -18,12 +18,13 @@ from lamplighter.adapters.mapping.payloads import AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
 from lamplighter.adapters.mapping.reads import Read, ReadContext, ReadOrigin, usual_payload
 from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_seconds, forms, resource_uri
+from lamplighter.adapters.mapping.rules import actuator_iri
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
     ResourceCommandTable,
     ResourceStateTable,
 )
-from lamplighter.adapters.mapping.templates import CAPTURE, address, segment
+from lamplighter.adapters.mapping.templates import CAPTURE, segment
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, is_iri, is_literal, lexical, literal
 from lamplighter.ontology.vocabulary import REPORTED_STATE
@@ -190,12 +191,7 @@ def resource_command(
     def refused(key: str, reason: str) -> ConfigurationError:
         return ConfigurationError(f"{place}: {key}: {reason}")
 
-    actuator = table.actuator
-    if actuator is not None:
-        try:
-            actuator = address(actuator, prefixes, base_iri)
-        except ValueError as error:
-            raise ConfigurationError(f"{place}: actuator = {actuator!r}: {error}") from error
+    actuator = actuator_iri(table, prefixes, base_iri, place)
     select = None
     if table.query is not None:
         if actuator is not None:

@@ -16,7 +16,7 @@ from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, T
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import PublishRule
 from lamplighter.adapters.mapping.reads import OVER_MQTT, PayloadRecord, Read, ReadContext, ReadOrigin, usual_payload
-from lamplighter.adapters.mapping.tables import AnyStreamTable, CommandTable, ReadTable, StreamTable
+from lamplighter.adapters.mapping.tables import AnyStreamTable, CommandBase, CommandTable, ReadTable, StreamTable
 from lamplighter.adapters.mapping.templates import address
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.errors import ConfigurationError, PayloadError
@@ -136,6 +136,16 @@ class CommandRule(NamedTuple):
     state: StreamRule | None = None
 
 
+def actuator_iri(table: CommandBase, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> str | None:
+    """The full IRI of the actuator of a rule, if it names one. Raises ConfigurationError."""
+    if table.actuator is None:
+        return None
+    try:
+        return address(table.actuator, prefixes, base_iri)
+    except ValueError as error:
+        raise ConfigurationError(f"{place}: actuator = {table.actuator!r}: {error}") from error
+
+
 def command_rule(table: CommandTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> CommandRule:
     """Raises ConfigurationError, which names rule, key and cure."""
     topic = table.topic
@@ -143,12 +153,7 @@ def command_rule(table: CommandTable, *, prefixes: abc.Mapping[str, str], base_i
         raise ConfigurationError(
             f"{place}: topic = {topic!r}: write 1 to {TOPIC_BYTES_MAX} bytes without +, # and a $ at the start"
         )
-    actuator = table.actuator
-    if actuator is not None:
-        try:
-            actuator = address(actuator, prefixes, base_iri)
-        except ValueError as error:
-            raise ConfigurationError(f"{place}: actuator = {actuator!r}: {error}") from error
+    actuator = actuator_iri(table, prefixes, base_iri, place)
     state = None
     if table.state is not None:
         state_table = _state_table(table, table.state, place)
@@ -202,6 +207,13 @@ class _Cache(dict[Key, Value]):
             self.clear()
             self._chars = chars
         self[key] = value
+
+
+def changed_reads(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> set[str]:
+    """The places of the read items whose rules are gone or changed: their streams may be described in another way now,
+    or belong to another rule."""
+    kept = {rule.place: rule for rule in after}
+    return {read.place for rule in before if kept.get(rule.place) != rule for read in rule.reads}
 
 
 class ReadingRules(Generic[SomeRule]):

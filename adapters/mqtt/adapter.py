@@ -31,6 +31,7 @@ from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule,
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mapping.rule_feed import follow_rules
+from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
 from lamplighter.adapters.model.failures import Failures
@@ -249,11 +250,7 @@ class MqttAdapter:
                 [*after.publishes, *found.publishes()],
             )
         self._mapping = after
-        kept = {rule.place: rule for rule in after.rules}
-        changed = {
-            read.place for rule in before.rules if kept.get(rule.place) != rule for read in rule.reads
-        }  # their streams may be described in another way now, or belong to another rule
-        redescribed = self._owners.forget(changed)
+        redescribed = self._owners.forget(changed_reads(before.rules, after.rules))
         self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
             broker.mapping = after.of_broker(name)
