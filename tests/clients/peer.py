@@ -107,14 +107,17 @@ def _installed(path: Path) -> Path:
     return path
 
 
+def javascript_environment(authority: Path | None = None) -> dict[str, str]:
+    """The environment in which Node finds sepa-js. authority: the certificate authority to trust, in PEM."""
+    modules = _installed(INSTALLED / "js" / "installed").parent / "node_modules"
+    environment = {**os.environ, "NODE_PATH": str(modules)}
+    return environment if authority is None else environment | {"NODE_EXTRA_CA_CERTS": str(authority)}
+
+
 @contextmanager
 def javascript_client(authority: Path | None = None) -> Iterator[Peer]:
-    """sepa-js in Node. authority: the certificate authority that it is to believe, in PEM."""
-    modules = _installed(INSTALLED / "js" / "installed").parent / "node_modules"
-    environment = {"NODE_PATH": str(modules)}
-    if authority is not None:
-        environment["NODE_EXTRA_CA_CERTS"] = str(authority)
-    peer = Peer([require_command("node"), str(HERE / "js" / "drive.js")], environment)
+    """sepa-js in Node. authority: as for its environment."""
+    peer = Peer([require_command("node"), str(HERE / "js" / "drive.js")], javascript_environment(authority))
     try:
         yield peer
     finally:

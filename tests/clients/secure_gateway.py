@@ -19,7 +19,7 @@ class SecureGateway(GatewayProcess):
     """Anybody may register and do everything, and SEPA's test identity is on: its tokens live 5 s."""
 
     def __init__(self, folder: Path) -> None:
-        self.host = _free_host()
+        self.host = free_host(HTTPS_PORT, WSS_PORT)
         security = {"enabled": True, "host": self.host, "names": [self.host]}
         security |= {"test_identity": True, "registration": "open"}
         security |= {f"grant_{what}": ["*"] for what in ("read", "write", "subscribe")}
@@ -66,14 +66,14 @@ class SecureGateway(GatewayProcess):
         }
 
 
-def _free_host() -> str:
-    """An address of 127.0.0.0/8 where both ports are free; the test is skipped, or fails where CI=true, without one."""
+def free_host(*ports: int) -> str:
+    """An address of 127.0.0.0/8 where the ports are free; the test is skipped, or fails where CI=true, without one."""
     for _ in range(20):
         host = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}"
         try:
-            for port in (HTTPS_PORT, WSS_PORT):
+            for port in ports:
                 socket.create_server((host, port)).close()
         except OSError:
             continue
         return host
-    return missing(f"ports {HTTPS_PORT} and {WSS_PORT} are taken on all addresses; somebody listens on 0.0.0.0")
+    return missing(f"the ports {ports} are taken on all addresses; somebody listens on 0.0.0.0")

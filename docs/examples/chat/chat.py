@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypedDict
 
 from lamplighter.engine.client import Aggregator, GatewayError, GenericClient, Jsap, Producer, load_profile
 from lamplighter.engine.terms import lexical
@@ -21,20 +22,37 @@ from lamplighter.engine.terms import lexical
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gina", "Hal")
 PROFILE = Path(__file__).with_name("chat.jsap")
 LIMIT_S = 60.0
+SECURE = (
+    "sparql11protocol.protocol=https",
+    "sparql11protocol.port=8443",
+    "sparql11seprotocol.protocol=wss",
+    "oauth.enable=true",
+)
+"""What a profile needs for a gateway in secure mode."""
+
+
+class Access(TypedDict, total=False):
+    """credentials: of `lamplighter register`; ca: trusted certificates, None for the system's. Empty for plain mode."""
+
+    credentials: Path
+    ca: Path | None
+
+
+PLAIN: Access = {}
 
 
 class Person:
     """Sends, reads and cleans up. expected: how many messages come to this one, and how many it sends."""
 
-    def __init__(self, profile: Jsap, name: str, expected: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, profile: Jsap, name: str, expected: int, tell: Callable[[str], None], access: Access) -> None:
         self.name = name
         self.user = f"who:{name.lower()}"
         self._tell = tell
         self._expected = expected
         self._texts: dict[str, str] = {}
-        self._sender = Producer(profile, "SEND", name=name)
-        self._reader = Aggregator(profile, "SENT", "SET_RECEIVED", {"receiver": self.user}, name=name)
-        self._remover = Aggregator(profile, "RECEIVED", "REMOVE", {"sender": self.user}, name=name)
+        self._sender = Producer(profile, "SEND", name=name, **access)
+        self._reader = Aggregator(profile, "SENT", "SET_RECEIVED", {"receiver": self.user}, name=name, **access)
+        self._remover = Aggregator(profile, "RECEIVED", "REMOVE", {"sender": self.user}, name=name, **access)
         self.listening = asyncio.Event()
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -70,11 +88,11 @@ class Person:
                 return
 
 
-async def chat(profile: Jsap, clients: int, messages: int, tell: Callable[[str], None]) -> int:
+async def chat(profile: Jsap, clients: int, messages: int, tell: Callable[[str], None], access: Access = PLAIN) -> int:
     """Runs the story; how many quads are left in the end, which should be none. Raises GatewayError, TimeoutError."""
-    people = [Person(profile, name, messages * (clients - 1), tell) for name in NAMES[:clients]]
+    people = [Person(profile, name, messages * (clients - 1), tell, access) for name in NAMES[:clients]]
     async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
-        everything = await stack.enter_async_context(GenericClient(profile))
+        everything = await stack.enter_async_context(GenericClient(profile, **access))
         for person in people:
             await person.open(stack)
             await everything.update("REGISTER_USER", user=person.user, name=person.name)
@@ -99,14 +117,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="A chat between some clients of a gateway.")
     parser.add_argument("--jsap", default=str(PROFILE), help="the profile (default: chat.jsap beside this program)")
     parser.add_argument("--set", action="append", default=[], metavar="MEMBER=VALUE", help="sparql11protocol.port=8001")
+    parser.add_argument("--credentials", type=Path, metavar="FILE", help="of `lamplighter register`, for secure mode")
+    parser.add_argument("--ca", type=Path, metavar="FILE", help="trusted certificates (default: the system's)")
     parser.add_argument("--clients", type=int, choices=range(2, len(NAMES) + 1))
     parser.add_argument("--messages", type=int)
     options = parser.parse_args(arguments)
     try:
-        profile = load_profile(options.jsap, options.set)
+        secure = options.credentials is not None
+        access: Access = {"credentials": options.credentials, "ca": options.ca} if secure else PLAIN
+        profile = load_profile(options.jsap, [*(SECURE if secure else ()), *options.set])
         clients = options.clients or profile.extended["clients"]
         messages = options.messages or profile.extended["messages"]
-        left = asyncio.run(chat(profile, clients, messages, print))
+        left = asyncio.run(chat(profile, clients, messages, print, access))
     except GatewayError as error:
         print(f"chat: {error}", file=sys.stderr)
         return 1
