@@ -34,6 +34,8 @@ BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 16, 1_024
 """Sizes of blocks (RFC 7959)."""
 REQUESTS_PER_S = 50.0
 REQUESTS_BURST = 100.0
+REQUEST_BYTES = 2_048
+"""A longer request counts as one for each so many bytes. A block of 1,024 bytes with its options is one."""
 
 _IPV6_NETWORK_BYTES = 8
 
@@ -125,13 +127,13 @@ class Rates:
         self._sources: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
         """Requests that may still come at once, and when that was so."""
 
-    def allows(self, address: Address) -> bool:
-        """Whether a request of the source is read now. It is counted if it is."""
+    def allows(self, address: Address, cost: float = 1) -> bool:
+        """Whether a request of the source is read now. It is counted if it is. cost: as how many requests."""
         source, now = _network(address), self._monotonic()
         left, at = self._sources.pop(source, (REQUESTS_BURST, now))
         left = min(left + (now - at) * REQUESTS_PER_S, REQUESTS_BURST)
-        allowed = left >= 1
-        self._sources[source] = left - 1 if allowed else left, now
+        allowed = left >= cost
+        self._sources[source] = left - cost if allowed else left, now
         if len(self._sources) > SOURCES_MAX:
             self._sources.popitem(last=False)
         return allowed

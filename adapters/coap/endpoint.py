@@ -55,6 +55,8 @@ QUEUED_MAX = 64
 """Confirmable answers that wait for one peer to acknowledge."""
 COLLECTED_MAX = 1_000
 """Answers to one multicast request."""
+OPTIONS_MAX = 64
+"""Options of a message. The library takes up to 3 us for each, and a datagram has room for 4,000."""
 
 _OPTION_BYTES = {
     1: (0, 8),  # If-Match
@@ -87,6 +89,9 @@ _ANY_LENGTH = 0, 0xFFFF
 _NUMBERS_KEPT = 256
 _NUMBERS = {kind: len(kind._value2member_map_) for kind in (ContentFormat, OptionNumber)}
 _NON, _ACK, _RST = 1, 2, 3  # types of messages
+_PAYLOAD_MARKER = 0xFF
+_EXTENDED_BYTES, _EXTENDED_FROM = {13: 1, 14: 2}, {1: 13, 2: 269}  # of numbers and lengths of options
+_ONLY_IN_BLOCKS = b"\xd1\x0e\x06"  # the option Block1 of an answer: blocks of 1,024 bytes (RFC 7959 section 2.9.3)
 _CODE_CLASSES = (0, 2, 4, 5)  # the others are reserved (RFC 7252 section 3)
 _PACKET_INFO = struct.Struct("16sI")  # in6_pktinfo of RFC 3542
 
@@ -126,7 +131,7 @@ class DatagramInterface(Protocol):
 
 
 class DatagramError(Exception):
-    """A datagram that is no proper message. in_option: it is one but for an option."""
+    """A datagram that is no proper message. in_option: it is one but for an option, or has too many of them."""
 
     def __init__(self, *, in_option: bool = False) -> None:
         super().__init__()
@@ -143,6 +148,8 @@ def read_datagram(data: bytes, remote: Any = None) -> aiocoap.Message:
         raise DatagramError
     if (kind == _NON and not code) or (kind == _ACK and 0 < code < 32) or (kind == _RST and code):
         raise DatagramError
+    if _has_too_many_options(data, 4 + token_bytes):
+        raise DatagramError(in_option=True)
     try:
         message = aiocoap.Message.decode(data, remote)
     except aiocoap.error.UnparsableMessage as error:
@@ -163,6 +170,25 @@ def read_datagram(data: bytes, remote: Any = None) -> aiocoap.Message:
                 raise DatagramError(in_option=True)
             message.opt.delete_option(option.number)
     return message
+
+
+def _is_request(data: bytes) -> bool:
+    """Whether a datagram says that it is a request; it may be malformed."""
+    return len(data) >= 4 and data[0] >> 6 == 1 and 0 < data[1] < 32
+
+
+def _has_too_many_options(data: bytes, at: int) -> bool:
+    """at: where the options begin. A damaged option ends the count."""
+    for _ in range(OPTIONS_MAX):
+        if at >= len(data) or data[at] == _PAYLOAD_MARKER:
+            return False
+        delta, length = data[at] >> 4, data[at] & 15
+        at += 1 + _EXTENDED_BYTES.get(delta, 0)
+        extended = _EXTENDED_BYTES.get(length, 0)
+        if extended:
+            length = int.from_bytes(data[at : at + extended]) + _EXTENDED_FROM[extended]
+        at += extended + length
+    return at < len(data) and data[at] != _PAYLOAD_MARKER
 
 
 def _length(option: Any) -> int:
@@ -261,12 +287,12 @@ class _Received:
 class CoapMessages(MessageManager):  # type: ignore[misc]
     """Messages by message id: acknowledgements, retransmission, duplicates.
 
-    requests_max: requests that are being answered at a time; admits: whether a peer may send a request now. Others get
-    no answer.
+    requests_max: requests that are being answered at a time; admits: whether a peer may send a request of so many
+    bytes now. Others get no answer.
     """
 
     def __init__(
-        self, tokens: CoapTokens, counters: EndpointCounters, requests_max: int, admits: Callable[[Any], bool]
+        self, tokens: CoapTokens, counters: EndpointCounters, requests_max: int, admits: Callable[[Any, int], bool]
     ) -> None:
         super().__init__(tokens)
         self._counters = counters
@@ -278,20 +304,25 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
         self._received: OrderedDict[tuple[Any, int], _Received] = OrderedDict()  # by time
         self._answers_bytes = 0
 
-    def receive(self, data: bytes, remote: Any) -> None:
-        """Takes a datagram."""
+    def receive(self, data: bytes, remote: Any, *, cut: bool = False) -> None:
+        """Takes a datagram. cut: it was longer. A request is admitted before it is read, because reading takes long."""
+        serves = self.token_manager.context.serversite is not None
+        if serves and _is_request(data) and not self._has_room(remote, len(data)):
+            self._counters.requests_dropped += 1
+            return
+        if cut:
+            self._counters.datagrams_malformed += 1
+            self._reject(data, remote, Code.REQUEST_ENTITY_TOO_LARGE, _ONLY_IN_BLOCKS)
+            return
         try:
             message = read_datagram(data, remote)
         except DatagramError as error:
             self._counters.datagrams_malformed += 1
-            self._reject(data, remote, in_option=error.in_option)
+            self._reject(data, remote, Code.BAD_OPTION if error.in_option else None)
             return
         if message.code.is_request():
-            if self.token_manager.context.serversite is None:
-                self._reject(data, remote, in_option=False)
-                return
-            if self.token_manager.answering >= self._requests_max or not self._admits(remote):
-                self._counters.requests_dropped += 1
+            if not serves:
+                self._reject(data, remote, None)
                 return
         elif message.code.is_response() and not self.token_manager.expects(message):
             self._counters.answers_unknown += 1
@@ -300,14 +331,20 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
         self._digest = hash(data)
         self.dispatch_message(message)
 
-    def _reject(self, data: bytes, remote: Any, *, in_option: bool) -> None:
-        """Answers a confirmable message that cannot be taken (RFC 7252 sections 4.2 and 5.4.1)."""
+    def _has_room(self, remote: Any, size: int) -> bool:
+        return self.token_manager.answering < self._requests_max and self._admits(remote, size)
+
+    def _reject(self, data: bytes, remote: Any, code: Code | None, options: bytes = b"") -> None:
+        """Answers a confirmable message that cannot be taken (RFC 7252 sections 4.2 and 5.4.1).
+
+        code: of the answer to a request; None: it is reset, as other messages are.
+        """
         confirmable = len(data) >= 4 and data[0] >> 4 == 0b0100
         if not confirmable or remote.is_multicast_locally:
             return
-        if in_option and 0 < data[1] < 32:
-            token = data[4 : 4 + (data[0] & 15)]
-            answer = bytes([0b0110_0000 | len(token), Code.BAD_OPTION]) + data[2:4] + token
+        token = data[4 : 4 + (data[0] & 15)]
+        if code is not None and 0 < data[1] < 32 and len(token) <= 8:
+            answer = bytes([0b0110_0000 | len(token), code]) + data[2:4] + token + options
         else:
             answer = b"\x70\x00" + data[2:4]
         self.message_interface.send_datagram(answer, remote.as_response_address())
@@ -466,7 +503,8 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
 
     def datagram_msg_received(self, data: bytes, ancdata: Sequence[Any], flags: int, address: Any) -> None:
         info = next((value for level, kind, value in ancdata if kind == socket.IPV6_PKTINFO), None)
-        self._ctx.receive(data, UDP6EndpointAddress(address, self, pktinfo=info))
+        cut = bool(flags & socket.MSG_TRUNC)  # the library receives the first 4,096 bytes
+        self._ctx.receive(data, UDP6EndpointAddress(address, self, pktinfo=info), cut=cut)
 
     def send(self, message: aiocoap.Message) -> None:
         self.send_datagram(message.encode(), message.remote)
@@ -525,7 +563,7 @@ class Endpoint:
         site: Any = None,
         tuning: aiocoap.TransportTuning | None = None,
         requests_max: int = 0,
-        admits: Callable[[Any], bool] = lambda remote: True,
+        admits: Callable[[Any, int], bool] = lambda remote, size: True,
     ) -> None:
         self._context = Context(loop=asyncio.get_running_loop(), serversite=site, loggername=LOGGER)
         self._tokens = CoapTokens(self._context, counters)
@@ -553,7 +591,7 @@ class Endpoint:
         counters: EndpointCounters,
         *,
         multicast: Sequence[tuple[str, str]] = (),
-        admits: Callable[[Any], bool] = lambda remote: True,
+        admits: Callable[[Any, int], bool] = lambda remote, size: True,
     ) -> Endpoint:
         """An endpoint that answers requests. multicast: as in `CoapSocket.opened`. Raises UpstreamError."""
         endpoint = cls(counters, site=site, requests_max=settings.requests_max, admits=admits)

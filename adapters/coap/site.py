@@ -2,10 +2,10 @@
 
 ::
 
-    datagram ─▶ format ─▶ rate ─▶ OSCORE ─▶ critical options ─▶ path ─▶ permission ─▶ method ─▶ Accept
+    datagram ─▶ rate ─▶ format ─▶ OSCORE ─▶ critical options ─▶ path ─▶ permission ─▶ method ─▶ Accept
              ─▶ content format ─▶ Echo ─▶ size and blocks ─▶ handler ─▶ answer, in blocks
 
-The socket checks the format, and `admits` the rate. `serving` says what resources are.
+`admits` checks the rate, and the socket the format. `serving` says what resources are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiocoap.numbers.codes import Code
 from aiocoap.numbers.optionnumbers import OptionNumber
 
 from lamplighter.adapters.coap import links
-from lamplighter.adapters.coap.admission import Rates, Verified
+from lamplighter.adapters.coap.admission import REQUEST_BYTES, Rates, Verified
 from lamplighter.adapters.coap.answers import (
     KeptAnswers,
     answer_message,
@@ -152,9 +152,9 @@ class Site:
     def observers(self) -> int:
         return self._observers.total()
 
-    def admits(self, remote: Any) -> bool:
-        """Whether a request of a peer is read now."""
-        return self._rates.allows(origin_of(remote).origin.address)
+    def admits(self, remote: Any, size: int) -> bool:
+        """Whether a request of a peer, of so many bytes, is read now."""
+        return self._rates.allows(origin_of(remote).origin.address, 1 + size // REQUEST_BYTES)
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""

@@ -154,6 +154,12 @@ def test_a_source_has_a_burst_and_then_a_rate() -> None:
     assert sum(rates.allows(address) for _ in range(1_000)) == REQUESTS_BURST
 
 
+def test_a_request_may_count_as_several() -> None:
+    rates, address = Rates(Clock()), LAMP.address
+    assert sum(rates.allows(address, 30) for _ in range(1_000)) == REQUESTS_BURST // 30
+    assert sum(rates.allows(address) for _ in range(1_000)) == REQUESTS_BURST % 30
+
+
 @pytest.mark.parametrize(
     ("one", "other", "shared"),
     [

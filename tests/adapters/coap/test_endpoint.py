@@ -33,6 +33,7 @@ from lamplighter.adapters.coap.endpoint import (
     ANSWERS_BYTES_MAX,
     ANSWERS_MAX,
     ANSWERS_S,
+    OPTIONS_MAX,
     QUEUED_MAX,
     REMOTES_MAX,
     CoapMessages,
@@ -451,7 +452,7 @@ async def test_a_source_that_is_not_admitted_gets_no_answer() -> None:
     async with AsyncExitStack() as stack:
         with raw_peer() as one, raw_peer() as two:
             endpoint = await stack.enter_async_context(
-                server(site, counters, admits=lambda remote: remote.sockaddr[1] == one.port)
+                server(site, counters, admits=lambda remote, size: remote.sockaddr[1] == one.port)
             )
             for peer in (two, one):
                 peer._to = ("127.0.0.1", endpoint.port)
@@ -578,6 +579,61 @@ async def test_a_bad_datagram_is_counted_and_rejected(data: bytes, answer: int |
                 expected.insert(0, rejected)
             assert [await peer.receive() for _ in expected] == expected
     assert site.requests == []
+
+
+@pytest.mark.parametrize(
+    "option", [b"\x00", b"\x03\x01\x02\x03", b"\x0d\x01" + bytes(14), b"\x0e\x00\x00" + bytes(269)]
+)
+def test_options_are_counted_before_they_are_read(option: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A datagram has room for thousands of them."""
+    read: list[bytes] = []
+    monkeypatch.setattr(aiocoap.Message, "decode", staticmethod(lambda data, remote: read.append(data)))
+    for payload in (b"", b"\xff" + b"x" * 200):
+        with pytest.raises(DatagramError) as refused:
+            read_datagram(b"\x42\x01\x00\x07ab\xb0" + option * OPTIONS_MAX + payload)
+        assert refused.value.in_option
+    assert read == []
+
+
+def test_as_many_options_as_are_permitted_are_read() -> None:
+    options = tuple((URI_PATH, b"x" * length) for length in (0, 12, 13, 255) for _ in range(OPTIONS_MAX // 4))
+    message = read_datagram(Datagram(CON, GET, 7, b"ab", options, b"x" * 200).encoded())
+    assert len(message.opt.uri_path) == OPTIONS_MAX
+
+
+async def test_a_request_that_is_longer_than_a_datagram_may_be_is_not_taken_in_part() -> None:
+    site, counters = Answering(), EndpointCounters()
+    async with server(site, counters) as endpoint:
+        with raw_peer(endpoint.port) as peer:
+            for kind in (NON, CON):
+                peer.send(put(1, b"x" * 5_000, kind, mid=7))
+            assert await peer.receive() == Datagram(ACK, 0x8D, 7, b"ab", ((27, b"\x06"),))  # 4.13, in blocks
+            peer.send(Datagram(CON, CONTENT, 8, b"ab", (), b"x" * 5_000))
+            assert await peer.receive() == Datagram(RST, 0, 8)
+            peer.send(put(1, b"x" * 4_000, mid=9))
+            assert (await peer.receive()).code == CHANGED
+    assert (len(site.requests), counters.datagrams_malformed) == (1, 3)
+
+
+async def test_a_request_is_admitted_before_it_is_read() -> None:
+    counters, sizes = EndpointCounters(), list[int]()
+
+    def admits(remote: Any, size: int) -> bool:
+        sizes.append(size)
+        return False
+
+    async with server(Answering(), counters, admits=admits) as endpoint:
+        with raw_peer(endpoint.port) as peer:
+            for data, _ in BAD:
+                peer.send(data)
+            peer.send(put(1, b"x" * 5_000))
+            peer.send(b"\x40\x00\x12\x34")
+            while await peer.receive() != Datagram(RST, 0, 0x1234):
+                pass
+    requests = [data for data, _ in BAD if len(data) >= 4 and data[0] >> 6 == 1 and 0 < data[1] < 32]
+    assert sizes == [*map(len, requests), 4_096]
+    assert counters.requests_dropped == len(sizes)
+    assert counters.datagrams_malformed == len(BAD) - len(requests)
 
 
 def test_an_elective_option_with_a_wrong_length_is_left_out() -> None:

@@ -14,7 +14,7 @@ import aiocoap
 import pytest
 from aiocoap.numbers.codes import Code
 
-from lamplighter.adapters.coap.admission import ANSWER_BYTES_MIN, FACTOR
+from lamplighter.adapters.coap.admission import ANSWER_BYTES_MIN, FACTOR, REQUESTS_BURST
 from lamplighter.adapters.coap.answers import KEPT_MAX, KeptAnswers
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts, make_context
@@ -36,6 +36,7 @@ from tests.support.coap_site import (
     Shelf,
     coap_site,
 )
+from tests.support.coap_wire import WireAddress
 from tests.support.event_loops import until
 from tests.support.oscore_devices import Device
 from tests.support.raw_coap import (
@@ -388,6 +389,14 @@ async def test_a_source_that_sends_too_much_gets_no_answer() -> None:
                 await asyncio.sleep(0)
         await until(lambda: site.counters.requests >= 100)
         assert site.counters.requests < 500
+
+
+def test_a_long_request_counts_as_several() -> None:
+    callers = Callers(Contexts(), {}, Networks((), "coap.plain"))
+    site = Site(callers, (), echo_writes=False, monotonic=lambda: 0.0)
+    sizes = {"192.0.2.1": 100, "192.0.2.2": 1_100, "192.0.2.3": 4_096}  # the last one counts as three
+    admitted = [sum(site.admits(WireAddress(host, 1), size) for _ in range(200)) for host, size in sizes.items()]
+    assert admitted == [REQUESTS_BURST, REQUESTS_BURST, REQUESTS_BURST // 3]
 
 
 async def test_fuzzed_requests_reach_no_handler_of_the_loop_and_the_server_works_as_before(
