@@ -46,6 +46,7 @@ from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.data_folder import DataFolder
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
+from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.settings import Durability
 
 logger = EventLogger(__name__)
@@ -90,6 +91,7 @@ class LogWriter:
         self._named = True  # whether the name of the file is durable
         self._placed = False  # whether the names of the folders are durable
         self._durable = 0  # the last sequence that is durable
+        self.tail = LogTail()
         self.slices = Slices()
         """Called where the encoding of a long record may be interrupted."""
         self.gateway = ""
@@ -220,6 +222,7 @@ class LogWriter:
         self.sequence += 1
         self.refusing = ""
         self._dirty = True
+        self.tail.append((record.epoch, record.seq), line)
         return record
 
     def _begin(self) -> None:

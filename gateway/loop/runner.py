@@ -41,6 +41,7 @@ from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
@@ -168,6 +169,7 @@ class Runner:
             self.timings,
             self.counters,
         )
+        self.past = Past(self._reader, log, clock)
         self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters)
         self._restore = Restore(
             engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
@@ -236,6 +238,7 @@ class Runner:
             # It is tried again when the loop runs; whoever asks for an answer gets it.
             logger.error("gateway started, change log not writable", reason=error)
         self._queue.end_group()  # nobody is connected yet
+        self._log.tail.acknowledge((self._log.epoch, self._log.sequence))
         self._commits.unwritten.clear()
         return recovery
 
@@ -280,6 +283,7 @@ class Runner:
             raise self._log.broken
         group = self._queue.end_group()
         appended, self._group_from = self._log.sequence != self._group_from, self._log.sequence
+        last = self._log.epoch, self._log.sequence
         held = self._steps.held_since  # nobody else has run since
         if appended:
             self.counters.syncs += 1
@@ -288,6 +292,7 @@ class Runner:
                 await self._synced()
                 self.timings.sync.took(perf_counter() - begun)
                 held = self.timings.loop_held.now()
+            self._log.tail.acknowledge(last)
         now = perf_counter()
         for begun in group.begun:
             self.timings.update_processing.took(now - begun)

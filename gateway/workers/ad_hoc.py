@@ -274,6 +274,21 @@ class Reader:
 
         return self._forked(streamed, _STREAM_BOUNDS, self._trying)
 
+    async def beside(self, work: Callable[[BinaryIO], None]) -> Answer:
+        """The output of a work that reads files and nothing of the dataset, behind a ``+``, within the limits of a
+        query but that of rows; its errors are raised here. Raises QueueFullError when too many queries are running."""
+        self._check_room()
+        await self.steady.wait()
+        self._check_room()
+
+        def niced(out: BinaryIO) -> None:
+            os.nice(10)  # the loop goes first
+            work(out)
+
+        # It may open files, since it does not use the store.
+        bounds = self._query_bounds
+        return Answer(lambda: _Child(niced, bounds, None, self._running), bounds, self.steady)
+
     def _forked(
         self,
         work: Callable[[BinaryIO], None],

@@ -69,22 +69,22 @@ async def streamed(
     The iteration ends when the answer was sent or the client disconnects. Raises the error of the first chunk, and
     ClientDisconnect.
     """
-    gone = asyncio.ensure_future(_gone(request.receive))
+    left = asyncio.ensure_future(gone(request.receive))
     first = asyncio.ensure_future(anext(chunks, b""))
     try:
-        await asyncio.wait({first, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({first, left}, return_when=asyncio.FIRST_COMPLETED)
         if not first.done():
             raise ClientDisconnect
-        return _Streamed(first.result(), chunks, gone, media_type, headers)
+        return _Streamed(first.result(), chunks, left, media_type, headers)
     except BaseException:
-        gone.cancel()
+        left.cancel()
         first.cancel()
         await asyncio.wait({first})
         await chunks.aclose()
         raise
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
     """Returns when the client has disconnected or has the whole answer."""
     while (await receive())["type"] != "http.disconnect":
         pass

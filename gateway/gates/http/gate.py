@@ -17,6 +17,7 @@ from lamplighter.gateway.gates.http.cors import VARY, Cors
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
+from lamplighter.gateway.gates.http.past import PastRequests
 from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
 from lamplighter.gateway.gates.http.resources import Resources
 from lamplighter.gateway.gates.http.sparql import Sparql
@@ -55,6 +56,8 @@ def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: st
     yield Place("/figures", operations.figures, Need.OPERATOR, read)
     yield Place("/metrics", operations.metrics, Need.OPERATOR, read)
     yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read)
+    past = PastRequests(runner)
+    yield Place("/log", past.log, Need.OPERATOR, read)
     yield Place("/backup", operations.backup, Need.OPERATOR, read)
     yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))
 
@@ -111,6 +114,7 @@ async def http_gate(
         for server in servers:
             server.close()
         watch.cancel()
+        runner.log.tail.close()
         await _close(state)
 
 

@@ -29,6 +29,9 @@ from lamplighter.gateway.state.quotas import Held
 
 logger = EventLogger(__name__)
 
+WAITED = "lamplighter.waited"
+"""Key of a request's scope: seconds that its handler only waited."""
+
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
@@ -115,7 +118,7 @@ class HttpApplication:
         if isinstance(response, Refusal):
             self._counters.errors[response.code] += 1
         await response(scope, receive, send)
-        self._handling.took(perf_counter() - begun)
+        self._handling.took(perf_counter() - begun - scope.get(WAITED, 0.0))
 
     async def _answer(self, request: Request) -> Response:
         path = request.scope["path"]

@@ -266,7 +266,7 @@ def test_requests_without_good_credentials_are_refused_before_they_are_parsed(
         kind = path.rpartition("/")[2]
         sent = {"Content-Type": f"application/sparql-{kind}", **headers}
         assert failed(gateway.https("POST", path, body, sent)) == outcome
-    for path in ("/health", "/delayed", "/metrics", "/subscriptions", "/backup", "/clients", "/figures"):
+    for path in ("/health", "/delayed", "/metrics", "/subscriptions", "/backup", "/clients", "/figures", "/log"):
         assert failed(gateway.https("GET", path, b"", headers)) == outcome, path
     assert rows(gateway) == before
 
@@ -298,6 +298,7 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
         ("GET", "/metrics"),
         ("GET", "/subscriptions"),
         ("GET", "/backup"),
+        ("GET", "/log"),
         ("POST", "/restore"),
         ("GET", "/clients"),
         ("POST", "/clients"),

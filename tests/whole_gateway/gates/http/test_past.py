@@ -1,0 +1,176 @@
+"""The past over HTTP: records of the change log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.http import past
+from tests.support.running_gateway import Answer, http, running_gateway, until, update
+
+
+async def log(addresses: Addresses, **parameters: str) -> dict[str, Any]:
+    answer = await http(addresses.query.replace("/query", "/log"), **parameters)
+    assert answer.status == 200, answer.body
+    return dict(answer.json)
+
+
+async def insert(addresses: Addresses, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        assert (await update(addresses, f"INSERT DATA {{ <http://s> <http://p> {number} }}")).status == 200
+
+
+def names(page: dict[str, Any]) -> list[str]:
+    return [record["record"] for record in page["records"]]
+
+
+async def refused(addresses: Addresses, target: str) -> Answer:
+    answer = await http(addresses.query.replace("/query", target))
+    assert answer.status >= 400, answer.body
+    return answer
+
+
+async def test_the_newest_records_have_type_time_cause_and_delta(gateway: Addresses) -> None:
+    assert (await log(gateway)) == {"records": [], "newest": "1/0"}
+    assert (await update(gateway, "INSERT DATA { <http://s> <http://p> 1 }", request_id="r")).status == 200
+    assert (await update(gateway, "DELETE DATA { <http://s> <http://p> 1 }")).status == 200
+    delayed = await update(gateway, "CLEAR ALL", delay="PT1H")
+    page = await log(gateway)
+    assert page["newest"] == "1/3"
+    first, second, third = page["records"]
+    number = '"1"^^<http://www.w3.org/2001/XMLSchema#integer>'
+    assert (first["record"], first["type"]) == ("1/1", "commit")
+    assert first["cause"]["kind"] == "http"
+    assert first["request"] == "r"
+    assert first["counts"] == {"d": 0, "a": 1, "k": 0}
+    assert first["a"] == [["<http://s>", "<http://p>", number, None]]
+    assert first["trusted"] is True
+    assert second["d"] == first["a"] and "a" not in second
+    assert third["type"] == "timer"
+    assert third["timer"]["id"] == delayed.json["delayed"]
+    assert third["timer"]["update"] == "CLEAR ALL"
+
+
+async def test_a_range_is_read_from_memory_or_from_the_files_alike(gateway: Addresses) -> None:
+    await insert(gateway, 1, 30)
+    assert names(await log(gateway, last="3")) == ["1/28", "1/29", "1/30"]
+    assert names(await log(gateway, last="3", to="1/30")) == ["1/28", "1/29", "1/30"]
+    assert names(await log(gateway, last="2", to="20")) == ["1/19", "1/20"]
+    assert names(await log(gateway, **{"from": "5", "to": "1/7"})) == ["1/5", "1/6", "1/7"]
+    assert names(await log(gateway, after="28")) == ["1/29", "1/30"]
+    assert names(await log(gateway, after="1/30")) == []
+    assert names(await log(gateway, **{"from": "31"})) == []
+    in_memory, on_disk = await log(gateway, last="30"), await log(gateway, **{"from": "1"})
+    assert in_memory == on_disk
+
+
+async def test_a_request_that_waits_is_answered_by_the_next_commit(gateway: Addresses) -> None:
+    await insert(gateway, 1, 2)
+    waiting = asyncio.create_task(log(gateway, after="1/2", wait="30"))
+    await insert(gateway, 3, 1)
+    assert names(await waiting) == ["1/3"]
+    assert names(await log(gateway, after="1/3", wait="0.05")) == []
+
+
+async def test_only_so_many_requests_wait(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "WAITING_PER_CLIENT_MAX", 2)
+    url = gateway.query.replace("/query", "/log")
+    waiting = [asyncio.create_task(http(url, after="0", wait="30")) for _ in range(3)]
+    done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert [one.result().status for one in done] == [429]
+    assert "wait for records already" in done.pop().result().json["error_description"]
+    await insert(gateway, 1, 1)
+    for one in others:
+        assert names((await one).json) == ["1/1"]
+
+
+async def test_a_client_that_leaves_gives_its_place_back(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "WAITING_PER_CLIENT_MAX", 1)
+    url = gateway.query.replace("/query", "/log")
+    port = int(gateway.query.split(":")[2].split("/")[0])
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /log?after=0&wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await writer.drain()
+
+    async def waits() -> bool:
+        return (await http(url, after="0", wait="0.01")).status == 429
+
+    async def has_left() -> bool:
+        return not await waits()
+
+    await until(waits)
+    writer.close()
+    await until(has_left)
+
+
+async def test_a_gateway_that_stops_ends_the_waits(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        url = gateway.query.replace("/query", "/log")
+        waiting = asyncio.create_task(http(url, after="0", wait="30"))
+        refusals = [asyncio.create_task(http(url, after="0", wait="30")) for _ in range(past.WAITING_PER_CLIENT_MAX)]
+        await asyncio.wait([waiting, *refusals], return_when=asyncio.FIRST_COMPLETED)  # one is too many
+    statuses = [(await one).status for one in (waiting, *refusals)]
+    assert sorted(statuses) == [200] * past.WAITING_PER_CLIENT_MAX + [429]
+
+
+async def test_what_a_record_shows_is_bounded(gateway: Addresses) -> None:
+    many = " ".join(f"<http://s> <http://p> {number} ." for number in range(50))
+    assert (await update(gateway, f"INSERT DATA {{ {many} <http://s> <http://long> '{'x' * 5000}' }}")).status == 200
+    [record] = (await log(gateway))["records"]
+    assert record["counts"]["a"] == 51
+    assert len(record["a"]) in (19, 20)  # the long one may be among the first
+    [record] = (await log(gateway, quads="1000"))["records"]
+    assert len(record["a"]) == 50
+    text = f"# {'y' * 2000}\nCLEAR ALL"
+    assert (await update(gateway, text, delay="PT1H")).status == 202
+    [record] = (await log(gateway, last="1"))["records"]
+    assert len(record["timer"]["update"]) == 1000
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/log?last=0",
+        "/log?last=1001",
+        "/log?last=x",
+        "/log?from=-1",
+        "/log?from=1/2/3",
+        "/log?after=1&last=3",
+        "/log?after=1&wait=31",
+        "/log?after=1&wait=nan",
+        "/log?wait=3",
+        "/log?after=1&after=2",
+        "/log?quads=1001",
+        "/log?since=3",
+    ],
+)
+async def test_wrong_parameters_are_refused(gateway: Addresses, target: str) -> None:
+    assert (await refused(gateway, target)).status == 400
+
+
+async def test_other_methods_and_pages_of_other_sites_are_refused(gateway: Addresses) -> None:
+    url = gateway.query.replace("/query", "/log")
+    assert (await http(url, "POST", "")).status == 405
+    assert (await http(url, headers={"Origin": "http://elsewhere.example"})).status == 403
+    assert (await http(url, headers={"Sec-Fetch-Site": "cross-site"})).status == 403
+    assert "/log" in (await http(url.replace("/log", "/"))).body.decode()
+
+
+async def test_records_of_subscriptions_do_not_tell_the_spuid(gateway: Addresses) -> None:
+    from websockets.asyncio.client import connect
+
+    from tests.support.running_gateway import ask
+
+    async with connect(gateway.subscribe) as socket:
+        members = {"sparql": "SELECT * { ?s ?p ?o }", "alias": "a", "resume": {"keep": "PT10M"}}
+        spuid = (await ask(socket, {"subscribe": members}))["notification"]["spuid"]
+        page = await log(gateway)
+    [record] = page["records"]
+    assert record["type"] == "subscribe"
+    assert record["subscribe"]["sparql"] == members["sparql"]
+    assert spuid not in json.dumps(page)
